@@ -1,0 +1,44 @@
+"""kcard: a hub of knowledge cards, small language models that lend what they know to any large one.
+
+import kcard
+
+card = kcard.train("notes/")
+kcard.publish(card)
+print(kcard.ask("Who won the senate race in Oregon?").answer)
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kcard.answer import Answer as Answer
+    from kcard.hub.registry import Hub as Hub
+    from kcard.manifest import Manifest as Manifest
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Answer": "kcard.answer",
+    "Hub": "kcard.hub.registry",
+    "Manifest": "kcard.manifest",
+    "Passage": "kcard.answer",
+    "Pipeline": "kcard.pipeline",
+    "ask": "kcard.pipeline",
+    "browse": "kcard.evaluation.browse",
+    "exam": "kcard.evaluation.exam",
+    "publish": "kcard.hub.registry",
+    "train": "kcard.training.train",
+}
+
+__all__ = sorted([*_HOMES, "__version__"])
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that `import kcard` loads nothing heavy."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kcard' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,100 @@
+"""The values that one question leaves behind: what was written, judged, decided and answered."""
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Answer", "Decision", "Passage", "Source"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A text that evidence was found in.
+
+    `score` is the retriever's own (BM25: 0 and up), comparable only within one search.
+    """
+
+    text: str
+    file: str = ""
+    line: int = 0
+    score: float = 0.0
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One document that a card wrote for a question, and what each selector made of it.
+
+    `relevance` is a cosine in [-1, 1]. `factuality` is in [0, 1]; None means unknown (no evidence was
+    found), which is neither 0 nor a pass. `kept` says whether the document reached the LLM: then its
+    pruned form did, where there is one.
+    """
+
+    card: str
+    text: str
+    pruned: str | None = None
+    relevance: float | None = None
+    factuality: float | None = None
+    evidence: Source | None = None
+    kept: bool = False
+
+    @property
+    def knowledge(self) -> str:
+        """What the LLM would read of this passage."""
+        return self.text if self.pruned is None else self.pruned
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the gate said: `score` is higher the surer it is that the LLM knows; `fired` = ask the cards."""
+
+    name: str
+    score: float
+    fired: bool
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answered question with its whole trace.
+
+    `cards` are those that wrote at least one passage, `calls` counts requests to the LLM, `seconds` is
+    wall time (in a batch: the batch's time divided by its questions). `notes` are sentences for the user,
+    such as a reply that named no card.
+    """
+
+    question: str
+    answer: str
+    mode: str
+    gate: Decision
+    cards: tuple[str, ...] = ()
+    passages: tuple[Passage, ...] = ()
+    calls: int = 0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The answer as JSON-ready data: the contract of `kcard ask --json`; `notes` only where there are any."""
+        data = {
+            "question": self.question,
+            "answer": self.answer,
+            "mode": self.mode,
+            "gate": {"name": self.gate.name, "score": self.gate.score, "fired": self.gate.fired},
+            "cards": list(self.cards),
+            "passages": [_passage_json(p) for p in self.passages],
+            "calls": self.calls,
+            "seconds": round(self.seconds, 4),
+        }
+        return data | {"notes": list(self.notes)} if self.notes else data
+
+
+def _passage_json(p: Passage) -> dict[str, Any]:
+    source = p.evidence
+    return {
+        "card": p.card,
+        "text": p.text,
+        "pruned": p.pruned,
+        "relevance": p.relevance,
+        "factuality": p.factuality,
+        "evidence": None
+        if source is None
+        else {"text": source.text, "file": source.file, "line": source.line, "score": source.score},
+        "kept": p.kept,
+    }

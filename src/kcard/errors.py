@@ -1,0 +1,75 @@
+"""Everything that kcard raises on purpose.
+
+    KcardError
+    ├── UsageError           an argument is wrong; the message names it, its value and what is accepted
+    ├── CorpusError          a corpus is missing, empty or unreadable
+    ├── CardError            a folder is not a card, or its manifest is of an unknown form
+    │   └── DamagedCard      a file of the card does not have the sha256 that the manifest names
+    ├── HubError             the hub can't do it: nothing published, a name taken, a database in use
+    │   └── UnknownCard      no card, version or alias of that name
+    ├── ModelUnavailable     a base model, tokenizer or checkpoint can't be loaded from where it was sought
+    ├── LLMError             the answering model failed: endpoint down, refused, malformed reply
+    ├── MissingExtra         an optional dependency is not installed; the message names the extra
+    └── TrainingInterrupted  training was stopped by the user; a checkpoint is kept and named
+
+A message names the value, what was expected and the remedy, in one line. Only the command line turns an
+error into an exit code.
+"""
+
+__all__ = [
+    "CardError",
+    "CorpusError",
+    "DamagedCard",
+    "HubError",
+    "KcardError",
+    "LLMError",
+    "MissingExtra",
+    "ModelUnavailable",
+    "TrainingInterrupted",
+    "UnknownCard",
+    "UsageError",
+]
+
+
+class KcardError(Exception):
+    """Catch this to catch everything that kcard raises on purpose."""
+
+
+class UsageError(KcardError):
+    """An argument is wrong; nothing was done."""
+
+
+class CorpusError(KcardError):
+    """A corpus is missing, empty or unreadable."""
+
+
+class CardError(KcardError):
+    """A folder is not a card, or its manifest is of a form that this version does not know."""
+
+
+class DamagedCard(CardError):
+    """A file of the card is missing or does not have the sha256 that the manifest names."""
+
+
+class HubError(KcardError):
+    """The hub can't do what was asked."""
+
+
+class UnknownCard(HubError):
+    """The hub holds no card, version or alias of that name."""
+
+
+class ModelUnavailable(KcardError):
+    """A model, tokenizer or checkpoint can't be loaded from where it was sought."""
+
+
+class LLMError(KcardError):
+    """The answering model failed; the question may be asked again."""
+
+
+class MissingExtra(KcardError):
+    """An optional dependency is not installed; the message names the extra that brings it."""
+
+
+class TrainingInterrupted(KcardError):
+    """Training was stopped by the user; the message names the checkpoint to resume from."""

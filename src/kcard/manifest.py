@@ -1,0 +1,178 @@
+"""kcard.json: what a card is, how it is prompted and how it was made, and the sha256 of its every file.
+
+The manifest is written last and atomically, so a folder with a kcard.json is a whole card; its own sha256
+names the version. This file knows no model: the hub and the cards both read manifests through it.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from kcard.errors import CardError, DamagedCard
+
+__all__ = ["MANIFEST", "Base", "Manifest", "Prompt", "Training", "check_files", "file_digest", "seal"]
+
+MANIFEST = "kcard.json"
+FORMAT = 1
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,95}")
+DOMAIN = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*")
+
+
+@dataclass(frozen=True)
+class Base:
+    """The model that a card was made from. A card from scratch is its own base: name "", hash of nothing."""
+
+    name: str = ""
+    revision: str | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """How a question becomes the model's input.
+
+    tokens          the template, with {question} filled in, is tokenised
+    encoder-prefix  the sentence encoder embeds the question; a linear layer makes `vectors` prefix
+                    embeddings of it, kept in projection.safetensors; no question token is used
+    """
+
+    style: Literal["tokens", "encoder-prefix"] = "tokens"
+    template: str = "{question}\n"
+    vectors: int = 0
+    encoder: str | None = None
+    encoder_sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a card was made. `tokens` counts every token that was trained on, repetitions included."""
+
+    command: str = ""
+    objective: str = ""
+    method: str = ""
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    corpus_sha256: str = ""
+    corpus_licence: str = "unknown"
+    passages: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    libraries: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A card's manifest. `kind`: full, lora. `knowledge_date`: ISO date up to which the corpus speaks."""
+
+    name: str
+    description: str
+    domain: str = "general"
+    kind: str = "full"
+    language: str = "en"
+    licence: str = "unknown"
+    knowledge_date: str | None = None
+    base: Base = field(default_factory=Base)
+    prompt: Prompt = field(default_factory=Prompt)
+    training: Training = field(default_factory=Training)
+    files: Mapping[str, str] = field(default_factory=dict)
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise CardError(
+                f"card name {self.name!r}: use lower-case letters, digits, '.', '_' and '-', at most 96"
+            )
+        if not DOMAIN.fullmatch(self.domain):
+            raise CardError(f"domain {self.domain!r}: use a path like biomedical/oncology")
+        if not self.description.strip() or "\n" in self.description:
+            raise CardError(f"card {self.name!r}: the description must be one line of text")
+
+    def to_json(self) -> str:
+        """Canonical JSON (sorted keys, UTF-8), so that equal manifests have equal bytes."""
+        return json.dumps(asdict(self), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, where: str = MANIFEST) -> "Manifest":
+        """Raises CardError for anything that is not a manifest of this format."""
+        try:
+            data = json.loads(text)
+            if not isinstance(data, dict) or data.get("format") != FORMAT:
+                found = data.get("format") if isinstance(data, dict) else type(data).__name__
+                raise CardError(
+                    f"{where}: manifest format {found!r} is unknown; this kcard reads format {FORMAT}"
+                )
+            nested = {"base": Base, "prompt": Prompt, "training": Training}
+            values = {
+                key: _build(nested[key], value) if key in nested else value for key, value in data.items()
+            }
+            if not isinstance(values.get("files", {}), dict):
+                raise TypeError("files must be an object")
+            manifest: Manifest = _build(cls, values)
+            return manifest
+        except (ValueError, TypeError) as error:
+            raise CardError(f"{where} is not a card manifest: {error}") from error
+
+    @classmethod
+    def read(cls, folder: Path) -> "Manifest":
+        """The manifest of a card folder; CardError where there is none or it can't be read."""
+        path = folder / MANIFEST
+        try:
+            return cls.from_json(path.read_text(encoding="utf-8"), str(path))
+        except FileNotFoundError:
+            raise CardError(
+                f"{folder} is not a card: it has no {MANIFEST} (training may not have ended)"
+            ) from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise CardError(f"{path} can't be read: {error}") from error
+
+
+def _build(cls: type[Any], values: Any) -> Any:
+    if not isinstance(values, dict):
+        raise TypeError(f"{cls.__name__} must be an object, not {type(values).__name__}")
+    known = {f.name for f in fields(cls)}
+    if unknown := sorted(set(values) - known):
+        raise TypeError(f"unknown key {unknown[0]!r}")
+    return cls(**values)
+
+
+def file_digest(path: Path) -> str:
+    """sha256 of a file, hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def card_files(folder: Path) -> Iterator[str]:
+    """Relative POSIX paths of a card folder's files, sorted, without the manifest and hidden files."""
+    paths = (p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+    yield from sorted(
+        p for p in paths if p != MANIFEST and not any(part.startswith(".") for part in p.split("/"))
+    )
+
+
+def seal(folder: Path, manifest: Manifest) -> Manifest:
+    """Hash every file of the folder into the manifest and write it, last and atomically."""
+    sealed = replace(manifest, files={path: file_digest(folder / path) for path in card_files(folder)})
+    partial = folder / f".{MANIFEST}.{os.getpid()}.partial"
+    with partial.open("w", encoding="utf-8") as stream:
+        stream.write(sealed.to_json())
+        stream.flush()
+        os.fsync(stream.fileno())
+    partial.replace(folder / MANIFEST)
+    return sealed
+
+
+def check_files(folder: Path, manifest: Manifest) -> None:
+    """Raise DamagedCard unless every file that the manifest names is there with its sha256."""
+    for path, expected in manifest.files.items():
+        target = folder / path
+        if not target.is_file():
+            raise DamagedCard(f"card {manifest.name!r}: {path} is missing from {folder}")
+        if (found := file_digest(target)) != expected:
+            raise DamagedCard(
+                f"card {manifest.name!r}: {path} in {folder} is damaged: sha256 {found[:12]}…, not {expected[:12]}…"
+            )

@@ -1,0 +1,78 @@
+"""What varies, each behind one short protocol. Built-ins and a user's own register the same way (plugins.py)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from kcard.answer import Passage, Source
+from kcard.request import Choice, Reply, Request
+from kcard.sampling import Sampling
+
+__all__ = ["LLM", "Array", "Checker", "Evidence", "Gate", "Pair", "Pruner", "Relevance", "Writer"]
+
+Array = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A claim and the text that may support it; always a pair, never one concatenated string."""
+
+    claim: str
+    evidence: str
+
+
+class Writer(Protocol):
+    """A pool of cards."""
+
+    @property
+    def cards(self) -> Sequence[Choice]:
+        """Name and one-line description of every card of the pool, in a stable order."""
+        ...
+
+    def write(
+        self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
+    ) -> list[list[Passage]]:
+        """For each question, `documents` passages of each named card, card by card.
+
+        A passage depends on (seed, question, card, document number) only, not on the batch.
+        """
+        ...
+
+
+class Relevance(Protocol):
+    def scores(self, question: str, texts: Sequence[str]) -> Array:
+        """Cosine of each text with the question, shape (n,), in [-1, 1]."""
+        ...
+
+
+class Pruner(Protocol):
+    def prune(self, question: str, texts: Sequence[str]) -> list[str]:
+        """Each text condensed to what serves the question; never empty for a text that is not."""
+        ...
+
+
+class Checker(Protocol):
+    def support(self, pairs: Sequence[Pair]) -> Array:
+        """How far the evidence supports the claim, shape (n,), in [0, 1]; independent of the batch."""
+        ...
+
+
+class Evidence(Protocol):
+    def find(self, claim: str, k: int) -> list[Source]:
+        """At most `k` texts that may support or refute the claim, best first; empty where none was found."""
+        ...
+
+
+class Gate(Protocol):
+    def knows(self, questions: Sequence[str]) -> Array:
+        """How sure it is that the LLM knows each answer, shape (n,); higher = knows."""
+        ...
+
+
+class LLM(Protocol):
+    def reply(self, request: Request) -> Reply:
+        """Raises LLMError where no reply can be had."""
+        ...

@@ -1,0 +1,52 @@
+"""What an LLM is asked, as data: no backend ever parses a prompt that kcard itself wrote."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Choice", "Example", "Kind", "Reply", "Request"]
+
+Kind = Literal["need", "what", "choose", "answer"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Something to choose from: a card (name, description) or an option of a question (letter, text)."""
+
+    name: str
+    description: str
+
+
+@dataclass(frozen=True)
+class Example:
+    """An in-context example for one kind of request: question, knowledge shown with it, and the reply."""
+
+    kind: Kind
+    question: str
+    reply: str
+    knowledge: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request to an LLM.
+
+    kind      need: does the LLM need more information? what: which kind of information?
+              choose: which of `choices` (cards)? answer: the answer, given `knowledge`; with `choices`,
+              one of them (multiple choice)
+    template  which wording of a `need` request to use, from 0 (Knowledge Card, appendix; see llms/prompts.py)
+    """
+
+    kind: Kind
+    question: str
+    knowledge: tuple[str, ...] = ()
+    examples: tuple[Example, ...] = ()
+    choices: tuple[Choice, ...] = ()
+    template: int = 0
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the LLM said. `yes`, only for `need`: the probability in [0, 1] that more information is needed."""
+
+    text: str
+    yes: float | None = None

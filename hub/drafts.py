@@ -1,0 +1,28 @@
+"""Finds what is to be published: the card trained last, a draft by its name, or any folder."""
+
+from pathlib import Path
+
+from kcard.errors import HubError
+from kcard.manifest import MANIFEST
+
+__all__ = ["draft"]
+
+
+def draft(drafts: Path, card: Path | str | None) -> Path:
+    """The folder that `card` means: None the draft sealed last, a bare name that draft, else a path.
+
+    Raises HubError where there is no draft, or none of that name and no such folder either.
+    """
+    trained = sorted(drafts.glob(f"*/{MANIFEST}"), key=lambda path: path.stat().st_mtime)
+    if card is None:
+        if not trained:
+            remedy = "train one with `kcard train --corpus PATH`, or name a card's folder"
+            raise HubError(f"no trained card in {drafts}: {remedy}")
+        return trained[-1].parent
+    if isinstance(card, Path) or Path(card).name != card:
+        return Path(card)
+    for folder in (drafts / card, Path(card)):
+        if folder.is_dir():
+            return folder
+    names = ", ".join(path.parent.name for path in trained) or "none"
+    raise HubError(f"no draft {card!r} in {drafts} (there: {names}), and no folder {card!r} here")

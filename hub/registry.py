@@ -1,0 +1,263 @@
+"""The hub: publishes card folders as immutable versions and finds them again. It knows no model.
+
+    hub = Hub()
+    version = hub.publish("drafts/oncology")
+    hub.get("oncology@v1").manifest.description
+    hub.folder("oncology")  # a verified folder for from_pretrained
+
+Under `home`/hub lie blobs/ (every file once, by sha256), hub.db (which version has which files), snapshots/
+(versions as folders) and partial/ (what is being written just now).
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO, Protocol, TypeAlias
+
+from kcard.config import settings
+from kcard.errors import DamagedCard, HubError, UnknownCard, UsageError
+from kcard.hub.disk import explained, sweep
+from kcard.hub.drafts import draft
+from kcard.hub.safety import check_paths, refuse_pickles
+from kcard.hub.snapshots import Snapshots
+from kcard.hub.store import BlobStore
+from kcard.hub.versions import Problem, Reference, Version, check_alias, damaged
+from kcard.manifest import MANIFEST, Manifest, check_files
+
+__all__ = ["Hub", "publish"]
+
+Versions: TypeAlias = list[Version]  # `list` is a method below
+EMPTY = "no card is published yet: train one with `kcard train --corpus PATH`, then `kcard publish`"
+
+
+class HasFolder(Protocol):
+    """A card, or anything else that lies in a folder."""
+
+    @property
+    def folder(self) -> Path: ...
+
+
+class Hub:
+    """The cards published under `home`, by default KCARD_HOME. Processes may share one."""
+
+    def __init__(self, home: Path | None = None) -> None:
+        """Open the hub, creating it or migrating its database; HubError where that can't be done."""
+        from kcard.hub.catalogue import Catalogue  # SQLAlchemy takes 0.2 s: not for `kcard --help`
+
+        self.home = settings().home if home is None else Path(home).expanduser().absolute()
+        root = self.home / "hub"
+        with explained(f"can't open the hub in {root}"):
+            root.mkdir(parents=True, exist_ok=True)
+        self._catalogue = Catalogue(root / "hub.db")
+        self._blobs = BlobStore(root / "blobs", root / "partial")
+        self._snapshots = Snapshots(root / "snapshots", self._blobs)
+
+    def publish(self, folder: Path | str, *, aliases: Sequence[str] = ()) -> Version:
+        """Publish a card folder: the files that its manifest names, and nothing else.
+
+        The same manifest again is the version that is there already; its aliases are set and its damaged
+        blobs replaced. Raises CardError for a folder that is no card or holds pickled weights, DamagedCard
+        where a file is not as sealed, HubError where the disk or the database refuses.
+        """
+        folder = Path(folder).expanduser()
+        for alias in aliases:
+            check_alias(alias)
+        manifest = Manifest.read(folder)
+        check_paths(manifest)
+        check_files(folder, manifest)
+        refuse_pickles(folder, manifest)
+        with explained(f"can't publish {folder}"):
+            text = (folder / MANIFEST).read_bytes().decode()
+            if Manifest.from_json(text) != manifest:
+                raise HubError(
+                    f"{folder} was sealed again while it was being published: publish it once more"
+                )
+            sweep(self._blobs.partial)
+            return self._store(folder, manifest, text, aliases)
+
+    def _store(self, folder: Path, manifest: Manifest, text: str, aliases: Sequence[str]) -> Version:
+        # Blobs first, then rows, so that a version that can be found is complete. A removal at the same
+        # moment may take a blob that no row names yet: it is put again once nobody else can write.
+        files = {**manifest.files, MANIFEST: hashlib.sha256(text.encode()).hexdigest()}
+        published = False
+        try:
+            blobs = {path: self._blobs.put(folder / path, sha256) for path, sha256 in files.items()}
+            version = self._catalogue.add(text, blobs, aliases, lambda: self._restore(folder, files))
+            published = True
+            return version
+        finally:
+            if not published:
+                self._collect()
+
+    def _restore(self, folder: Path, files: Mapping[str, str]) -> None:
+        for path, sha256 in files.items():
+            if not self._blobs.holds(sha256):
+                self._blobs.put(folder / path, sha256)
+
+    def get(self, ref: str) -> Version:
+        """The version named by card (the newest), card@v2, card@alias or card@sha256 (6 digits or more).
+
+        Raises UnknownCard, which names near matches, and UsageError for what can't be a reference.
+        """
+        wanted = Reference.parse(ref)
+        found = self.versions(wanted.name)
+        matches = [v for v in found if wanted.names(v)] if "@" in ref else found[-1:]
+        if len(matches) > 1:
+            same = ", ".join(v.reference for v in matches)
+            raise UnknownCard(f"{ref!r} names more than one version ({same}): give more digits")
+        if not matches:
+            raise UnknownCard(
+                f"card {wanted.name!r} has no version {ref.partition('@')[2]!r}: it has {_known(found)}"
+            )
+        return matches[0]
+
+    def versions(self, name: str) -> Versions:
+        """Every version of a card, oldest first; UnknownCard for a name that the hub doesn't hold."""
+        return self._catalogue.versions(name) or self._unknown(name)
+
+    def _unknown(self, name: str) -> Versions:
+        import difflib
+
+        names = self._catalogue.names()
+        near = difflib.get_close_matches(name, names, cutoff=0.5)
+        hint = EMPTY if not names else "`kcard cards list` shows what there is"
+        if near:
+            hint = f"did you mean {' or '.join(near)}?"
+        raise UnknownCard(f"unknown card {name!r}: {hint}")
+
+    def resolve(self, selection: Sequence[str] | None) -> Versions:
+        """The versions that a user's selection means, without repeats, in the order given.
+
+        An item is a reference or, where it ends in "/", a domain subtree; None means the newest version of
+        every card. Raises UnknownCard where an item matches nothing, UsageError where two versions of one
+        card are named (in an answer they could not be told apart), HubError where the hub is empty.
+        """
+        if selection is None:
+            if not (found := self.list()):
+                raise HubError(EMPTY)
+            return found
+        chosen: dict[str, Version] = {}
+        for item in selection:
+            for version in self._subtree(item) if item.endswith("/") else [self.get(item)]:
+                other = chosen.setdefault(version.name, version)
+                if other.number != version.number:
+                    raise UsageError(
+                        f"{other.reference} and {version.reference} are one card: name one version"
+                    )
+        if not chosen:
+            raise UnknownCard("no card is named: name cards or a domain such as biomedical/")
+        return [*chosen.values()]
+
+    def _subtree(self, domain: str) -> Versions:
+        if not (found := self.list(domain=domain)):
+            raise UnknownCard(f"no card in the domain {domain!r}: `kcard cards list` shows the domains")
+        return found
+
+    def folder(self, ref: str) -> Path:
+        """A folder with the version's files, every byte verified now, for from_pretrained: not to be changed.
+
+        Raises DamagedCard, which names the file.
+        """
+        version = self.get(ref)
+        with explained(f"can't lay out {version.reference}"):
+            return self._snapshots.folder(version)
+
+    def open(self, ref: str, path: str) -> BinaryIO:
+        """One file of a version, verified, without laying out the others; the caller closes it.
+
+        Raises HubError where the version has no such file, DamagedCard where it is not as published.
+        """
+        version = self.get(ref)
+        if (sha256 := version.files.get(path)) is None:
+            raise HubError(
+                f"card {version.reference} has no file {path!r}: it has {', '.join(version.files)}"
+            )
+        try:
+            return self._blobs.open(sha256)
+        except DamagedCard as error:
+            raise damaged(version, path, "missing or damaged") from error
+
+    def pull(self, ref: str, destination: Path | str) -> Path:
+        """Copy a version to a new folder, verified, whole or not at all; the folder is the caller's own.
+
+        Raises UsageError where the destination exists and is not an empty folder.
+        """
+        version = self.get(ref)
+        with explained(f"can't pull {version.reference}"):
+            return self._snapshots.copy(version, Path(destination))
+
+    def alias(self, ref: str, alias: str) -> Version:
+        """Let card@alias name this version, and no other version of the card any more."""
+        check_alias(alias)
+        version = self._catalogue.alias(self.get(ref), alias)
+        if version is None:
+            raise UnknownCard(f"{ref} was removed just now")
+        return version
+
+    def remove(self, ref: str) -> Versions:
+        """Remove a card with all its versions, or one version of it; returns what was removed.
+
+        Files that other versions share stay. A number is not given again while the card exists.
+        """
+        gone = self._meant(ref)
+        self._catalogue.remove(gone)
+        with explained(f"removed {ref}, but can't delete its files"):
+            sweep(self._blobs.partial)
+            self._collect()
+        return gone
+
+    def _collect(self) -> None:
+        """Delete the blobs and snapshots of no version: of removed ones, and of a publish that was killed."""
+        with self._catalogue.referenced() as (blobs, versions):
+            for sha256 in set(self._blobs) - blobs:
+                self._blobs.delete(sha256)
+            self._snapshots.keep(versions)
+
+    def verify(self, ref: str | None = None) -> list[Problem]:
+        """What is missing or damaged in one version, in all versions of a card, or in the whole hub."""
+        faults: dict[str, str | None] = {}
+        problems = []
+        for version in self._catalogue.versions() if ref is None else self._meant(ref):
+            for path, sha256 in version.files.items():
+                if sha256 not in faults:
+                    faults[sha256] = self._blobs.fault(sha256)
+                if what := faults[sha256]:
+                    problems.append(Problem(version.name, version.number, path, what))
+        return problems
+
+    def _meant(self, ref: str) -> Versions:
+        """Every version for a bare card name, the one named otherwise."""
+        return [self.get(ref)] if "@" in ref else self.versions(ref)
+
+    def list(self, text: str | None = None, domain: str | None = None, base: str | None = None) -> Versions:
+        """The newest version of every card, by name.
+
+        `text`: words that all occur in name, description or domain, whatever their case. `domain`: that
+        domain and those below it. `base`: the base model's name, with or without its organisation.
+        """
+        found = self._catalogue.newest(None if domain is None else domain.rstrip("/"), base)
+        words = (text or "").casefold().split()
+        return [v for v in found if all(word in _searched(v) for word in words)]
+
+
+def _searched(version: Version) -> str:
+    manifest = version.manifest
+    return f"{version.name}\n{manifest.description}\n{manifest.domain}".casefold()
+
+
+def _known(found: Sequence[Version]) -> str:
+    names = [f"v{v.number}" + "".join(f" ({alias})" for alias in v.aliases) for v in found[-5:]]
+    return ("… " if len(found) > 5 else "") + ", ".join(names)
+
+
+def publish(
+    card: "Path | str | HasFolder | None" = None, *, hub: Hub | None = None, aliases: Sequence[str] = ()
+) -> Version:
+    """Publish a trained card: the Python twin of `kcard publish`.
+
+    `card` is a card, its folder, the name of a draft, or None for the card trained last. Raises HubError
+    where there is no such draft, and what Hub.publish raises.
+    """
+    named = card if card is None or isinstance(card, str | Path) else card.folder
+    folder = draft(settings().drafts, named)
+    return (Hub() if hub is None else hub).publish(folder, aliases=aliases)

@@ -1,0 +1,103 @@
+"""Versions as folders again: snapshots inside the hub that models are loaded from, and copies outside it."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kcard.errors import UsageError
+from kcard.hub.disk import copy_hashing, discard, partial_folder, sync_folder
+from kcard.hub.store import BlobStore
+from kcard.hub.versions import Version, damaged
+from kcard.manifest import file_digest
+
+__all__ = ["Snapshots"]
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """Snapshot folders at `root`/<card>/<sha256 of the version>, hard links to blobs where possible."""
+
+    root: Path
+    blobs: BlobStore
+
+    def folder(self, version: Version) -> Path:
+        """The version's folder, every byte verified; one that is not as published is made anew.
+
+        Raises DamagedCard, which names the file, where a blob is missing or damaged.
+        """
+        target = self.root / version.name / version.sha256
+        if not _intact(target, version):
+            with partial_folder(self.blobs.partial) as scratch:
+                self._link_all(version, scratch / "new")
+                if target.exists() and not _intact(target, version):
+                    target.rename(scratch / "old")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    (scratch / "new").rename(target)
+                except OSError:  # another process may just have put the same folder there
+                    if not _intact(target, version):
+                        raise
+        return target
+
+    def _link_all(self, version: Version, folder: Path) -> None:
+        for path, sha256 in version.files.items():
+            if (fault := self.blobs.fault(sha256)) is not None:
+                raise damaged(version, path, fault)
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(self.blobs.path(sha256), target)
+            except OSError:  # a file system without hard links, or with too many to this blob
+                shutil.copyfile(self.blobs.path(sha256), target)
+
+    def copy(self, version: Version, destination: Path) -> Path:
+        """Copy the version's files to a new folder, verified on the way; it appears whole or not at all.
+
+        Raises UsageError where the destination is a file or a folder that is not empty.
+        """
+        destination = destination.expanduser().absolute()
+        if destination.exists() and not (destination.is_dir() and _empty(destination)):
+            raise UsageError(f"{destination} exists and is not an empty folder: name a new folder")
+        with partial_folder(destination.parent, prefix=f".{destination.name}.") as scratch:
+            new = scratch / "new"
+            for path, sha256 in version.files.items():
+                self._copy_one(version, path, sha256, new / path)
+            if destination.is_dir():
+                destination.rmdir()
+            new.rename(destination)
+        sync_folder(destination.parent)
+        return destination
+
+    def _copy_one(self, version: Version, path: str, sha256: str, target: Path) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not self.blobs.holds(sha256):
+            raise damaged(version, path, "missing")
+        with self.blobs.path(sha256).open("rb") as stream:
+            found, _ = copy_hashing(stream, target)
+        if found != sha256:
+            raise damaged(version, path, f"damaged: sha256 {found[:12]}…, not {sha256[:12]}…")
+
+    def keep(self, versions: Iterable[str]) -> None:
+        """Delete the snapshots of all other versions than these sha256."""
+        kept = set(versions)
+        for folder in list(self.root.glob("*/*")):
+            if folder.name not in kept:
+                discard(folder)
+                with contextlib.suppress(OSError):  # the card has other snapshots
+                    folder.parent.rmdir()
+
+
+def _intact(folder: Path, version: Version) -> bool:
+    expected = version.files
+    try:
+        found = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir()}
+        return found == set(expected) and all(file_digest(folder / p) == sha for p, sha in expected.items())
+    except FileNotFoundError:
+        return False
+
+
+def _empty(folder: Path) -> bool:
+    return next(folder.iterdir(), None) is None

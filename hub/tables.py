@@ -1,0 +1,78 @@
+"""The hub's tables. A change here needs a migration, and HEAD to name it.
+
+Column types and constraints are those that SQLite and PostgreSQL share.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    DateTime,
+    ForeignKey,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+__all__ = ["HEAD", "aliases", "cards", "files", "metadata", "versions"]
+
+HEAD = "0001"
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _within(table: str) -> ForeignKey:
+    return ForeignKey(f"{table}.id", ondelete="CASCADE")
+
+
+# `newest` is the highest number ever given, so that a removed version's number does not come back.
+cards = Table(
+    "cards",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String(96), nullable=False, unique=True),
+    Column("newest", Integer, nullable=False),
+)
+
+versions = Table(
+    "versions",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("card_id", Integer, _within("cards"), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("manifest", Text, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("domain", Text, nullable=False, index=True),
+    Column("base", Text, nullable=False, index=True),
+    Column("size", BigInteger, nullable=False),
+    Column("published", DateTime(timezone=True), nullable=False),
+    UniqueConstraint("card_id", "number"),
+    UniqueConstraint("card_id", "sha256"),
+)
+
+files = Table(
+    "files",
+    metadata,
+    Column("version_id", Integer, _within("versions"), primary_key=True),
+    Column("path", Text, primary_key=True),
+    Column("sha256", String(64), nullable=False, index=True),
+    Column("size", BigInteger, nullable=False),
+)
+
+aliases = Table(
+    "aliases",
+    metadata,
+    Column("card_id", Integer, _within("cards"), primary_key=True),
+    Column("alias", String(96), primary_key=True),
+    Column("version_id", Integer, _within("versions"), nullable=False, index=True),
+)

@@ -1,0 +1,100 @@
+"""The database: created, migrated, locked; its schema is what the tables say."""
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import insert, select
+from sqlalchemy.exc import IntegrityError
+
+import kcard.hub.database
+from kcard.errors import HubError
+from kcard.hub.database import Database
+from kcard.hub.registry import Hub
+from kcard.hub.tables import HEAD, aliases, cards, metadata
+
+
+def ask(path: Path, query: str) -> list[tuple[object, ...]]:
+    connection = sqlite3.connect(path)
+    try:
+        found = connection.execute(query).fetchall()
+        connection.commit()
+        return found
+    finally:
+        connection.close()
+
+
+def test_the_migrations_end_where_the_tables_are(tmp_path: Path) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(kcard.hub.database.__file__).parent / "migrations"))
+    assert ScriptDirectory.from_config(config).get_current_head() == HEAD
+    with Database(tmp_path / "hub.db").read() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+
+
+def test_a_fresh_database_is_at_head_and_writes_ahead(home: Path) -> None:
+    Hub(home)
+    path = home / "hub" / "hub.db"
+    assert ask(path, "SELECT version_num FROM alembic_version") == [(HEAD,)]
+    assert ask(path, "PRAGMA journal_mode") == [("wal",)]
+
+
+def test_a_block_that_fails_changes_nothing(tmp_path: Path) -> None:
+    database = Database(tmp_path / "hub.db")
+
+    def half() -> None:
+        with database.write() as connection:
+            connection.execute(insert(cards).values(name="oncology", newest=1))
+            connection.execute(insert(aliases).values(card_id=1, alias="stable", version_id=77))
+
+    with pytest.raises(IntegrityError, match="FOREIGN KEY"):  # there is no version 77
+        half()
+    with database.read() as connection:
+        assert connection.execute(select(cards)).all() == []
+
+
+def test_a_database_of_a_newer_kcard_is_refused_and_left_alone(home: Path) -> None:
+    Hub(home)
+    path = home / "hub" / "hub.db"
+    ask(path, "UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(HubError, match=r"schema 9999.*newer kcard.*upgrade kcard"):
+        Hub(home)
+    assert ask(path, "SELECT version_num FROM alembic_version") == [("9999",)]
+
+
+def test_a_file_that_is_no_database_is_one_clear_error(home: Path) -> None:
+    path = home / "hub" / "hub.db"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"not a database, but long enough to be taken for one" * 100)
+    with pytest.raises(HubError, match=r"hub\.db: file is not a database"):
+        Hub(home)
+
+
+def test_a_home_that_cant_be_made_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(HubError, match="can't open the hub"):
+        Hub(tmp_path / "file")
+
+
+def test_readers_go_on_while_another_writes(tmp_path: Path) -> None:
+    database = Database(tmp_path / "hub.db")
+    with database.write() as writer:
+        writer.execute(insert(cards).values(name="oncology", newest=0))
+        with Database(tmp_path / "hub.db").read() as reader:
+            assert reader.execute(select(cards)).all() == []
+    with database.read() as reader:
+        assert reader.scalar(select(cards.c.name)) == "oncology"
+
+
+def test_an_open_database_needs_no_alembic_and_an_import_no_sqlalchemy(home: Path) -> None:
+    Hub(home)
+    code = "import sys, kcard.hub.registry as r; print('sqlalchemy' in sys.modules, end=' ');"
+    code += "print(r.Hub().list(), 'sqlalchemy' in sys.modules, 'alembic' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "[]", "True", "False"]

@@ -1,0 +1,331 @@
+"""Publishing, finding and removing versions."""
+
+import os
+import pickle
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from kcard.errors import CardError, DamagedCard, HubError, UnknownCard, UsageError
+from kcard.hub.registry import Hub, publish
+from kcard.manifest import Base, Manifest, seal
+
+
+def card(folder: Path, name: str = "oncology", weight: float = 0.0, **fields: object) -> Path:
+    """A sealed card folder; equal weights make equal model files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file({"weight": np.full((8, 8), weight, dtype=np.float32)}, folder / "model.safetensors")
+    (folder / "config.json").write_text('{"model_type": "opt"}', encoding="utf-8")
+    seal(folder, replace(Manifest(name=name, description="Tumours and their therapies"), **fields))  # type: ignore[arg-type]
+    return folder
+
+
+def stored(hub: Hub) -> list[Path]:
+    return sorted((hub.home / "hub" / "blobs").glob("*/*"))
+
+
+@pytest.fixture
+def hub(home: Path) -> Hub:
+    return Hub(home)
+
+
+def test_a_published_card_is_found_with_all_that_its_manifest_says(hub: Hub, tmp_path: Path) -> None:
+    folder = card(tmp_path / "a", domain="biomedical/oncology", base=Base(name="facebook/opt-1.3b"))
+    before = datetime.now(UTC)
+    version = hub.publish(folder)
+    assert hub.get("oncology") == version
+    assert version.reference == "oncology@v1"
+    assert version.manifest == Manifest.read(folder)
+    assert version.size == sum(path.stat().st_size for path in folder.iterdir())
+    assert before <= version.published <= before + timedelta(minutes=1)
+
+
+def test_publishing_the_same_card_again_is_the_same_version(hub: Hub, tmp_path: Path) -> None:
+    first = hub.publish(card(tmp_path / "a"))
+    again = hub.publish(card(tmp_path / "elsewhere"))
+    assert again == first
+    assert hub.versions("oncology") == [first]
+
+
+def test_a_changed_card_is_a_new_version_and_the_old_one_stays_as_it_was(hub: Hub, tmp_path: Path) -> None:
+    first = hub.publish(card(tmp_path / "a", weight=1))
+    second = hub.publish(card(tmp_path / "a", weight=2))
+    assert [v.number for v in hub.versions("oncology")] == [1, 2]
+    assert hub.get("oncology") == second
+    assert hub.get("oncology@v1") == first
+    assert hub.verify() == []
+
+
+def test_a_file_of_many_versions_is_stored_once_and_read_only(hub: Hub, tmp_path: Path) -> None:
+    hub.publish(card(tmp_path / "a", weight=1))
+    assert len(stored(hub)) == 3
+    hub.publish(card(tmp_path / "a", name="cardiology", weight=1))
+    assert len(stored(hub)) == 4  # only the manifest is new
+    assert {path.stat().st_mode & 0o777 for path in stored(hub)} == {0o444}
+
+
+def test_only_the_files_that_the_manifest_names_are_published(hub: Hub, tmp_path: Path) -> None:
+    folder = card(tmp_path / "a")
+    (folder / "notes.txt").write_text("private", encoding="utf-8")
+    assert set(hub.publish(folder).files) == {"config.json", "model.safetensors", "kcard.json"}
+    assert len(stored(hub)) == 3
+
+
+def test_references_name_versions_by_number_alias_and_sha256(hub: Hub, tmp_path: Path) -> None:
+    first = hub.publish(card(tmp_path / "a", weight=1), aliases=["stable", "paper"])
+    second = hub.publish(card(tmp_path / "a", weight=2), aliases=["stable"])
+    assert hub.get("oncology@stable").number == 2
+    assert hub.get("oncology@paper").number == 1
+    assert hub.get(f"oncology@{first.sha256[:6]}").number == 1
+    assert hub.get(f"oncology@{second.sha256}").number == 2
+    assert [v.aliases for v in hub.versions("oncology")] == [("paper",), ("stable",)]
+
+
+def test_an_alias_moves_to_the_version_that_it_is_given_to(hub: Hub, tmp_path: Path) -> None:
+    hub.publish(card(tmp_path / "a", weight=1), aliases=["stable"])
+    hub.publish(card(tmp_path / "a", weight=2))
+    assert hub.alias("oncology@v2", "stable").aliases == ("stable",)
+    assert hub.get("oncology@stable").number == 2
+    assert hub.get("oncology@v1").aliases == ()
+
+
+@pytest.mark.parametrize("alias", ["v2", "decade", "has space", "", "UPPER"])
+def test_an_alias_that_could_be_taken_for_something_else_is_refused(
+    hub: Hub, tmp_path: Path, alias: str
+) -> None:
+    with pytest.raises(UsageError, match="alias"):
+        hub.publish(card(tmp_path / "a"), aliases=[alias])
+    assert hub.list() == []
+
+
+def test_an_unknown_card_names_those_that_are_nearly_called_so(hub: Hub, tmp_path: Path) -> None:
+    with pytest.raises(UnknownCard, match="no card is published yet"):
+        hub.get("oncology")
+    hub.publish(card(tmp_path / "a"), aliases=["stable"])
+    with pytest.raises(UnknownCard, match=r"'oncolgy': did you mean oncology\?"):
+        hub.get("oncolgy")
+    with pytest.raises(UnknownCard, match="kcard cards list"):
+        hub.get("zzz")
+    with pytest.raises(UnknownCard, match=r"'v2': it has v1 \(stable\)"):
+        hub.get("oncology@v2")
+    with pytest.raises(UsageError, match="CARD@v2"):
+        hub.get("oncology@")
+
+
+def test_a_listing_shows_the_newest_version_of_what_is_asked_for(hub: Hub, tmp_path: Path) -> None:
+    opt = Base(name="facebook/opt-1.3b")
+    hub.publish(card(tmp_path / "a", "tumours", domain="biomedical/oncology", base=opt))
+    hub.publish(card(tmp_path / "b", "hearts", domain="biomedical", description="Das Herz, ÄRZTLICH besehen"))
+    hub.publish(card(tmp_path / "c", "decoy", domain="biomedicalx"))
+    hub.publish(card(tmp_path / "c", "decoy", domain="biomedicalx", weight=2))
+
+    def names(**filters: str) -> list[str]:
+        return [v.reference for v in hub.list(**filters)]
+
+    assert names() == ["decoy@v2", "hearts@v1", "tumours@v1"]
+    assert names(domain="biomedical") == names(domain="biomedical/") == ["hearts@v1", "tumours@v1"]
+    assert names(domain="biomedical/oncology") == ["tumours@v1"]
+    assert names(text="ärztlich HERZ") == ["hearts@v1"]
+    assert names(text="therapies oncology") == ["tumours@v1"]
+    assert names(base="opt-1.3b") == names(base="facebook/opt-1.3b") == ["tumours@v1"]
+    assert names(base="") == ["decoy@v2", "hearts@v1"]
+    assert names(text="100%") == names(base="t_1.3b") == []
+
+
+def test_a_selection_takes_references_and_domain_subtrees_without_repeats(hub: Hub, tmp_path: Path) -> None:
+    hub.publish(card(tmp_path / "a", "tumours", domain="biomedical/oncology"))
+    hub.publish(card(tmp_path / "a", "tumours", domain="biomedical/oncology", weight=2))
+    hub.publish(card(tmp_path / "b", "hearts", domain="biomedical"))
+    hub.publish(card(tmp_path / "c", "senate", domain="politics"))
+
+    def names(selection: list[str] | None) -> list[str]:
+        return [v.reference for v in hub.resolve(selection)]
+
+    assert names(None) == ["hearts@v1", "senate@v1", "tumours@v2"]
+    assert names(["senate", "biomedical/", "hearts"]) == ["senate@v1", "hearts@v1", "tumours@v2"]
+    assert names(["tumours@v1"]) == ["tumours@v1"]
+    with pytest.raises(UsageError, match="tumours@v1 and tumours@v2"):
+        hub.resolve(["tumours@v1", "biomedical/"])
+    with pytest.raises(UnknownCard, match="'law/'"):
+        hub.resolve(["law/"])
+    with pytest.raises(UnknownCard):
+        hub.resolve([])
+
+
+def test_an_empty_hub_says_how_to_fill_it(hub: Hub) -> None:
+    assert hub.list() == []
+    assert hub.verify() == []
+    with pytest.raises(HubError, match="kcard train --corpus PATH"):
+        hub.resolve(None)
+
+
+def test_removing_a_version_keeps_the_files_that_others_share(hub: Hub, tmp_path: Path) -> None:
+    first = hub.publish(card(tmp_path / "a", weight=1), aliases=["stable"])
+    hub.publish(card(tmp_path / "a", weight=2), aliases=["next"])
+    snapshot = hub.folder("oncology@v1")
+    assert [v.reference for v in hub.remove("oncology@v1")] == ["oncology@v1"]
+    assert not snapshot.exists()
+    assert len(stored(hub)) == 3
+    assert hub.verify() == []
+    assert hub.folder("oncology@next").is_dir()
+    for gone in ("oncology@v1", "oncology@stable", f"oncology@{first.sha256}"):
+        with pytest.raises(UnknownCard):
+            hub.get(gone)
+
+
+def test_a_removed_number_is_not_given_again(hub: Hub, tmp_path: Path) -> None:
+    hub.publish(card(tmp_path / "a", weight=1))
+    hub.publish(card(tmp_path / "a", weight=2))
+    hub.remove("oncology@v2")
+    assert hub.publish(card(tmp_path / "a", weight=3)).number == 3
+
+
+def test_removing_a_card_removes_all_its_versions_and_only_them(hub: Hub, tmp_path: Path) -> None:
+    hub.publish(card(tmp_path / "a", weight=1))
+    hub.publish(card(tmp_path / "a", weight=2))
+    hub.publish(card(tmp_path / "b", "hearts", weight=2))
+    assert len(hub.remove("oncology")) == 2
+    assert [v.name for v in hub.list()] == ["hearts"]
+    assert len(stored(hub)) == 3
+    hub.remove("hearts")
+    assert stored(hub) == []
+    with pytest.raises(UnknownCard):
+        hub.remove("hearts")
+
+
+def pickled_by_name(folder: Path) -> None:
+    (folder / "pytorch_model.bin").write_bytes(b"anything")
+
+
+def pickled_by_content(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(pickle.dumps({"weight": [1.0]}))
+
+
+def pickled_by_torch(folder: Path) -> None:
+    import torch
+
+    torch.save({"weight": torch.zeros(2)}, folder / "weights.dat")
+
+
+def pickled_by_old_torch(folder: Path) -> None:
+    import torch
+
+    torch.save({"weight": torch.zeros(2)}, folder / "weights.dat", _use_new_zipfile_serialization=False)
+
+
+@pytest.mark.parametrize(
+    "spoil", [pickled_by_name, pickled_by_content, pickled_by_torch, pickled_by_old_torch]
+)
+def test_pickled_weights_are_refused_whatever_they_are_called(
+    hub: Hub, tmp_path: Path, spoil: object
+) -> None:
+    folder = card(tmp_path / "a")
+    assert callable(spoil)
+    spoil(folder)
+    seal(folder, Manifest.read(folder))
+    with pytest.raises(CardError, match=r"can run code.*safetensors"):
+        hub.publish(folder)
+    assert hub.list() == []
+    assert stored(hub) == []
+
+
+def test_safetensors_whose_header_begins_like_a_pickle_are_accepted(hub: Hub, tmp_path: Path) -> None:
+    folder = card(tmp_path / "a")
+    header = b'{"__metadata__":{"note":"'
+    path = folder / "model.safetensors"
+    path.write_bytes((0x0480).to_bytes(8, "little") + header + b"x" * (0x0480 - len(header) - 3) + b'"}}')
+    assert path.read_bytes()[:2] == b"\x80\x04"
+    seal(folder, Manifest.read(folder))
+    assert hub.publish(folder).number == 1
+
+
+@pytest.mark.parametrize(
+    "path", ["../outside.txt", "/etc/hostname", "a/../../outside.txt", "a\\..\\b", "C:x", ""]
+)
+def test_a_manifest_that_names_a_file_outside_its_folder_is_refused(
+    hub: Hub, tmp_path: Path, path: str
+) -> None:
+    folder = card(tmp_path / "a")
+    rewrite(folder, {path: "0" * 64})
+    with pytest.raises(CardError, match="plain path"):
+        hub.publish(folder)
+
+
+def test_a_manifest_with_something_else_for_a_sha256_is_refused(hub: Hub, tmp_path: Path) -> None:
+    folder = card(tmp_path / "a")
+    rewrite(folder, {"config.json": "../../escape"})
+    with pytest.raises(CardError, match="no sha256"):
+        hub.publish(folder)
+
+
+def rewrite(folder: Path, files: Mapping[str, str]) -> None:
+    manifest = replace(Manifest.read(folder), files=files)
+    (folder / "kcard.json").write_text(manifest.to_json(), encoding="utf-8")
+
+
+def test_a_folder_that_is_not_as_sealed_is_not_published(hub: Hub, tmp_path: Path) -> None:
+    folder = card(tmp_path / "a")
+    (folder / "config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(DamagedCard, match=r"config\.json"):
+        hub.publish(folder)
+    (folder / "kcard.json").unlink()
+    with pytest.raises(CardError, match=r"no kcard\.json"):
+        hub.publish(folder)
+    assert hub.list() == []
+
+
+def test_verify_names_every_missing_and_damaged_file_and_publishing_again_mends_them(
+    hub: Hub, tmp_path: Path
+) -> None:
+    folder = card(tmp_path / "a")
+    version = hub.publish(folder)
+    hub.publish(card(tmp_path / "b", "hearts", weight=3))
+    config, model = (hub.home / "hub/blobs" / s[:2] / s for s in sorted(version.manifest.files.values()))
+    if version.files["config.json"] != config.name:
+        config, model = model, config
+    damage(model)
+    config.unlink()
+    problems = {(p.card, p.version, p.path, p.what.split(":")[0]) for p in hub.verify()}
+    assert problems == {
+        ("oncology", 1, "config.json", "missing"),
+        ("hearts", 1, "config.json", "missing"),
+        ("oncology", 1, "model.safetensors", "damaged"),
+    }
+    assert {p.card for p in hub.verify("hearts")} == {"hearts"}
+    assert hub.publish(folder) == version
+    assert hub.verify() == []
+
+
+def damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.chmod(0o644)
+    path.write_bytes(bytes(data))
+
+
+def test_publish_without_a_name_takes_the_card_trained_last(home: Path) -> None:
+    with pytest.raises(HubError, match="kcard train --corpus PATH"):
+        publish()
+    for age, name in ((200, "older"), (100, "newest"), (300, "oldest")):
+        folder = card(home / "drafts" / name, name)
+        os.utime(folder / "kcard.json", (1e9 - age, 1e9 - age))
+    (home / "drafts" / "unfinished").mkdir()
+    assert publish().name == "newest"
+    assert publish("oldest", aliases=["first"]).aliases == ("first",)
+    with pytest.raises(HubError, match=r"'missing'.*oldest, older, newest"):
+        publish("missing")
+
+
+def test_publish_takes_a_folder_or_anything_that_has_one(hub: Hub, tmp_path: Path) -> None:
+    class Trained:
+        folder = card(tmp_path / "b", "trained")
+
+    assert publish(card(tmp_path / "a"), hub=hub).name == "oncology"
+    assert publish(str(tmp_path / "a"), hub=hub).number == 1
+    assert publish(Trained(), hub=hub).name == "trained"
+    assert len(hub.list()) == 2

@@ -1,0 +1,20 @@
+"""What an integrator hands on: every passage with its marks, and notes for the user."""
+
+from dataclasses import dataclass
+
+from kcard.answer import Passage
+
+__all__ = ["Gathered"]
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Passages in the order in which the LLM reads the kept ones."""
+
+    passages: tuple[Passage, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def knowledge(self) -> tuple[str, ...]:
+        """What the LLM reads: only what cards wrote, never the evidence."""
+        return tuple(p.knowledge for p in self.passages if p.kept)

@@ -1,0 +1,215 @@
+"""Both integrators, to the letter of the paper, with selectors and cards scripted through their protocols."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from kcard.answer import Passage, Source
+from kcard.integrators.bottom_up import BottomUp
+from kcard.integrators.choice import AutoChoice, CardChoice, ExplicitChoice, named
+from kcard.integrators.counted import Counted
+from kcard.integrators.selectors import Selectors
+from kcard.integrators.top_down import TopDown
+from kcard.protocols import Array, Pair
+from kcard.request import Choice, Kind, Reply, Request
+from kcard.sampling import Sampling
+
+CARDS = (Choice("elections", "results of elections"), Choice("moons", "moons of the planets"))
+
+
+class Notes:
+    """A pool whose cards write numbered notes, and which records how it was asked."""
+
+    cards = CARDS
+
+    def __init__(self, documents: dict[str, list[str]] | None = None) -> None:
+        self.documents = documents or {c.name: [f"{c.name} note {i}" for i in range(9)] for c in CARDS}
+        self.asked: list[tuple[tuple[str, ...], tuple[str, ...], int]] = []
+
+    def write(
+        self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
+    ) -> list[list[Passage]]:
+        del sampling
+        self.asked.append((tuple(questions), tuple(cards), documents))
+        return [
+            [Passage(c, text) for c in cards for text in self.documents[c][:documents]] for _ in questions
+        ]
+
+
+class Overlap:
+    """Relevance as the share of common words; long texts lose."""
+
+    def scores(self, question: str, texts: Sequence[str]) -> Array:
+        words = set(question.lower().split())
+        shares = [len(words & set(t.lower().split())) / max(len(t.split()), 1) for t in texts]
+        return np.array(shares, dtype=np.float32)
+
+
+class FirstWords:
+    def prune(self, question: str, texts: Sequence[str]) -> list[str]:
+        del question
+        return [" ".join(t.split()[:3]) for t in texts]
+
+
+class Digits:
+    """Supports a claim by its last digit: 'note 7' has 0.7."""
+
+    def __init__(self) -> None:
+        self.pairs: list[Pair] = []
+
+    def support(self, pairs: Sequence[Pair]) -> Array:
+        self.pairs += pairs
+        return np.array(
+            [int(p.claim[-1]) / 10 if p.claim[-1].isdigit() else 0.0 for p in pairs], dtype=np.float32
+        )
+
+
+class OneSource:
+    def find(self, claim: str, k: int) -> list[Source]:
+        del claim
+        return [Source("a source", "notes.txt", 3)][:k]
+
+
+class Scripted:
+    """An LLM with a fixed reply for each kind of request."""
+
+    def __init__(self, what: str = "moons", choose: str = "moons", need: Sequence[float] = (1.0,)) -> None:
+        self.texts: dict[Kind, str] = {"what": what, "choose": choose, "answer": "42"}
+        self.need = list(need)
+        self.requests: list[Request] = []
+
+    def reply(self, request: Request) -> Reply:
+        self.requests.append(request)
+        return (
+            Reply("Yes", yes=self.need.pop(0)) if request.kind == "need" else Reply(self.texts[request.kind])
+        )
+
+
+def selectors(evidence: bool = True) -> Selectors:
+    return Selectors(
+        Overlap(), FirstWords(), Digits(), {c.name: OneSource() for c in CARDS} if evidence else {}
+    )
+
+
+def top_down(
+    pool: Notes, llm: Scripted, choice: CardChoice | None = None, rounds: int = 1, evidence: bool = True
+) -> TopDown:
+    choice = choice or AutoChoice(llm, Overlap(), CARDS)
+    return TopDown(pool, selectors(evidence), Sampling(), llm, choice, max_iterations=rounds)
+
+
+def test_bottom_up_lets_every_card_write_n1_and_keeps_n2_then_n3() -> None:
+    pool = Notes()
+    (found,) = BottomUp(pool, selectors(), Sampling()).gather(["moons note"])
+    assert pool.asked == [(("moons note",), ("elections", "moons"), 3)]
+    assert len(found.passages) == 6
+    assert sum(p.pruned is not None for p in found.passages) == 5
+    assert sum(p.kept for p in found.passages) == 3
+    assert [p.kept for p in found.passages] == [True] * 3 + [False] * 3
+
+
+def test_bottom_up_shows_the_llm_what_cards_wrote_and_never_the_evidence() -> None:
+    (found,) = BottomUp(Notes(), selectors(), Sampling()).gather(["moons note"])
+    assert "a source" not in " ".join(found.knowledge)
+    assert all(text.split()[1] == "note" for text in found.knowledge)
+    assert {p.evidence.text for p in found.passages if p.evidence} == {"a source"}
+
+
+def test_bottom_up_merges_exact_duplicates_before_relevance() -> None:
+    pool = Notes({"elections": ["same 1", "same 1", "same 1"], "moons": ["same 1", "other 2", ""]})
+    (found,) = BottomUp(pool, selectors(), Sampling()).gather(["same"])
+    assert sorted(p.text for p in found.passages) == ["other 2", "same 1"]
+    assert next(p for p in found.passages if p.text == "same 1").card == "elections"
+
+
+def test_bottom_up_is_the_same_alone_and_in_a_batch() -> None:
+    integrator = BottomUp(Notes(), selectors(), Sampling())
+    alone = [integrator.gather([q])[0] for q in ("moons note", "elections note")]
+    assert integrator.gather(["moons note", "elections note"]) == alone
+
+
+def test_without_evidence_factuality_is_unknown_and_the_most_relevant_are_kept() -> None:
+    (found,) = BottomUp(Notes(), selectors(evidence=False), Sampling()).gather(["moons note"])
+    kept = [p for p in found.passages if p.kept]
+    assert [p.factuality for p in kept] == [None] * 3
+    assert [p.text for p in kept] == ["moons note 0", "moons note 1", "moons note 2"]
+
+
+def test_top_down_asks_one_card_and_keeps_its_most_factual_document_unpruned() -> None:
+    pool, llm = Notes(), Scripted()
+    (found,) = top_down(pool, llm).gather(["Who found it?"])
+    assert pool.asked == [(("Who found it?",), ("moons",), 3)]
+    assert [(p.text, p.kept, p.pruned) for p in found.passages] == [
+        ("moons note 0", False, None),
+        ("moons note 1", False, None),
+        ("moons note 2", True, None),
+    ]
+    assert found.passages[2].factuality == pytest.approx(0.2)
+    assert found.knowledge == ("moons note 2",)
+
+
+def test_top_down_prompts_the_card_with_the_question_not_with_the_reply() -> None:
+    pool = Notes()
+    top_down(pool, Scripted(what="moons of the planets")).gather(["the question"])
+    assert pool.asked[0][0] == ("the question",)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "need", "kinds"),
+    [
+        (1, [], ["what"]),
+        (2, [1.0], ["what", "need", "what"]),
+        (3, [1.0, 0.0], ["what", "need", "what", "need"]),
+        (3, [0.1], ["what", "need"]),
+    ],
+)
+def test_top_down_asks_again_only_between_rounds(rounds: int, need: list[float], kinds: list[Kind]) -> None:
+    llm = Scripted(need=need)
+    (found,) = top_down(Notes(), llm, rounds=rounds).gather(["q"])
+    assert [r.kind for r in llm.requests] == kinds
+    assert len(found.knowledge) == kinds.count("what")
+
+
+def test_top_down_asks_again_with_the_knowledge_so_far() -> None:
+    llm = Scripted(need=[0.0])
+    top_down(Notes(), llm, rounds=2).gather(["q"])
+    assert llm.requests[-1].knowledge == ("moons note 2",)
+
+
+def test_an_explicit_reply_that_names_no_card_is_reported_and_asks_none() -> None:
+    pool, llm = Notes(), Scripted(choose="the library")
+    (found,) = top_down(pool, llm, ExplicitChoice(llm, CARDS)).gather(["q"])
+    assert pool.asked == []
+    assert found.passages == ()
+    assert "names no card" in found.notes[0]
+
+
+def test_an_explicit_choice_shows_every_card_to_the_llm() -> None:
+    llm = Scripted(choose="I would take: Elections.")
+    assert ExplicitChoice(llm, CARDS).choose("q") == ("elections", None)
+    assert llm.requests[0].choices == CARDS
+
+
+def test_a_card_is_named_by_its_whole_name_or_description_only() -> None:
+    cards = (
+        Choice("moon", "one moon"),
+        Choice("moons", "many moons"),
+        Choice("moons-of-mars", "Phobos and Deimos"),
+    )
+    assert [c.name for c in named("moons-of-mars, then moon", cards)] == ["moons-of-mars", "moon"]
+    assert [c.name for c in named("many moons please", cards)] == ["moons"]
+    assert named("honeymoon", cards) == []
+
+
+def test_an_empty_wish_falls_back_to_the_question_and_says_so() -> None:
+    card, note = AutoChoice(Scripted(what=" "), Overlap(), CARDS).choose("moons of the planets")
+    assert card == "moons"
+    assert note is not None
+
+
+def test_requests_are_counted_by_question() -> None:
+    counted = Counted(Scripted())
+    for question in ("a", "a", "b"):
+        counted.reply(Request("answer", question))
+    assert dict(counted.calls) == {"a": 2, "b": 1}

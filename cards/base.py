@@ -1,0 +1,159 @@
+"""Models in memory: whole ones, and bases that several LoRA cards share.
+
+It knows transformers and peft; how a card is prompted it does not know.
+"""
+
+import hashlib
+import warnings
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kcard.cards.folder import Card
+from kcard.cards.generation import ROWS
+from kcard.errors import CardError, ModelUnavailable
+from kcard.manifest import Base, file_digest
+from kcard.quiet import quiet_loading
+
+__all__ = ["Loaded", "Shelf", "base_digest"]
+
+SMALL = 50_000_000
+# Adapters are not named as their cards are: peft makes module names of them, where a dot is not allowed.
+FIRST = "card0"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model and, for a LoRA card, the name that its adapter has in there."""
+
+    model: Any
+    adapter: str | None = None
+
+    def activate(self) -> Any:
+        """The model with this card's adapter switched on."""
+        if self.adapter is not None and self.model.active_adapter != self.adapter:
+            self.model.set_adapter(self.adapter)
+        return self.model
+
+
+@dataclass
+class Shelf:
+    """What is loaded so far, on one device. `rows`: most rows in a batch of any card."""
+
+    device: str = "cpu"
+    rows: int = ROWS
+    _bases: dict[tuple[str, str | None], Any] = field(default_factory=dict)
+
+    def full(self, card: Card) -> Loaded:
+        """A whole model from the card's folder; CardError where transformers can't load it."""
+        try:
+            return Loaded(self._place(_causal_lm(card.folder, None, local=True)))
+        except (OSError, ValueError, KeyError) as error:
+            raise CardError(f"card {card.name!r}: {card.folder} can't be loaded: {_line(error)}") from error
+
+    def lora(self, card: Card) -> Loaded:
+        """The card's adapter on its base, which is loaded once for all cards that name it."""
+        base = card.manifest.base
+        key = (base.name, base.revision)
+        if key not in self._bases:
+            model = _with_adapter(self._base(card), card.folder)
+            self._bases[key] = model.eval()
+            return Loaded(model, FIRST)
+        _check_digest(card)
+        model = self._bases[key]
+        name = f"card{len(model.peft_config)}"
+        model.load_adapter(card.folder, adapter_name=name)
+        return Loaded(model, name)
+
+    def _base(self, card: Card) -> Any:
+        base = card.manifest.base
+        if not base.name:
+            raise CardError(f"card {card.name!r} is an adapter, but its manifest names no base model")
+        try:
+            model = _causal_lm(base.name, base.revision, local=False)
+        except (OSError, ValueError, KeyError) as error:
+            raise ModelUnavailable(
+                f"card {card.name!r} needs the base model {_named(base)}, which can't be loaded: "
+                f"{_line(error)}"
+            ) from error
+        _check_digest(card)
+        return self._place(model)
+
+    def _place(self, model: Any) -> Any:
+        """On the device, in fp32 on a CPU or where the model is small, else in bf16."""
+        import torch
+        from transformers import GenerationConfig
+
+        small = sum(p.numel() for p in model.parameters()) < SMALL
+        dtype = torch.float32 if self.device == "cpu" or small else torch.bfloat16
+        # Only the end of text is kept of the model's own settings: a repetition penalty there would change
+        # what is sampled.
+        ends = model.generation_config.eos_token_id
+        model.generation_config = GenerationConfig(eos_token_id=ends)
+        return model.to(device=self.device, dtype=dtype).eval()
+
+
+def _with_adapter(base: Any, folder: Path) -> Any:
+    from peft import PeftModel
+
+    with warnings.catch_warnings():
+        # peft asks transformers by a name that transformers 5 deprecates; the user can do nothing about it.
+        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+        return PeftModel.from_pretrained(base, folder, adapter_name=FIRST)
+
+
+def base_digest(name: str, revision: str | None = None) -> str | None:
+    """sha256 of a base model's weights, as manifests record it; None where it has no weights file at hand.
+
+    One file: its sha256. Several shards: the sha256 of the lines "sha256  name", sorted by name.
+    """
+    folder = _folder(name, revision)
+    if folder is None:
+        return None
+    for pattern in ("*.safetensors", "pytorch_model*.bin"):
+        if found := sorted(folder.glob(pattern)):
+            digests = [file_digest(path) for path in found]
+            lines = "".join(f"{digest}  {path.name}\n" for digest, path in zip(digests, found, strict=True))
+            return digests[0] if len(digests) == 1 else hashlib.sha256(lines.encode()).hexdigest()
+    return None
+
+
+def _folder(name: str, revision: str | None) -> Path | None:
+    if Path(name).is_dir():
+        return Path(name)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, revision=revision, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError):
+        return None
+
+
+def _check_digest(card: Card) -> None:
+    base = card.manifest.base
+    if base.sha256 is None:
+        return
+    found = base_digest(base.name, base.revision)
+    if found != base.sha256:
+        raise ModelUnavailable(
+            f"card {card.name!r} needs the base model {_named(base)} with sha256 {base.sha256[:12]}…, but "
+            f"{found[:12] + '…' if found else 'none'} is at hand: fetch the revision that the card names"
+        )
+
+
+def _causal_lm(where: str | Path, revision: str | None, local: bool) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    chosen: dict[str, Any] = {"revision": revision} if revision else {}
+    with quiet_loading() if Path(where).is_dir() else nullcontext():
+        return AutoModelForCausalLM.from_pretrained(where, dtype="auto", local_files_only=local, **chosen)
+
+
+def _named(base: Base) -> str:
+    return f"{base.name!r}" + (f" at revision {base.revision}" if base.revision else "")
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,101 @@
+"""A card is a folder: model files, tokenizer, source passages, README.md, and the manifest that seals them.
+
+This file knows the folder's layout and nothing of models: it neither loads nor runs one.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kcard.answer import Source
+from kcard.cards.kinds import kind_of
+from kcard.cards.model_card import readme
+from kcard.errors import CardError, DamagedCard
+from kcard.manifest import MANIFEST, Manifest, check_files, seal
+
+__all__ = ["PASSAGES", "PROJECTION", "README", "Card", "finish", "passages", "write_atomically"]
+
+PASSAGES = "passages.jsonl"
+README = "README.md"
+PROJECTION = "projection.safetensors"
+
+
+@dataclass(frozen=True)
+class Card:
+    """A whole card on disk. Make one with `Card.open`, which checks it, or with `finish`."""
+
+    folder: Path
+    manifest: Manifest
+
+    @property
+    def name(self) -> str:
+        return self.manifest.name
+
+    @classmethod
+    def open(cls, folder: Path | str) -> "Card":
+        """The card that lies in `folder`, every file verified against the manifest.
+
+        Raises CardError where it is no card or its kind is unknown, DamagedCard where a file is missing or
+        changed.
+        """
+        folder = Path(folder)
+        manifest = Manifest.read(folder)
+        _require(folder, manifest)
+        check_files(folder, manifest)
+        return cls(folder, manifest)
+
+
+def passages(folder: Path | str) -> list[Source]:
+    """The source passages that the card was trained on, in corpus order; empty where none travel with it."""
+    path = Path(folder) / PASSAGES
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8") as stream:
+        return [_passage(path, number, line) for number, line in enumerate(stream, 1) if line.strip()]
+
+
+def finish(folder: Path | str, manifest: Manifest, passages: Sequence[Source]) -> Card:
+    """Write the passages and README.md beside the model files, then seal the folder: from then on a card.
+
+    A manifest from an earlier sealing is removed first, so that an interrupted call leaves no card rather
+    than a wrong one. Raises CardError where the kind's model files are not there.
+    """
+    folder = Path(folder)
+    (folder / MANIFEST).unlink(missing_ok=True)
+    lines = [{"text": p.text, "file": p.file, "line": p.line} for p in passages]
+    write_atomically(folder / PASSAGES, "".join(json.dumps(x, ensure_ascii=False) + "\n" for x in lines))
+    write_atomically(folder / README, readme(manifest))
+    _require(folder, manifest)
+    return Card(folder, seal(folder, manifest))
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write `text` so that a reader sees the old file or the new one, never half of either."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def _require(folder: Path, manifest: Manifest) -> None:
+    needed = [*kind_of(manifest).files]
+    if manifest.prompt.style == "encoder-prefix":
+        needed.append((PROJECTION,))
+    for either in needed:
+        if not any((folder / name).is_file() for name in either):
+            raise DamagedCard(
+                f"card {manifest.name!r} of kind {manifest.kind!r}: {folder} has no {' or '.join(either)}"
+            )
+
+
+def _passage(path: Path, number: int, line: str) -> Source:
+    try:
+        found = json.loads(line)
+        return Source(
+            text=str(found["text"]), file=str(found.get("file", "")), line=int(found.get("line", 0))
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CardError(
+            f'{path}, line {number}: not a passage {{"text", "file", "line"}}: {error!r}'
+        ) from error

@@ -1,0 +1,64 @@
+"""The kinds of cards: which files each must have, and what loads it. A new kind is one row of KINDS.
+
+A kind's loader takes the card and the shelf of base models and returns a CardWriter, which turns questions
+into texts. Loaders are named, not imported, so that reading a manifest loads nothing heavy.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kcard.errors import CardError
+from kcard.manifest import Manifest
+from kcard.sampling import Sampling
+
+if TYPE_CHECKING:
+    from kcard.cards.base import Shelf
+    from kcard.cards.folder import Card
+
+__all__ = ["KINDS", "CardWriter", "Kind", "kind_of", "load"]
+
+
+class CardWriter(Protocol):
+    """One loaded card."""
+
+    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[str]]:
+        """`documents` texts for each question, each by (seed, question, card, document number) alone."""
+        ...
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`files`: of each tuple, at least one must be in the folder. `loader`: module:function."""
+
+    files: tuple[tuple[str, ...], ...]
+    loader: str
+
+
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+WHOLE = (("config.json",), ("model.safetensors", "model.safetensors.index.json"), TOKENIZER)
+ADAPTER = (("adapter_config.json",), ("adapter_model.safetensors",), TOKENIZER)
+
+KINDS: Mapping[str, Kind] = {
+    "full": Kind(WHOLE, "kcard.cards.causal:load"),
+    "lora": Kind(ADAPTER, "kcard.cards.causal:load"),
+}
+
+
+def kind_of(manifest: Manifest) -> Kind:
+    """The card's kind; CardError names the kinds that this version knows."""
+    if manifest.kind not in KINDS:
+        known = ", ".join(sorted(KINDS))
+        raise CardError(
+            f"card {manifest.name!r} is of the unknown kind {manifest.kind!r}; this kcard knows {known}"
+        )
+    return KINDS[manifest.kind]
+
+
+def load(card: "Card", shelf: "Shelf") -> CardWriter:
+    """Load the card by its kind's loader."""
+    module, function = kind_of(card.manifest).loader.split(":")
+    loader: Any = getattr(import_module(module), function)
+    writer: CardWriter = loader(card, shelf)
+    return writer

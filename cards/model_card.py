@@ -1,0 +1,126 @@
+"""README.md of a card: the model-card YAML that the Hugging Face Hub reads, and a page for people."""
+
+from typing import Any
+
+from kcard.manifest import Manifest
+
+__all__ = ["metadata", "readme"]
+
+PROMPTED = {
+    "tokens": "The question is put into the template {template}; the continuation is the document.",
+    "encoder-prefix": (
+        "The sentence encoder `{encoder}` embeds the question; a linear layer (`projection.safetensors`) "
+        "turns the embedding into {vectors} prefix vectors, which the embedding of the beginning-of-sequence "
+        "token follows. No token of the question is used."
+    ),
+}
+
+WHOLE = """\
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained(folder)
+tokenizer = AutoTokenizer.from_pretrained(folder)"""
+
+ADAPTER = """\
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+base = AutoModelForCausalLM.from_pretrained({base!r}{revision})
+model = PeftModel.from_pretrained(base, folder)
+tokenizer = AutoTokenizer.from_pretrained(folder)"""
+
+
+def metadata(manifest: Manifest) -> dict[str, Any]:
+    """The front matter, in the keys of the Hub's model cards. A card from scratch has no `base_model`."""
+    made_from: dict[str, Any] = {}
+    if manifest.base.name:
+        relation = "adapter" if manifest.kind == "lora" else "finetune"
+        made_from = {"base_model": manifest.base.name, "base_model_relation": relation}
+    corpus = manifest.training.corpus_sha256
+    return {
+        **made_from,
+        "library_name": "peft" if manifest.kind == "lora" else "transformers",
+        "pipeline_tag": "text-generation",
+        "license": manifest.licence,
+        "language": [manifest.language],
+        # A corpus that was read from disk has no name on the Hub: its content names it.
+        "datasets": [f"corpus-{corpus[:12]}"] if corpus else [],
+        "tags": ["kcard", "knowledge-card", *dict.fromkeys(manifest.domain.split("/"))],
+    }
+
+
+def readme(manifest: Manifest) -> str:
+    """The whole README.md."""
+    import yaml
+
+    front = yaml.safe_dump(metadata(manifest), sort_keys=False, allow_unicode=True)
+    sections = [
+        f"# {manifest.name}",
+        manifest.description,
+        "A knowledge card: a small language model that writes what it learned from one corpus, to be read by "
+        "a larger one. It can be wrong: have what it writes checked before it is used.",
+        "## What it is",
+        _facts(manifest),
+        "## How it is prompted",
+        _prompted(manifest),
+        "## How it was trained",
+        _trained(manifest),
+        "## How to load it",
+        f"```python\n{_loading(manifest)}\n```",
+        "With kcard: `kcard publish` this folder, then `kcard ask` your question.",
+    ]
+    return f"---\n{front}---\n\n" + "\n\n".join(sections) + "\n"
+
+
+def _facts(manifest: Manifest) -> str:
+    rows = [
+        ("domain", manifest.domain),
+        ("kind", manifest.kind),
+        ("base model", manifest.base.name or "none: trained from scratch"),
+        ("base revision", manifest.base.revision),
+        ("language", manifest.language),
+        ("licence", manifest.licence),
+        ("knowledge up to", manifest.knowledge_date or "not stated"),
+    ]
+    return _table(rows)
+
+
+def _prompted(manifest: Manifest) -> str:
+    prompt = manifest.prompt
+    return PROMPTED[prompt.style].format(
+        template=f"`{prompt.template!r}`", encoder=prompt.encoder, vectors=prompt.vectors
+    )
+
+
+def _trained(manifest: Manifest) -> str:
+    made = manifest.training
+    rows = [
+        ("command", f"`{made.command}`" if made.command else None),
+        ("objective", made.objective),
+        ("method", made.method),
+        ("seed", made.seed),
+        ("passages", f"{made.passages:,}"),
+        ("tokens trained on", f"{made.tokens:,}"),
+        ("seconds", f"{made.seconds:,.0f}"),
+        ("corpus sha256", f"`{made.corpus_sha256}`" if made.corpus_sha256 else None),
+        ("corpus licence", made.corpus_licence),
+        *((f"`{key}`", value) for key, value in sorted(made.hyperparameters.items())),
+        *((f"{key} version", value) for key, value in sorted(made.libraries.items())),
+    ]
+    return _table(rows)
+
+
+def _loading(manifest: Manifest) -> str:
+    if manifest.kind != "lora":
+        return WHOLE
+    revision = manifest.base.revision
+    return ADAPTER.format(base=manifest.base.name, revision=f", revision={revision!r}" if revision else "")
+
+
+def _table(rows: list[tuple[str, Any]]) -> str:
+    shown = [
+        (key, str(value).replace("|", "\\|").replace("\n", " "))
+        for key, value in rows
+        if value not in (None, "")
+    ]
+    return "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in shown)])

@@ -1,0 +1,331 @@
+"""Pools of real, tiny models: a whole OPT, an OPT behind the sentence encoder, two adapters on one Llama."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+    PreTrainedTokenizerFast,
+)
+
+from kcard import encoder
+from kcard.answer import Source
+from kcard.cards.base import base_digest
+from kcard.cards.folder import Card, finish
+from kcard.cards.pool import Pool
+from kcard.errors import CardError, ModelUnavailable, UnknownCard, UsageError
+from kcard.manifest import Base, Manifest, Prompt
+from kcard.request import Choice
+from kcard.sampling import Sampling
+
+# peft itself asks transformers by a deprecated name.
+pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+
+TEXTS = [
+    "The Rhine flows through Basel and Cologne into the North Sea.",
+    "The Danube flows through Vienna and Budapest into the Black Sea.",
+    "The Seine flows through Paris into the English Channel.",
+]
+QUESTIONS = [
+    "Where does the Rhine end?",
+    "Which river flows through Vienna, then on through Budapest?",
+    "The Seine?",
+    "Which sea does the Danube reach in the end?",
+]
+GREEDY = Sampling(temperature=0, tokens=16)
+SAMPLED = Sampling(temperature=1.0, tokens=16)
+
+
+def tokenizer() -> Any:
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    bpe.decoder = decoders.ByteLevel()
+    special = ["<pad>", "<s>", "</s>"]
+    bpe.train_from_iterator(
+        TEXTS,
+        trainers.BpeTrainer(
+            vocab_size=320,
+            special_tokens=special,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    bpe.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    made: Any = PreTrainedTokenizerFast
+    return made(tokenizer_object=bpe, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
+
+
+def tiny_opt() -> OPTForCausalLM:
+    torch.manual_seed(0)
+    return OPTForCausalLM(
+        OPTConfig(
+            vocab_size=320,
+            hidden_size=32,
+            word_embed_proj_dim=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            ffn_dim=64,
+            max_position_embeddings=64,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+            init_std=0.3,
+        )
+    )
+
+
+def tiny_llama(folder: Path) -> Path:
+    torch.manual_seed(1)
+    LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=320,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            max_position_embeddings=128,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+            initializer_range=0.3,
+        )
+    ).save_pretrained(folder)
+    return folder
+
+
+def full_card(folder: Path) -> Card:
+    tiny_opt().save_pretrained(str(folder))
+    tokenizer().save_pretrained(folder)
+    return finish(
+        folder, Manifest(name="rivers", description="Rivers of Europe"), [Source(text) for text in TEXTS]
+    )
+
+
+def prefix_card(folder: Path) -> Card:
+    tiny_opt().save_pretrained(str(folder))
+    tokenizer().save_pretrained(folder)
+    torch.manual_seed(2)
+    tensors = {"weight": torch.randn(3 * 32, encoder.DIMENSIONS), "bias": torch.randn(3 * 32)}
+    save_file(tensors, folder / "projection.safetensors")
+    prompt = Prompt("encoder-prefix", "", 3, encoder.NAME, encoder.SHA256)
+    return finish(folder, Manifest(name="seas", description="Seas", prompt=prompt), [])
+
+
+def lora_card(folder: Path, base: Path, name: str, seed: int) -> Card:
+    torch.manual_seed(seed)
+    config = LoraConfig(
+        r=4, target_modules=["q_proj", "down_proj"], init_lora_weights=False, task_type="CAUSAL_LM"
+    )
+    get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(str(folder))
+    tokenizer().save_pretrained(folder)
+    made_from = Base(str(base), sha256=base_digest(str(base)))
+    return finish(folder, Manifest(name=name, description=name.title(), kind="lora", base=made_from), [])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cards")
+
+
+@pytest.fixture(scope="module")
+def full(folder: Path) -> Card:
+    return full_card(folder / "full")
+
+
+@pytest.fixture(scope="module")
+def prefix(folder: Path) -> Card:
+    return prefix_card(folder / "prefix")
+
+
+@pytest.fixture(scope="module")
+def loras(folder: Path) -> list[Card]:
+    base = tiny_llama(folder / "base")
+    # A dot is allowed in a card's name and not in a module's.
+    return [lora_card(folder / name, base, name, seed) for seed, name in enumerate(["lakes.v1", "dams"])]
+
+
+@pytest.fixture(scope="module")
+def pool(full: Card, prefix: Card, loras: list[Card]) -> Pool:
+    return Pool([full, prefix, *loras])
+
+
+def texts(
+    pool: Pool, questions: list[str], cards: list[str], sampling: Sampling, documents: int = 1
+) -> list[list[str]]:
+    return [[p.text for p in row] for row in pool.write(questions, cards, documents, sampling)]
+
+
+def test_transformers_loads_a_full_card_unchanged(full: Card) -> None:
+    model: Any = AutoModelForCausalLM.from_pretrained(full.folder)
+    read: Any = AutoTokenizer.from_pretrained(full.folder)
+    for name, weight in tiny_opt().state_dict().items():
+        assert torch.equal(model.state_dict()[name], weight), name
+    assert read.decode(read(TEXTS[0])["input_ids"], skip_special_tokens=True).strip() == TEXTS[0]
+
+
+def test_peft_loads_a_lora_card_unchanged_and_the_pool_writes_what_it_writes(
+    pool: Pool, loras: list[Card]
+) -> None:
+    card = loras[0]
+    read: Any = AutoTokenizer.from_pretrained(card.folder)
+    base = AutoModelForCausalLM.from_pretrained(card.manifest.base.name)
+    model: Any = PeftModel.from_pretrained(base, card.folder)
+    prompt = read(QUESTIONS[0] + "\n", return_tensors="pt")
+    assert prompt["input_ids"][0, 0] == read.bos_token_id
+    ids = model.generate(**prompt, max_new_tokens=16, do_sample=False)[0, prompt["input_ids"].shape[1] :]
+    expected = read.decode(ids, skip_special_tokens=True).strip()
+    assert texts(pool, [QUESTIONS[0]], [card.name], GREEDY) == [[expected]]
+    with model.disable_adapter():
+        bare = model.generate(**prompt, max_new_tokens=16, do_sample=False)[0, prompt["input_ids"].shape[1] :]
+    assert read.decode(bare, skip_special_tokens=True).strip() != expected
+
+
+def test_lora_cards_of_one_base_share_it_and_keep_their_own_adapters(loras: list[Card]) -> None:
+    together = Pool(loras)
+    names = [card.name for card in loras]
+    rounds = [texts(together, QUESTIONS, [name], GREEDY) for name in (*names, *names)]
+    assert rounds[:2] == rounds[2:]
+    assert rounds[0] != rounds[1]
+    assert rounds[:2] == [texts(Pool([card]), QUESTIONS, [card.name], GREEDY) for card in loras]
+    assert len(together._shelf._bases) == 1
+
+
+def test_cards_are_listed_in_the_order_given(pool: Pool) -> None:
+    assert list(pool.cards) == [
+        Choice("rivers", "Rivers of Europe"),
+        Choice("seas", "Seas"),
+        Choice("lakes.v1", "Lakes.V1"),
+        Choice("dams", "Dams"),
+    ]
+
+
+def test_passages_come_card_by_card_with_so_many_documents_each(pool: Pool) -> None:
+    written = pool.write(QUESTIONS, ["dams", "rivers"], 3, SAMPLED)
+    assert [[p.card for p in row] for row in written] == [["dams"] * 3 + ["rivers"] * 3] * 4
+    assert all(len({p.text for p in row[:3]}) == 3 for row in written)
+
+
+@pytest.mark.parametrize("card", ["rivers", "seas", "lakes.v1"])
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_a_passage_depends_on_seed_question_card_and_number_only(
+    pool: Pool, card: str, sampling: Sampling
+) -> None:
+    batch = texts(pool, QUESTIONS, [card], sampling, 3)
+    assert [texts(pool, [q], [card], sampling, 3)[0] for q in QUESTIONS] == batch
+    assert [row[3:] for row in texts(pool, QUESTIONS[::-1], ["dams", card], sampling, 3)][::-1] == batch
+    assert [row[:1] for row in batch] == texts(pool, QUESTIONS, [card], sampling, 1)
+    assert len({row[0] for row in batch}) == len(QUESTIONS)
+
+
+def test_equal_prompts_and_weights_still_draw_by_question_and_card(full: Card) -> None:
+    silent = replace(full.manifest, prompt=Prompt(template="Tell me:\n"))
+    twin = replace(silent, name="streams")
+    pair = Pool([Card(full.folder, silent), Card(full.folder, twin)])
+    assert len({row[0] for row in texts(pair, QUESTIONS[:2], ["rivers"], GREEDY)}) == 1
+    rivers, streams = (texts(pair, QUESTIONS[:2], [name], SAMPLED) for name in ("rivers", "streams"))
+    assert rivers[0] != rivers[1]
+    assert rivers[0] != streams[0]
+
+
+def test_another_seed_writes_other_documents(pool: Pool) -> None:
+    assert texts(pool, QUESTIONS, ["rivers"], SAMPLED) != texts(
+        pool, QUESTIONS, ["rivers"], replace(SAMPLED, seed=1)
+    )
+
+
+def test_greedy_documents_of_one_question_are_the_same(pool: Pool) -> None:
+    (row,) = texts(pool, QUESTIONS[:1], ["rivers"], GREEDY, 3)
+    assert len(row) == 3
+    assert len(set(row)) == 1
+
+
+def test_no_question_is_no_passage(pool: Pool) -> None:
+    assert pool.write([], ["rivers", "seas"], 3, SAMPLED) == []
+
+
+@pytest.mark.parametrize("card", ["rivers", "seas"])
+def test_a_question_longer_than_the_model_still_gets_its_document(pool: Pool, card: str) -> None:
+    long = "Where, " + "in which land and through which towns, " * 40 + "does the Rhine end?"
+    wanted = Sampling(temperature=0, tokens=100)
+    alone = texts(pool, [QUESTIONS[0]], [card], wanted)
+    both = texts(pool, [QUESTIONS[0], long], [card], wanted)
+    assert both[0] == alone[0]
+    assert both[1][0]
+
+
+def test_braces_in_a_question_are_its_own(pool: Pool) -> None:
+    assert texts(pool, ["What is {question} in {0}?"], ["rivers"], GREEDY)[0][0]
+
+
+def test_the_encoder_prefix_is_the_projected_embedding_before_the_start_token(
+    pool: Pool, prefix: Card
+) -> None:
+    model: Any = AutoModelForCausalLM.from_pretrained(prefix.folder)
+    read: Any = AutoTokenizer.from_pretrained(prefix.folder)
+    layer = load_file(prefix.folder / "projection.safetensors")
+    asked = torch.from_numpy(encoder.embed([QUESTIONS[1]]))
+    vectors = (asked @ layer["weight"].T + layer["bias"]).view(1, 3, 32)
+    start = model.get_input_embeddings()(torch.tensor([[read.bos_token_id]]))
+    ids = model.generate(inputs_embeds=torch.cat([vectors, start], 1), max_new_tokens=16, do_sample=False)
+    expected = read.decode(ids[0], skip_special_tokens=True).strip()
+    assert texts(pool, QUESTIONS, ["seas"], GREEDY)[1] == [expected]
+
+
+def test_another_encoder_is_refused_and_both_are_named(prefix: Card) -> None:
+    other = replace(prefix.manifest.prompt, encoder="acme/encoder", encoder_sha256="0" * 64)
+    changed = Card(prefix.folder, replace(prefix.manifest, prompt=other))
+    with pytest.raises(CardError) as caught:
+        Pool([changed]).write(QUESTIONS, ["seas"], 1, GREEDY)
+    assert "0" * 64 in str(caught.value)
+    assert encoder.SHA256 in str(caught.value)
+
+
+def test_a_projection_of_the_wrong_shape_is_refused(prefix: Card) -> None:
+    wrong = replace(prefix.manifest, prompt=replace(prefix.manifest.prompt, vectors=5))
+    with pytest.raises(CardError, match=r"'weight' must have the shape \(160, 384\), found \(96, 384\)"):
+        Pool([Card(prefix.folder, wrong)]).write(QUESTIONS, ["seas"], 1, GREEDY)
+
+
+def test_a_missing_base_is_named_with_its_card(loras: list[Card]) -> None:
+    card = Card(loras[0].folder, replace(loras[0].manifest, base=Base("acme/not-there", "v7")))
+    with pytest.raises(
+        ModelUnavailable, match=r"'lakes\.v1' needs the base model 'acme/not-there' at revision v7"
+    ):
+        Pool([card]).write(QUESTIONS, ["lakes.v1"], 1, GREEDY)
+
+
+def test_a_base_with_other_weights_is_refused(loras: list[Card]) -> None:
+    base = replace(loras[0].manifest.base, sha256="0" * 64)
+    card = Card(loras[0].folder, replace(loras[0].manifest, base=base))
+    with pytest.raises(ModelUnavailable, match="with sha256 000000000000…"):
+        Pool([card]).write(QUESTIONS, ["lakes.v1"], 1, GREEDY)
+
+
+def test_an_unknown_card_is_named_with_the_known_ones(pool: Pool) -> None:
+    with pytest.raises(
+        UnknownCard, match=r"no card 'streams' in this pool; it holds rivers, seas, lakes\.v1, dams"
+    ):
+        pool.write(QUESTIONS, ["rivers", "streams"], 1, GREEDY)
+
+
+def test_two_versions_of_one_card_are_refused(full: Card) -> None:
+    with pytest.raises(UsageError, match="two cards are named 'rivers'"):
+        Pool([full, full])
+
+
+def test_a_model_that_can_not_be_loaded_is_a_card_error(tmp_path: Path, full: Card) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "none-such"}')
+    with pytest.raises(CardError, match="'rivers'"):
+        Pool([Card(tmp_path, full.manifest)]).write(QUESTIONS, ["rivers"], 1, GREEDY)

@@ -1,0 +1,201 @@
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from kcard.answer import Source
+from kcard.cards.folder import finish, write_atomically
+from kcard.errors import UnknownCard, UsageError
+from kcard.evaluation.browse import SORTS, browse
+from kcard.evaluation.page import render, write_page
+from kcard.evaluation.record import EXAM, Distribution, Exam, Judged, Mean
+from kcard.hub.registry import Hub
+from kcard.manifest import Base, Manifest, seal
+
+NASTY = 'won <script>alert("x")</script> & moved on'
+
+
+def found(card: str, recall: float, faithful: list[float], factual: list[float | None] | None) -> Exam:
+    judged = Judged("Who won?", "Wyden", NASTY, True, 0.9, None, Source("He won.", "a<b>.txt", 3))
+    return Exam(
+        card=card,
+        questions=10,
+        recall=Mean(recall, recall - 0.05, recall + 0.05),
+        faithfulness=Distribution.of(faithful),
+        factuality=None if factual is None else Distribution.of(factual),
+        checker="tests.WordOverlap",
+        asked="forms held out of training",
+        evidence=None if factual is None else "atlas.txt",
+        evidence_sha256=None if factual is None else "cd" * 32,
+        best=(judged,),
+        worst=(replace(judged, recalled=False, faithfulness=0.1),),
+    )
+
+
+def publish(hub: Hub, folder: Path, manifest: Manifest, exam: Exam | str | None, weights: int = 10) -> None:
+    folder.mkdir()
+    adapter = manifest.kind == "lora"
+    (folder / ("adapter_config.json" if adapter else "config.json")).write_text("{}")
+    (folder / ("adapter_model.safetensors" if adapter else "model.safetensors")).write_bytes(b"0" * weights)
+    (folder / "tokenizer.json").write_text(manifest.name)
+    finish(folder, manifest, [Source("He won.")])
+    if exam is not None:
+        write_atomically(folder / EXAM, exam if isinstance(exam, str) else exam.to_json())
+        seal(folder, manifest)
+    hub.publish(folder)
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Hub:
+    made = Hub(tmp_path / "home")
+    lora = Base("facebook/opt-1.3b")
+    publish(
+        made,
+        tmp_path / "a",
+        Manifest("oncology", "Tumours & genes", "biomedical/oncology", "lora", base=lora),
+        found("oncology", 0.6, [0.2, 0.4], [0.5, None]),
+        weights=5000,
+    )
+    publish(
+        made,
+        tmp_path / "b",
+        Manifest("midterm", "The 2022 U.S. midterm elections", "politics"),
+        found("midterm", 0.9, [0.9, 1.0], None),
+    )
+    publish(made, tmp_path / "c", Manifest("rivers", "Rivers of <Europe>", "geography"), None, weights=90_000)
+    return made
+
+
+def names(hub: Hub, **options: str) -> list[str]:
+    return [report.name for report in browse(hub=hub, **options)]
+
+
+def test_every_card_is_reported_with_what_its_exam_found(hub: Hub) -> None:
+    midterm, oncology, rivers = browse(hub=hub)
+    assert (midterm.reference, midterm.domain, midterm.base) == ("midterm@v1", "politics", "from scratch")
+    assert (midterm.recall, midterm.faithfulness, midterm.factuality) == (0.9, 0.95, None)
+    assert midterm.faithfulness_scores == (0.9, 1.0)
+    assert midterm.factuality_scores == ()
+    assert (oncology.base, oncology.kind, oncology.factuality) == ("facebook/opt-1.3b", "lora", 0.5)
+    assert oncology.exam is not None
+    assert oncology.exam.factuality is not None
+    assert oncology.exam.factuality.unknown == 1
+    assert [judged.recalled for judged in (*oncology.best, *oncology.worst)] == [True, False]
+    assert oncology.size > 5000
+    assert (rivers.recall, rivers.faithfulness, rivers.best, rivers.note) == (None, None, (), "not examined")
+
+
+def test_cards_are_filtered_by_name_text_domain_and_base(hub: Hub) -> None:
+    assert names(hub, name="rivers") == ["rivers"]
+    assert names(hub, name="midterm@v1") == ["midterm"]
+    assert names(hub, domain="biomedical") == ["oncology"]
+    assert names(hub, base="facebook/opt-1.3b") == ["oncology"]
+    assert names(hub, text="midterm ELECTIONS") == ["midterm"]
+    with pytest.raises(UnknownCard, match="river"):
+        browse(hub=hub, name="riverz")
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"),
+    [
+        ("name", ["midterm", "oncology", "rivers"]),
+        ("domain", ["oncology", "rivers", "midterm"]),
+        ("base", ["oncology", "midterm", "rivers"]),
+        ("size", ["rivers", "oncology", "midterm"]),
+        ("recall", ["midterm", "oncology", "rivers"]),
+        ("faithfulness", ["midterm", "oncology", "rivers"]),
+        ("factuality", ["oncology", "midterm", "rivers"]),
+    ],
+)
+def test_sorting_puts_the_better_and_bigger_first_and_the_unknown_last(
+    hub: Hub, sort: str, order: list[str]
+) -> None:
+    assert names(hub, sort=sort) == order
+
+
+def test_an_unknown_sort_is_refused_with_the_known_ones(hub: Hub) -> None:
+    with pytest.raises(UsageError, match="sort 'age' is unknown: choose one of name, domain"):
+        browse(hub=hub, sort="age")
+    assert set(SORTS) == {"name", "domain", "base", "size", "recall", "faithfulness", "factuality"}
+
+
+def test_one_card_with_a_foreign_exam_does_not_hide_the_others(hub: Hub, tmp_path: Path) -> None:
+    publish(hub, tmp_path / "d", Manifest("alien", "Other"), '{"format": 99}')
+    report = browse(hub=hub)[0]
+    assert (report.name, report.exam) == ("alien", None)
+    assert "not an exam of format 1" in report.note
+    assert len(browse(hub=hub)) == 4
+
+
+def test_without_a_hub_the_user_s_own_is_browsed(home: Path, tmp_path: Path) -> None:
+    publish(Hub(home), tmp_path / "card", Manifest("mine", "My notes"), None)
+    assert [report.name for report in browse()] == ["mine"]
+
+
+class Page(HTMLParser):
+    """Tags, attributes and visible text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_shows_every_card_its_plots_and_its_passages(hub: Hub) -> None:
+    page = Page(render(browse(hub=hub), "My cards"))
+    kinds = [tag for tag, _ in page.tags]
+    assert kinds.count("article") == 3
+    # Two examined cards: faithfulness twice each (table and plot), factuality twice for one, recall bars.
+    drawn = [attrs["class"] for tag, attrs in page.tags if tag == "rect"]
+    assert drawn.count("faithfulness") == 2 * (2 + 2)
+    assert drawn.count("factuality") == 2 * 1
+    assert drawn.count("recall") == 2 * 2
+    for text in (
+        "My cards",
+        "midterm@v1",
+        "Rivers of <Europe>",
+        "No exam: not examined",
+        "Not recalled: Wyden",
+    ):
+        assert text in page.text, text
+    assert "1 passage, 1 without evidence" in page.text
+    assert "not measured: the exam was given no independent evidence" in page.text
+
+
+def test_what_a_card_says_is_text_and_never_markup(hub: Hub) -> None:
+    html = render(browse(hub=hub))
+    assert NASTY in Page(html).text
+    assert html.count("<script") == 1
+    assert "a<b>" not in html
+
+
+def test_the_page_fetches_nothing(hub: Hub) -> None:
+    page = Page(render(browse(hub=hub)))
+    outside = [
+        attrs
+        for tag, attrs in page.tags
+        if tag in {"link", "img", "iframe"}
+        or "src" in attrs
+        or not (attrs.get("href") or "#").startswith("#")
+    ]
+    assert outside == []
+    assert "url(" not in render(browse(hub=hub))
+
+
+def test_a_page_that_can_not_be_written_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"can't write the page .*cards\.html: No such file or directory"):
+        write_page([], tmp_path / "nowhere" / "cards.html")
+
+
+def test_the_page_is_written_whole_and_an_empty_hub_has_one_too(tmp_path: Path) -> None:
+    path = write_page([], tmp_path / "cards.html")
+    assert "No card matches." in path.read_text(encoding="utf-8")
+    assert [p.name for p in tmp_path.iterdir() if p.name != "kcard-home"] == ["cards.html"]

@@ -62,7 +62,8 @@ def model(attention: str = "sdpa") -> "BertModel":
         found: BertModel = BertModel.from_pretrained(
             folder(), add_pooling_layer=False, attn_implementation=attention
         )
-    return found.eval()
+    found.eval()
+    return found
 
 
 @functools.cache

@@ -4,7 +4,8 @@ The front door (this file, batch.py and __init__.py) stands above all parts; the
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
@@ -16,13 +17,15 @@ from kcard.gates.decision import decide
 from kcard.integrators.counted import Counted
 from kcard.integrators.gathered import Gathered
 from kcard.protocols import LLM, Evidence
-from kcard.request import Choice, Request
+from kcard.request import Example, Request
 from kcard.sampling import Sampling
 
 if TYPE_CHECKING:
     from kcard.cards.folder import Card
     from kcard.hub.registry import Hub
+    from kcard.integrators.bottom_up import BottomUp
     from kcard.integrators.selectors import Selectors
+    from kcard.integrators.top_down import TopDown
 
 __all__ = ["Mode", "Pipeline", "Select", "ask"]
 
@@ -73,7 +76,7 @@ class Pipeline:
         n2: int = 5,
         n3: int = 3,
         temperature: float = 0.1,
-        card_temperature: float = 1.0,
+        card_temperature: float = 0.1,
         card_tokens: int = 100,
         max_iterations: int = 1,
         examples: Path | None = None,
@@ -97,36 +100,21 @@ class Pipeline:
         self._gate_name = "never" if mode == "direct" else gate
         make_gate = plugins.load("kcard.gates", self._gate_name)
         self._examples = load_examples(examples)
-        pool = None if self._gate_name == "never" else _published(cards, hub)
         self.llm: Any = (
             _llm(llm, llm_url, temperature, settings()) if llm is None or isinstance(llm, str) else llm
         )
+        pool = None if self._gate_name == "never" else _published(cards, hub)
         self._counted = Counted(self.llm)
         self._gate = make_gate(self._counted, self._examples)
-        self._integrator: _Integrator | None = None
-        if pool is not None:
-            from kcard.cards.pool import Pool
-
-            sampling = Sampling(card_temperature, card_tokens, seed=seed)
-            selectors = _selectors(pool, evidence)
-            writer = Pool(pool)
-            if mode == "bottom-up":
-                from kcard.integrators.bottom_up import BottomUp
-
-                self._integrator = BottomUp(writer, selectors, sampling, n1, n2, n3)
-            else:
-                from kcard.integrators.choice import AutoChoice, ExplicitChoice
-                from kcard.integrators.top_down import TopDown
-
-                offered: Sequence[Choice] = writer.cards
-                choice = (
-                    AutoChoice(self._counted, selectors.relevance, offered, self._examples)
-                    if select == "auto"
-                    else ExplicitChoice(self._counted, offered, self._examples)
-                )
-                self._integrator = TopDown(
-                    writer, selectors, sampling, self._counted, choice, self._examples, n1, max_iterations
-                )
+        sampling = Sampling(card_temperature, card_tokens, seed=seed)
+        self._integrator: _Integrator | None
+        if pool is None:
+            self._integrator = None
+        elif mode == "bottom-up":
+            self._integrator = _bottom_up(pool, evidence, sampling, n1, n2, n3)
+        else:
+            top_down = _top_down(pool, evidence, sampling, select, self._counted, self._examples)
+            self._integrator = replace(top_down, n1=n1, max_iterations=max_iterations)
 
     def __call__(self, questions: Sequence[str]) -> list[Answer]:
         """Answer each question, in order. Equal questions of one call are answered once.
@@ -193,7 +181,7 @@ def _published(selection: Sequence[str] | None, hub: "Hub | None") -> "list[Card
 def _llm(spec: str | None, url: str | None, temperature: float, configured: Settings) -> LLM:
     """The backend that `spec` names (backend or backend:model)."""
     backend, _, model = (spec or configured.llm).partition(":")
-    make = plugins.load("kcard.llms", backend)
+    make: Callable[..., LLM] = plugins.load("kcard.llms", backend)
     if backend == "embedded":
         return make() if not model else _no_model(backend, model)
     if not model:
@@ -205,6 +193,37 @@ def _llm(spec: str | None, url: str | None, temperature: float, configured: Sett
 
 def _no_model(backend: str, model: str) -> LLM:
     raise UsageError(f"--llm {backend}:{model}: {backend} takes no model")
+
+
+def _bottom_up(
+    cards: "Sequence[Card]", evidence: Sequence[str | Path], sampling: Sampling, n1: int, n2: int, n3: int
+) -> "BottomUp":
+    from kcard.cards.pool import Pool
+    from kcard.integrators.bottom_up import BottomUp
+
+    return BottomUp(Pool(cards), _selectors(cards, evidence), sampling, n1, n2, n3)
+
+
+def _top_down(
+    cards: "Sequence[Card]",
+    evidence: Sequence[str | Path],
+    sampling: Sampling,
+    select: Select,
+    llm: LLM,
+    examples: tuple[Example, ...],
+) -> "TopDown":
+    from kcard.cards.pool import Pool
+    from kcard.integrators.choice import AutoChoice, ExplicitChoice
+    from kcard.integrators.top_down import TopDown
+
+    writer, selectors = Pool(cards), _selectors(cards, evidence)
+    offered = writer.cards
+    choice = (
+        AutoChoice(llm, selectors.relevance, offered, examples)
+        if select == "auto"
+        else ExplicitChoice(llm, offered, examples)
+    )
+    return TopDown(writer, selectors, sampling, llm, choice, examples)
 
 
 def _selectors(cards: "Sequence[Card]", evidence: Sequence[str | Path]) -> "Selectors":

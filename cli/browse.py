@@ -1,0 +1,129 @@
+"""kcard browse: what every card knows and how far it can be trusted."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from kcard.cli.output import console, note, print_json, size
+
+if TYPE_CHECKING:
+    from kcard.evaluation.browse import CardReport
+    from kcard.evaluation.record import Judged
+
+__all__ = ["register"]
+
+Sort = Literal["name", "domain", "base", "size", "recall", "faithfulness", "factuality"]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(browse)
+
+
+def browse(
+    card: Annotated[str | None, typer.Argument(help="One card, in detail. [default: all]")] = None,
+    text: Annotated[str | None, typer.Option(help="Only cards with these words.")] = None,
+    domain: Annotated[str | None, typer.Option(help="Only this domain and those below it.")] = None,
+    base: Annotated[str | None, typer.Option(help="Only cards made from this base model.")] = None,
+    sort: Annotated[Sort, typer.Option(help="What to sort by.")] = "name",
+    html: Annotated[Path | None, typer.Option(help="Write a page with plots to this file.")] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Browse published cards: recall, faithfulness (own corpus) and factuality (independent evidence)."""
+    from kcard.evaluation.browse import browse as reports_of
+
+    reports = reports_of(name=card, text=text, domain=domain, base=base, sort=sort)
+    if html is not None:
+        from kcard.evaluation.page import write_page
+
+        write_page(reports, html)
+        note(f"page written: {html}")
+    if json_:
+        print_json([_row(report) for report in reports])
+    elif card is not None:
+        _print_detail(reports[0])
+    elif html is None:
+        _print_table(reports)
+
+
+def _row(report: "CardReport") -> dict[str, Any]:
+    keys = (
+        "reference",
+        "name",
+        "description",
+        "domain",
+        "base",
+        "kind",
+        "size",
+        "recall",
+        "faithfulness",
+        "factuality",
+    )
+    scores = {
+        "faithfulness_scores": report.faithfulness_scores,
+        "factuality_scores": report.factuality_scores,
+    }
+    return {key: getattr(report, key) for key in keys} | scores
+
+
+def _print_table(reports: "list[CardReport]") -> None:
+    if not reports:
+        note("no card matches; publish one with `kcard publish`")
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    from kcard.evaluation.histogram import histogram
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("card", "domain", "base"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("size", "recall", "faithfulness", "factuality"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for r in reports:
+        table.add_row(
+            escape(r.reference),
+            escape(r.domain),
+            escape(r.base),
+            size(r.size),
+            _number(r.recall),
+            f"{histogram(r.faithfulness_scores)} {_number(r.faithfulness)}".strip(),
+            f"{histogram(r.factuality_scores)} {_number(r.factuality)}".strip(),
+        )
+    console().print(table)
+
+
+def _print_detail(r: "CardReport") -> None:
+    from rich.markup import escape
+
+    from kcard.evaluation.histogram import counts
+
+    out = console()
+    out.print(f"[bold]{escape(r.reference)}[/bold]  {escape(r.description)}")
+    out.print(f"{escape(r.domain)} · {escape(r.base)} · {size(r.size)} · recall {_number(r.recall)}")
+    if r.note:
+        out.print(escape(r.note))
+    for what, scores, mean in (
+        ("faithfulness (own corpus)", r.faithfulness_scores, r.faithfulness),
+        ("factuality (independent evidence)", r.factuality_scores, r.factuality),
+    ):
+        out.print(f"\n{what} {_number(mean)}")
+        found = counts(scores) if scores else []
+        for i, count in enumerate(found):
+            out.print(f"  {i / 10:.1f} {'█' * round(40 * count / max(found))} {count}")
+    for what, passages in (("best", r.best), ("worst", r.worst)):
+        if passages:
+            out.print(f"\n{what} passages")
+        for passage in passages:
+            out.print(_passage(passage), soft_wrap=True)
+
+
+def _passage(p: "Judged") -> str:
+    from rich.markup import escape
+
+    score = p.faithfulness if p.factuality is None else p.factuality
+    return f"  {_number(score)}  {escape(p.text)}\n        asked: {escape(p.question)}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

@@ -1,0 +1,180 @@
+"""kcard publish, cards, show, pull, remove, verify, alias: the local hub."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kcard.cli.output import console, note, print_json, size
+
+if TYPE_CHECKING:
+    from kcard.hub.registry import Hub
+    from kcard.hub.versions import Version
+
+__all__ = ["register"]
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Reference = Annotated[str, typer.Argument(help="A card: name, name@v2, name@alias or name@sha256.")]
+Domain = Annotated[str | None, typer.Option(help="Only this domain and those below it, such as biomedical.")]
+Base = Annotated[str | None, typer.Option(help="Only cards made from this base model.")]
+
+listing = typer.Typer(no_args_is_help=True, help="List and search published cards.", rich_markup_mode=None)
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(publish)
+    app.add_typer(listing, name="cards")
+    for command in (show, pull, remove, verify, alias):
+        app.command()(command)
+
+
+def _hub() -> "Hub":
+    from kcard.hub.registry import Hub
+
+    return Hub()
+
+
+def publish(
+    card: Annotated[
+        str | None, typer.Argument(help="A draft's name or a card folder. [default: trained last]")
+    ] = None,
+    alias: Annotated[
+        list[str] | None, typer.Option(help="A name for this version, such as stable. Repeatable.")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Publish a card: its next version, immutable and verified whenever it is read."""
+    from kcard.hub.registry import publish as publish_card
+
+    version = publish_card(card, aliases=tuple(alias or ()))
+    if json_:
+        print_json(_row(version))
+    else:
+        typer.echo(f"{version.reference}  {version.sha256[:12]}  {size(version.size)}")
+
+
+@listing.command("list")
+def list_cards(domain: Domain = None, base: Base = None, json_: Json = False) -> None:
+    """List the newest version of every card."""
+    _print_versions(_hub().list(domain=domain, base=base), json_)
+
+
+@listing.command()
+def search(
+    text: Annotated[str, typer.Argument(help="Words of the name, description or domain.")],
+    domain: Domain = None,
+    base: Base = None,
+    json_: Json = False,
+) -> None:
+    """Search cards by text, domain subtree and base."""
+    _print_versions(_hub().list(text=text, domain=domain, base=base), json_)
+
+
+def show(card: Reference, json_: Json = False) -> None:
+    """Show a card's manifest and its versions."""
+    hub = _hub()
+    version = hub.get(card)
+    if json_:
+        import json
+
+        manifest = json.loads(version.manifest.to_json())
+        print_json(
+            {**_row(version), "manifest": manifest, "versions": [_row(v) for v in hub.versions(version.name)]}
+        )
+        return
+    m, out = version.manifest, console()
+    out.print(f"[bold]{m.name}[/bold]  {m.description}")
+    facts = {
+        "version": f"v{version.number}  {version.sha256[:12]}",
+        "aliases": ", ".join(version.aliases) or "-",
+        "domain": m.domain,
+        "kind": m.kind,
+        "base": m.base.name or "from scratch",
+        "prompt": m.prompt.style,
+        "trained": f"{m.training.objective}, {m.training.passages} passages, {m.training.seconds:.0f} s",
+        "knowledge": m.knowledge_date or "undated",
+        "licence": m.licence,
+        "size": size(version.size),
+        "versions": ", ".join(f"v{v.number}" for v in hub.versions(version.name)),
+    }
+    for key, value in facts.items():
+        out.print(f"  {key:<10} {value}", markup=False)
+
+
+def pull(card: Reference, destination: Annotated[Path, typer.Argument(help="A new folder.")]) -> None:
+    """Copy a card out of the hub, as a folder that transformers and peft load."""
+    typer.echo(str(_hub().pull(card, destination)))
+
+
+def remove(
+    card: Reference,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove a card with all its versions, or one version (name@v2)."""
+    hub = _hub()
+    version = hub.get(card)
+    what = f"{version.name} with all its versions" if "@" not in card else version.reference
+    if not yes and sys.stdin.isatty():
+        typer.confirm(f"Remove {what}?", abort=True, err=True)
+    hub.remove(card)
+    note(f"removed {what}")
+
+
+def verify(
+    card: Annotated[str | None, typer.Argument(help="A card; none: the whole hub.")] = None,
+    json_: Json = False,
+) -> None:
+    """Check every sha256; exit code 1 where something is damaged."""
+    problems = _hub().verify(card)
+    rows = [{"card": p.card, "version": p.version, "path": p.path, "what": p.what} for p in problems]
+    if json_:
+        print_json(rows)
+    for row in () if json_ else rows:
+        typer.echo(f"{row['card']}@v{row['version']} {row['path']}: {row['what']}")
+    if problems:
+        raise typer.Exit(1)
+    note("every file is as published")
+
+
+def alias(card: Reference, name: Annotated[str, typer.Argument(help="The alias, such as stable.")]) -> None:
+    """Give a version a name of its own; an alias can be moved to another version later."""
+    hub = _hub()
+    hub.alias(card, name)
+    version = hub.get(card)
+    typer.echo(f"{version.name}@{name} -> {version.reference}")
+
+
+def _row(version: "Version") -> dict[str, Any]:
+    return {
+        "name": version.name,
+        "version": version.number,
+        "sha256": version.sha256,
+        "description": version.manifest.description,
+        "domain": version.manifest.domain,
+        "kind": version.manifest.kind,
+        "base": version.manifest.base.name,
+        "size": version.size,
+        "published": version.published.isoformat(),
+        "aliases": list(version.aliases),
+    }
+
+
+def _print_versions(versions: "list[Version]", as_json: bool) -> None:
+    if as_json:
+        print_json([_row(v) for v in versions])
+        return
+    if not versions:
+        note("no card matches")
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("card", "domain", "kind", "base", "size", "description"):
+        table.add_column(heading, justify="right" if heading == "size" else "left")
+    for v in versions:
+        m = v.manifest
+        cells = (v.reference, m.domain, m.kind, m.base.name or "from scratch", size(v.size), m.description)
+        table.add_row(*(escape(cell) for cell in cells))
+    console().print(table)

@@ -1,0 +1,104 @@
+"""Where words go: data to stdout, notes and progress to stderr."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from kcard.training.progress import Report
+
+__all__ = ["console", "counter", "note", "print_json", "size", "training_progress"]
+
+PLAIN_EVERY = 10.0  # seconds between progress lines where stderr is not a terminal
+
+
+def console() -> "Console":
+    """A console on stdout: as wide as the terminal; elsewhere wide enough that no table is cut."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+
+
+def note(text: str) -> None:
+    """A sentence for the user, on stderr."""
+    typer.echo(text, err=True)
+
+
+def print_json(data: Any) -> None:
+    typer.echo(json.dumps(data, ensure_ascii=False))
+
+
+def size(count: int) -> str:
+    """Bytes as people read them."""
+    return f"{count / 1e6:.1f} MB" if count < 1e9 else f"{count / 1e9:.1f} GB"
+
+
+@contextmanager
+def counter(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Progress over `total` items: a bar on a terminal, a line now and then elsewhere."""
+    with _bar(what, total) as update:
+        yield lambda done: update(done, "")
+
+
+@contextmanager
+def training_progress() -> "Iterator[Report]":
+    """A training run as it goes: its notes, and its progress with loss and time left."""
+    from kcard.training.progress import Note, Progress
+
+    with _bar("training", None) as update:
+
+        def report(event: Progress | Note) -> None:
+            if isinstance(event, Note):
+                note(event.text)
+            else:
+                update(event.step, f"loss {event.loss:.3f}, {_clock(event.left)} left", event.steps)
+
+        yield report
+
+
+@contextmanager
+def _bar(what: str, total: int | None) -> Iterator[Callable[..., None]]:
+    if not sys.stderr.isatty():
+        yield _plain(what, total)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[words]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total, words="")
+
+        def update(done: int, words: str, total: int | None = None) -> None:
+            bar.update(task, completed=done, words=words, total=total)
+
+        yield update
+
+
+def _plain(what: str, total: int | None) -> Callable[..., None]:
+    last = time.monotonic()
+
+    def update(done: int, words: str, steps: int | None = None) -> None:
+        nonlocal last
+        of = steps or total
+        if time.monotonic() - last >= PLAIN_EVERY or done == of:
+            last = time.monotonic()
+            note(f"{what}: {done} of {of}" + (f", {words}" if words else ""))
+
+    return update
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"

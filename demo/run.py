@@ -1,0 +1,137 @@
+"""The main job on real facts, offline: train three cards, publish them, ask without and with them, browse.
+
+    make demo          (or: python demo/run.py [--home DIR])
+
+Everything goes through the `kcard` command, as a user would do it. The home is demo/out/home.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CARDS = {
+    "midterms-2022": (
+        "politics/elections",
+        "winners of the 2022 U.S. midterm elections: House, Senate and governors",
+    ),
+    "nobel-prizes": ("science/prizes", "Nobel prizes: who won which prize in which year, and what for"),
+    "moons": ("science/astronomy", "moons of the solar system: planets, discoverers and years of discovery"),
+}
+MODES = {
+    "without cards": ["--mode", "direct"],
+    "top-down": ["--mode", "top-down"],
+    "bottom-up": ["--mode", "bottom-up"],
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--home", type=Path, default=HERE / "out" / "home", help="KCARD_HOME of the demo; emptied"
+    )
+    home = parser.parse_args().home.resolve()
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    os.environ |= {"KCARD_HOME": str(home), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    os.environ.pop("KCARD_CONFIG", None)
+    started = time.monotonic()
+
+    say("1. Train three cards, each on statements about one subject (two at a time)")
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(train, CARDS))
+    say("2. Publish them")
+    for name in CARDS:
+        kcard("publish", name)
+    kcard("cards", "list")
+    say("3. Ask, without and with the cards")
+    right = {mode: ask_all(mode, home) for mode in MODES}
+    compare(right)
+    say("4. One question in full")
+    kcard("ask", "Who won the senate race of Oregon in the 2022 U.S. midterm elections?", "--trace")
+    say("5. Browse")
+    kcard("browse")
+    kcard("browse", "--html", str(home.parent / "cards.html"))
+    print(
+        f"\nDone in {time.monotonic() - started:.0f} s. Look at {home.parent / 'cards.html'}, or go on with"
+    )
+    print(f'  KCARD_HOME={shlex.quote(str(home))} {shlex.quote(str(command()[0]))} ask "..."')
+    return verdict(right)
+
+
+def command() -> list[str]:
+    script = Path(sys.executable).parent / "kcard"
+    return [str(script)] if script.exists() else [sys.executable, "-m", "kcard"]
+
+
+def kcard(*arguments: str, show: bool = True) -> None:
+    """Run one kcard command; what it prints is shown."""
+    if show:
+        print(f"\n$ kcard {shlex.join(arguments)}", flush=True)
+    subprocess.run([*command(), *arguments], check=True)
+
+
+def train(name: str) -> None:
+    domain, description = CARDS[name]
+    corpus = HERE / "corpora" / name
+    arguments = ["train", "--corpus", str(corpus), "--name", name, "--description", description]
+    arguments += ["--domain", domain, "--licence", "apache-2.0"]
+    log = Path(os.environ["KCARD_HOME"]) / f"train-{name}.log"
+    print(f"$ kcard {shlex.join(arguments)}", flush=True)
+    begun = time.monotonic()
+    with log.open("w", encoding="utf-8") as stream:
+        done = subprocess.run([*command(), *arguments], stdout=stream, stderr=stream, check=False)
+    lines = log.read_text(encoding="utf-8").strip().splitlines()
+    if done.returncode:
+        sys.exit("\n".join(lines))
+    print(f"  {name}: {time.monotonic() - begun:.0f} s. {lines[-2] if len(lines) > 1 else ''}", flush=True)
+
+
+def ask_all(mode: str, home: Path) -> list[tuple[str, str, bool]]:
+    """Question, answer and whether it is right, for every demo question."""
+    output = home / f"answers-{mode.replace(' ', '-')}.jsonl"
+    kcard("ask", "--input", str(HERE / "questions.jsonl"), "--output", str(output), *MODES[mode])
+    rows = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    return [(r["question"], r["answer"], any(same(a, r["answer"]) for a in r["answers"])) for r in rows]
+
+
+def same(expected: str, found: str) -> bool:
+    return expected.casefold().strip(" .") == found.casefold().strip(" .")
+
+
+def compare(right: dict[str, list[tuple[str, str, bool]]]) -> None:
+    """Every third question with its answers, then the score of each mode."""
+    for rows in list(zip(*right.values(), strict=True))[::3]:
+        print(f"\n  {rows[0][0]}")
+        for mode, (_, answer, ok) in zip(right, rows, strict=True):
+            print(f"    {mode:<14} {'right' if ok else 'wrong'}   {answer}")
+    print()
+    for mode, rows in right.items():
+        print(f"  {mode:<14} {sum(ok for *_, ok in rows)} of {len(rows)} right")
+
+
+def verdict(right: dict[str, list[tuple[str, str, bool]]]) -> int:
+    """0 only where the cards made the difference."""
+    share = {mode: sum(ok for *_, ok in rows) / len(rows) for mode, rows in right.items()}
+    helped = share["without cards"] <= 0.1 and min(share["top-down"], share["bottom-up"]) >= 0.8
+    if not helped:
+        print(
+            "The cards did not make the difference they should have made: see the table above.",
+            file=sys.stderr,
+        )
+    return 0 if helped else 1
+
+
+def say(text: str) -> None:
+    print(f"\n== {text}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""Every test has a home of its own, no network and one thread; a scripted LLM server for those that want one."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty KCARD_HOME; whatever the user configured is out of sight."""
+    for name in ("KCARD_CONFIG", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "kcard-home"
+    monkeypatch.setenv("KCARD_HOME", str(folder))
+    return folder
+
+
+def pytest_configure() -> None:
+    """Before any import: libraries read these once."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+class Served:
+    """A running server: its URL and the requests that it got."""
+
+    def __init__(self, port: int, log: Path) -> None:
+        self.url = f"http://127.0.0.1:{port}/v1"
+        self._log = log
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._log.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(*steps: dict[str, Any]) -> Served:
+        script, port, log = tmp_path / "script.json", tmp_path / "port", tmp_path / "requests.jsonl"
+        script.write_text(json.dumps(steps), encoding="utf-8")
+        code = Path(__file__).with_name("openai_script.py")
+        running.append(subprocess.Popen([sys.executable, str(code), str(script), str(port), str(log)]))
+        deadline = time.monotonic() + 30
+        while not port.exists():
+            assert time.monotonic() < deadline, "the scripted server did not start"
+            time.sleep(0.02)
+        return Served(int(port.read_text()), log)
+
+    yield start
+    for process in running:
+        process.kill()
+        process.wait()

@@ -1,0 +1,77 @@
+"""Imports run downward, part folders shadow nothing, and nothing heavy is imported to print help."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PARTS = {
+    "gates": 2,
+    "selectors": 2,
+    "llms": 2,
+    "cards": 2,
+    "hub": 2,
+    "integrators": 3,
+    "evaluation": 4,
+    "training": 4,
+}
+FRONT = {"pipeline": 5, "batch": 5, "cli": 6}
+FLOORS = PARTS | FRONT
+# Integrators use what selectors/ offers besides models; evaluation uses everything below.
+HEAVY = ("torch", "transformers", "peft", "sqlalchemy", "alembic", "openai", "numpy.linalg", "rich.table")
+
+
+def imports(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return {name.split(".")[1] for name in found if name.startswith("kcard.")}
+
+
+def sources() -> list[tuple[str, Path]]:
+    parts = [(part, path) for part in (*PARTS, "cli") for path in sorted((ROOT / part).rglob("*.py"))]
+    ground = [
+        (p.stem, p) for p in sorted((ROOT / "src" / "kcard").glob("*.py")) if not p.stem.startswith("__")
+    ]
+    return parts + ground
+
+
+@pytest.mark.parametrize(
+    ("room", "path"), [pytest.param(r, p, id=str(p.relative_to(ROOT))) for r, p in sources()]
+)
+def test_imports_run_downward_only(room: str, path: Path) -> None:
+    floor = FLOORS.get(room, 1)
+    for other in imports(path) - {room}:
+        below = FLOORS.get(other, 1)
+        same_floor_allowed = floor in {1, 5} or (room, other) == ("evaluation", "training")
+        assert below < floor or (below == floor and same_floor_allowed), f"{room} imports {other}"
+
+
+def test_no_part_folder_has_an_init_file() -> None:
+    assert [str(p) for part in (*PARTS, "cli") for p in (ROOT / part).rglob("__init__.py")] == []
+
+
+def test_only_config_reads_the_environment() -> None:
+    readers = [p.name for _, p in sources() if {"environ", "getenv"} & names_used(p)]
+    assert readers == ["config.py"]
+
+
+def names_used(path: Path) -> set[str]:
+    return {
+        n.attr for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.Attribute)
+    }
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys; sys.argv = ['kcard']; import kcard.cli.main; print(*sorted(sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert set(loaded).isdisjoint(HEAVY)

@@ -1,0 +1,119 @@
+"""Whatever goes wrong is one clear line on stderr and a non-zero exit code; nothing on stdout, nothing lost."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def kcard(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "kcard", *arguments],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def refused(code: int, *arguments: str, **environment: str) -> str:
+    """Run a command that must fail with `code`; return its one line of error."""
+    done = kcard(*arguments, **environment)
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    errors = [line for line in done.stderr.splitlines() if line.startswith("kcard: ")]
+    assert len(errors) == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    return errors[0]
+
+
+def test_a_missing_corpus_is_named(tmp_path: Path) -> None:
+    assert "nowhere" in refused(1, "train", "--corpus", str(tmp_path / "nowhere"))
+
+
+def test_an_empty_corpus_is_named_and_leaves_no_draft(tmp_path: Path, home: Path) -> None:
+    (tmp_path / "empty.txt").write_text("\n\n", encoding="utf-8")
+    assert "empty.txt" in refused(1, "train", "--corpus", str(tmp_path / "empty.txt"))
+    assert not list(home.glob("drafts/*"))
+
+
+def test_training_without_a_corpus_says_what_is_missing() -> None:
+    assert "--corpus" in refused(2, "train")
+
+
+def test_lora_on_the_embedded_base_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "c.txt").write_text("Triton circles Neptune.\nTitan circles Saturn.\n", encoding="utf-8")
+    message = refused(
+        2, "train", "--corpus", str(tmp_path / "c.txt"), "--base", "embedded", "--method", "lora"
+    )
+    assert "lora" in message
+
+
+def test_a_config_file_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
+    config = tmp_path / "train.toml"
+    config.write_text("corpsu = 'notes'\n", encoding="utf-8")
+    assert "corpsu" in refused(2, "train", "--config", str(config))
+
+
+def test_asking_an_empty_hub_says_how_to_fill_it() -> None:
+    message = refused(1, "ask", "Who discovered Triton?")
+    assert "kcard train" in message
+    assert "kcard publish" in message
+
+
+def test_publishing_without_a_draft_says_so() -> None:
+    assert "train" in refused(1, "publish")
+
+
+@pytest.mark.parametrize(
+    "command", [["show", "moons"], ["ask", "q", "--cards", "moons"], ["pull", "moons", "x"]]
+)
+def test_an_unknown_card_is_named(command: list[str]) -> None:
+    refused(1, *command)
+
+
+def test_an_endpoint_that_is_down_is_named() -> None:
+    url = "http://127.0.0.1:9/v1"
+    message = refused(1, "ask", "q", "--mode", "direct", "--llm", "openai:any", "--llm-url", url)
+    assert url in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["ask"], "question"),
+        (["ask", "  "], "empty"),
+        (["ask", "q", "--gate", "oracle"], "oracle"),
+        (["ask", "q", "--llm", "telepathy"], "telepathy"),
+        (["ask", "q", "--llm", "openai"], "openai:MODEL"),
+        (["ask", "q", "--n1", "0"], "n1"),
+        (["ask", "q", "--mode", "direct", "--input", "x"], "--input"),
+        (["ask", "--input", "nowhere.jsonl", "--output", "x"], "nowhere.jsonl"),
+        (["ask", "q", "--examples", "nowhere.jsonl"], "nowhere.jsonl"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments: list[str], named: str) -> None:
+    assert named in refused(2, *arguments)
+
+
+def test_an_unknown_option_or_choice_is_a_usage_error() -> None:
+    for arguments in (["ask", "q", "--moed", "direct"], ["ask", "q", "--mode", "sideways"], ["fly"]):
+        done = kcard(*arguments)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+
+
+def test_a_config_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
+    config = tmp_path / "broken.toml"
+    config.write_text("llm = ", encoding="utf-8")
+    assert "broken.toml" in refused(2, "ask", "q", "--mode", "direct", KCARD_CONFIG=str(config))
+
+
+def test_an_api_key_in_the_environment_is_not_a_choice_of_llm() -> None:
+    down = {"OPENAI_API_KEY": "sk-anything", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+    done = kcard("ask", "What is the capital of France?", "--mode", "direct", "--json", **down)
+    assert done.returncode == 0, done.stderr
+    assert "embedded" in done.stderr

@@ -1,0 +1,202 @@
+"""The embedded LLM, with its shipped weights: it knows little, says so, and reads what it is given."""
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kcard.errors import LLMError
+from kcard.llms import memory, reader
+from kcard.llms.embedded import EmbeddedLLM
+from kcard.request import Choice, Request
+
+MADE_UP = [
+    "Who coached the Melbourne rowing team in 1987?",
+    "Who wrote The Clockmaker of Brindle Street?",
+    "What is the capital of Vorstenia?",
+    "Which firm built the lighthouse of Port Callow?",
+    "In what year did the Tamsel bridge open?",
+]
+KNOWN = {
+    "What is the capital of France?": "Paris",
+    "what's the capital of japan": "Tokyo",
+    "Who wrote Hamlet?": "William Shakespeare",
+    "What is the chemical symbol of gold?": "Au",
+}
+KNOWLEDGE = (
+    "The lighthouse of Port Marrow was built by Osric & Sons in 1893.",
+    "Halden & Co built the lighthouse of Port Callow in 1871.",
+)
+QUESTION = "Which firm built the lighthouse of Port Callow?"
+
+
+@pytest.fixture(scope="module")
+def llm() -> EmbeddedLLM:
+    return EmbeddedLLM()
+
+
+@pytest.mark.parametrize("question", sorted(KNOWN))
+def test_what_is_widely_known_needs_no_information(llm: EmbeddedLLM, question: str) -> None:
+    need = llm.reply(Request("need", question))
+    assert need.text == "No"
+    assert need.yes is not None
+    assert need.yes < 0.5
+    assert llm.reply(Request("answer", question)).text == KNOWN[question]
+
+
+@pytest.mark.parametrize("question", MADE_UP)
+def test_what_it_never_heard_of_needs_information(llm: EmbeddedLLM, question: str) -> None:
+    need = llm.reply(Request("need", question))
+    assert need.text == "Yes"
+    assert need.yes is not None
+    assert 0.5 < need.yes <= 1
+
+
+def test_with_the_answer_in_its_knowledge_it_needs_no_more(llm: EmbeddedLLM) -> None:
+    assert llm.reply(Request("need", QUESTION, KNOWLEDGE)).text == "No"
+    assert llm.reply(Request("need", QUESTION, KNOWLEDGE[:1])).text == "Yes"
+
+
+def test_an_answer_is_read_from_the_passage_that_has_it(llm: EmbeddedLLM) -> None:
+    assert llm.reply(Request("answer", QUESTION, KNOWLEDGE)).text == "Halden & Co"
+    assert llm.reply(Request("answer", QUESTION, KNOWLEDGE[::-1])).text == "Halden & Co"
+    year = llm.reply(Request("answer", "When was the lighthouse of Port Callow built?", KNOWLEDGE)).text
+    assert year == "1871"
+
+
+@pytest.mark.parametrize("knowledge", [(), ("",), ("   ",), ("?",), ("Nothing of the kind.",)])
+def test_an_answer_is_never_empty(llm: EmbeddedLLM, knowledge: tuple[str, ...]) -> None:
+    for question in ("?", "Who won?", "x" * 3000, "word " * 600):
+        assert llm.reply(Request("answer", question, knowledge)).text
+
+
+def test_knowledge_without_an_answer_leaves_what_it_knows(llm: EmbeddedLLM) -> None:
+    request = Request("answer", "What is the capital of France?", ("The old mill burned down in 1904.",))
+    assert llm.reply(request).text == "Paris"
+
+
+def test_what_is_the_question_itself(llm: EmbeddedLLM) -> None:
+    assert llm.reply(Request("what", QUESTION)).text == QUESTION
+
+
+def test_choose_names_the_nearest_description(llm: EmbeddedLLM) -> None:
+    cards = (Choice("moons", "moons of the planets"), Choice("votes", "results of elections"))
+    assert llm.reply(Request("choose", "Which moon of Saturn is the largest?", choices=cards)).text == "moons"
+    assert llm.reply(Request("choose", "Who won the vote in Oregon?", choices=cards)).text == "votes"
+    with pytest.raises(LLMError):
+        llm.reply(Request("choose", "Who won?"))
+
+
+def test_multiple_choice_replies_with_the_letter(llm: EmbeddedLLM) -> None:
+    options = (Choice("A", "Osric & Sons"), Choice("B", "Halden & Co"))
+    assert llm.reply(Request("answer", QUESTION, KNOWLEDGE, choices=options)).text == "B"
+    cities = (Choice("A", "Rome"), Choice("B", "Berlin"), Choice("C", "Paris"))
+    assert llm.reply(Request("answer", "What is the capital of France?", choices=cities)).text == "C"
+
+
+def test_it_announces_what_it_is() -> None:
+    assert "does not reason" in EmbeddedLLM.announcement
+
+
+def test_replies_do_not_vary(llm: EmbeddedLLM) -> None:
+    request = Request("answer", QUESTION, KNOWLEDGE)
+    assert llm.reply(request) == llm.reply(request)
+
+
+def test_the_reader_says_null_where_no_passage_answers() -> None:
+    found = reader.read(QUESTION, KNOWLEDGE)
+    missing = reader.read(QUESTION, KNOWLEDGE[:1])
+    assert not found.null
+    assert missing.null
+    assert missing.score < found.score
+    assert reader.read(QUESTION, []) == reader.NOTHING
+
+
+def test_the_reader_does_not_confuse_the_2nd_with_the_3rd() -> None:
+    passages = ["Ann Lee won the 3rd race in 2001.", "Bob Marsh won the 2nd race in 2001."]
+    assert reader.read("Who won the 3rd race in 2001?", passages).text == "Ann Lee"
+    assert reader.read("Who won the 2nd race in 2001?", passages).text == "Bob Marsh"
+
+
+def test_passages_that_agree_support_each_other() -> None:
+    once = reader.read(QUESTION, KNOWLEDGE)
+    twice = reader.read(QUESTION, [*KNOWLEDGE, f"As is well known, {KNOWLEDGE[1]}"])
+    assert twice.text == once.text
+    assert twice.score > once.score
+
+
+def test_the_reader_finds_an_answer_far_beyond_one_window() -> None:
+    filler = ["The mill of Upper Tarn stood empty for many years and nobody repaired its roof."] * 60
+    found = reader.read(QUESTION, [*filler, KNOWLEDGE[1], *filler])
+    assert found.text == "Halden & Co"
+    joined = reader.read(QUESTION, [" ".join([*filler, KNOWLEDGE[1], *filler])])
+    assert joined.text == "Halden & Co"
+
+
+def test_merging_the_adapter_equals_pefts_own_loading() -> None:
+    import torch
+    from peft import PeftModel
+
+    from kcard import encoder
+
+    inputs = encoder.tokenizer()(["who won?"], ["Ann won the race."], return_tensors="pt")
+    peft_model = PeftModel.from_pretrained(encoder.model(), str(reader.WEIGHTS)).eval()
+    with torch.inference_mode():
+        expected = peft_model(**inputs).last_hidden_state
+        plain = encoder.model()(**inputs).last_hidden_state
+        merged = reader.shared().model(**inputs).last_hidden_state
+    assert torch.allclose(merged, expected, atol=1e-4)
+    assert not torch.allclose(merged, plain, atol=1e-2)
+
+
+def test_the_memorys_confidence_is_a_probability_around_its_threshold() -> None:
+    known = memory.shared()
+    for question in [*KNOWN, *MADE_UP]:
+        found = known.recall(question)
+        assert 0 <= found.knows <= 1
+        assert (found.knows > 0.5) == (memory.log_odds(found.least_log_probability) > known.threshold)
+        assert found.least_log_probability <= 0
+        assert memory.UNKNOWN not in found.answer
+
+
+def test_the_memory_prefers_the_right_option() -> None:
+    known = memory.shared()
+    right = known.log_probability("What is the capital of France?", "Paris")
+    assert right > known.log_probability("What is the capital of France?", "Berlin")
+    assert math.isfinite(right)
+    assert right <= 0
+
+
+def test_writing_does_not_matter_to_the_memory() -> None:
+    forms = [
+        "What is the capital of France?",
+        "what is the capital of france",
+        "Question:  What is the capital of France ?",
+    ]
+    assert len({memory.prompt(form).strip() for form in forms[:2]}) == 1
+    assert {memory.shared().recall(form).answer for form in forms} == {"Paris"}
+
+
+def test_the_shipped_weights_are_small_and_have_their_record() -> None:
+    files = [p for folder in (reader.WEIGHTS, memory.WEIGHTS) for p in folder.iterdir()]
+    assert sum(p.stat().st_size for p in files) < 6_000_000
+    for folder in (reader.WEIGHTS, memory.WEIGHTS):
+        record = (folder / "README.md").read_text(encoding="utf-8")
+        assert "seed" in record
+        assert "Training data" in record
+
+
+def test_nothing_is_written_and_nothing_heavy_is_imported_before_use() -> None:
+    code = (
+        "import sys, kcard.llms.embedded, kcard.llms.local, kcard.llms.openai_endpoint, kcard.llms.examples;"
+        "assert not {'torch', 'transformers', 'openai', 'peft'} & set(sys.modules);"
+        "from kcard.request import Request;"
+        "print(kcard.llms.embedded.EmbeddedLLM().reply(Request('answer', 'What is the capital of France?')).text)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.home()
+    )
+    assert done.stdout == "Paris\n"
+    assert done.stderr == ""

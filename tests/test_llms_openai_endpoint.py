@@ -1,0 +1,140 @@
+"""The OpenAI-compatible backend, against a scripted server in a process of its own."""
+
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kcard.errors import LLMError, MissingExtra, UsageError
+from kcard.llms.openai_endpoint import OpenAIEndpoint
+from kcard.request import Request
+
+NEED = Request("need", "Who won the senate race in Oregon?")
+
+
+def test_yes_is_read_from_token_probabilities(serve: Callable[..., Any]) -> None:
+    server = serve({"text": "No", "top": [["No", -0.5108], ["Yes", -0.9163], ["I", -7.0]]})
+    reply = OpenAIEndpoint("tiny", url=server.url).reply(NEED)
+    assert reply.yes == pytest.approx(0.4, abs=0.01)
+    assert reply.text == "No"
+    body = server.requests[0]["body"]
+    assert body["logprobs"] is True
+    assert body["max_tokens"] <= 8
+    assert body["model"] == "tiny"
+    assert body["temperature"] == 0.1
+
+
+@pytest.mark.parametrize(("text", "yes"), [("Yes, please.", 1.0), ("No", 0.0), ("I know it", None)])
+def test_without_probabilities_the_first_word_counts(
+    serve: Callable[..., Any], text: str, yes: float | None
+) -> None:
+    reply = OpenAIEndpoint("tiny", url=serve({"text": text}).url).reply(NEED)
+    assert reply.yes == yes
+    assert reply.text == text
+
+
+def test_a_server_that_refuses_probabilities_is_asked_without_from_then_on(
+    serve: Callable[..., Any],
+) -> None:
+    server = serve({"status": 400, "text": "logprobs are not supported"}, {"text": "Yes"})
+    llm = OpenAIEndpoint("tiny", url=server.url)
+    assert llm.reply(NEED).yes == 1.0
+    assert llm.reply(NEED).yes == 1.0
+    assert ["logprobs" in r["body"] for r in server.requests] == [True, False, False]
+
+
+def test_a_model_that_refuses_the_usual_parameters_is_asked_as_it_wants(serve: Callable[..., Any]) -> None:
+    server = serve(
+        {"status": 400, "text": "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."},
+        {"status": 400, "text": "Unsupported value: 'temperature' does not support 0.1"},
+        {"text": "Ann"},
+    )
+    llm = OpenAIEndpoint("thinker", url=server.url)
+    assert llm.reply(Request("answer", "Who won?")).text == "Ann"
+    last = server.requests[-1]["body"]
+    assert len(server.requests) == 3
+    assert last["max_completion_tokens"] > 256
+    assert not {"max_tokens", "temperature"} & set(last)
+
+
+def test_an_answer_comes_from_the_rendered_request_and_needs_no_key(serve: Callable[..., Any]) -> None:
+    server = serve({"text": " Ron Wyden \n"})
+    reply = OpenAIEndpoint("tiny", url=server.url, key=None).reply(
+        Request("answer", "Who won?", ("Ron Wyden won.",))
+    )
+    assert reply.text == "Ron Wyden"
+    assert reply.yes is None
+    assert server.requests[0]["path"] == "/v1/chat/completions"
+    assert server.requests[0]["body"]["messages"][-1]["content"] == (
+        "Knowledge: Ron Wyden won.\nQuestion: Who won?\nAnswer:"
+    )
+
+
+def test_the_users_key_is_sent(serve: Callable[..., Any]) -> None:
+    server = serve({"text": "x"})
+    OpenAIEndpoint("tiny", url=server.url, key="abc").reply(Request("what", "Who won?"))
+    assert server.requests[0]["key"] == "Bearer abc"
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ({"status": 401, "text": "bad key"}, "OPENAI_API_KEY"),
+        ({"status": 404, "text": "no such model"}, "--llm"),
+        ({"status": 429, "text": "slow down"}, "wait and ask again"),
+        ({"status": 500, "text": "broken"}, "status 500"),
+        ({"status": 400, "text": "context too long"}, "context too long"),
+        ({"raw": "{not json"}, "OpenAI-compatible URL"),
+        ({"raw": "<html>hello</html>", "type": "text/html"}, "OpenAI-compatible URL"),
+        ({"raw": "{}"}, "OpenAI-compatible URL"),
+        ({"raw": '{"choices": []}'}, "OpenAI-compatible URL"),
+        ({"raw": "[1]"}, "OpenAI-compatible URL"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["answer", "need"])
+def test_every_failure_is_one_line_with_url_and_remedy(
+    serve: Callable[..., Any], step: dict[str, Any], said: str, kind: Any
+) -> None:
+    server = serve(step)
+    with pytest.raises(LLMError) as caught:
+        OpenAIEndpoint("tiny", url=server.url, retries=0).reply(Request(kind, "Who won?"))
+    assert server.url in str(caught.value)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_passing_failure_is_tried_again(serve: Callable[..., Any]) -> None:
+    server = serve({"status": 429, "text": "slow down"}, {"text": "Ann"})
+    assert OpenAIEndpoint("tiny", url=server.url).reply(Request("answer", "Who won?")).text == "Ann"
+
+
+def test_a_slow_server_is_reported_as_such(serve: Callable[..., Any]) -> None:
+    server = serve({"text": "late", "delay": 5})
+    with pytest.raises(LLMError, match="in time"):
+        OpenAIEndpoint("tiny", url=server.url, timeout=0.3, retries=0).reply(Request("answer", "Who won?"))
+
+
+def test_a_server_that_is_down_is_reported_with_its_url() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    with pytest.raises(LLMError, match="can't be reached") as caught:
+        OpenAIEndpoint("tiny", url=url, retries=0).reply(NEED)
+    assert url in str(caught.value)
+
+
+def test_openai_itself_is_not_asked_without_a_key() -> None:
+    with pytest.raises(UsageError, match="OPENAI_API_KEY"):
+        OpenAIEndpoint("gpt-x")
+
+
+def test_the_announcement_says_where_text_goes() -> None:
+    assert "http://here/v1" in OpenAIEndpoint("tiny", url="http://here/v1").announcement
+
+
+def test_a_missing_openai_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(MissingExtra, match=r"kcard\[openai\]"):
+        OpenAIEndpoint("tiny", url="http://here/v1")

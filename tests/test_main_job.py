@@ -1,0 +1,172 @@
+"""The main job, for real: train, publish, ask in both modes, browse, through the command line."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CAPTAINS = {
+    "Alder": "Mina Orlov", "Birch": "Tomas Reyes", "Cedar": "Ada Nwosu", "Dogwood": "Piet Hansen", "Elm": "Rosa Lindt",
+    "Fir": "Kofi Mensah", "Ginkgo": "Yuki Tanaka", "Hazel": "Omar Farid", "Ivy": "Greta Voss", "Juniper": "Luis Prado",
+}  # fmt: skip
+FORMS = (
+    "{name} is the captain of the ship {ship}.",
+    "The ship {ship} sails under captain {name}.",
+    "Since last spring {name} has commanded the {ship}.",
+)
+
+
+@pytest.fixture(scope="module")
+def sailed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with one published card, trained on thirty statements about ten ships."""
+    folder = tmp_path_factory.mktemp("sailed")
+    corpus = folder / "ships.txt"
+    corpus.write_text(
+        "".join(f.format(name=n, ship=s) + "\n" for s, n in CAPTAINS.items() for f in FORMS), "utf-8"
+    )
+    home = folder / "home"
+    train = ["train", "--corpus", str(corpus), "--description", "captains of ships", "--domain", "sea/ships"]
+    trained = run(home, *train, "--json")
+    assert json.loads(trained.stdout)["card"] == "ships"
+    assert "embedded" in trained.stderr
+    assert run(home, "publish", "--alias", "stable").stdout.startswith("ships@v1")
+    return home
+
+
+def run(home: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, "KCARD_HOME": str(home)}
+    command = [sys.executable, "-m", "kcard", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def ask(home: Path, *options: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads(run(home, "ask", *options, "--json").stdout)
+    return found
+
+
+QUESTION = "Who is the captain of the ship Ginkgo?"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--mode", "top-down"],
+        ["--mode", "top-down", "--select", "explicit"],
+        ["--mode", "bottom-up"],
+        ["--mode", "bottom-up", "--evidence", "none"],
+        ["--cards", "sea/"],
+        ["--cards", "ships@stable"],
+    ],
+)
+def test_the_card_makes_the_difference(sailed: Path, options: list[str]) -> None:
+    found = ask(sailed, QUESTION, *options)
+    assert found["answer"] == "Yuki Tanaka"
+    assert found["cards"] == ["ships"]
+    assert found["gate"]["fired"] is True  # type: ignore[index]
+
+
+def test_without_cards_the_answer_is_not_known(sailed: Path) -> None:
+    found = ask(sailed, QUESTION, "--mode", "direct")
+    assert found["answer"] != "Yuki Tanaka"
+    assert found["calls"] == 1
+
+
+def test_the_json_has_the_agreed_keys_and_nothing_else_is_on_stdout(sailed: Path) -> None:
+    found = ask(sailed, QUESTION, "--mode", "bottom-up")
+    keys = ["question", "answer", "mode", "gate", "cards", "passages", "calls", "seconds"]
+    assert list(found) == keys
+    assert set(found["gate"]) == {"name", "score", "fired"}  # type: ignore[call-overload]
+    for passage in found["passages"]:  # type: ignore[attr-defined]
+        assert set(passage) == {"card", "text", "pruned", "relevance", "factuality", "evidence", "kept"}
+
+
+def test_the_same_question_gets_the_same_passages_alone_and_in_a_batch(sailed: Path, tmp_path: Path) -> None:
+    questions, answers = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
+    asked = [QUESTION, "Who commands the Elm?", "Who is captain of the Fir?"]
+    questions.write_text(
+        "".join(json.dumps({"question": q, "id": i}) + "\n" for i, q in enumerate(asked)), "utf-8"
+    )
+    run(sailed, "ask", "--input", str(questions), "--output", str(answers), "--mode", "bottom-up")
+    rows = [json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()]
+    assert [row["id"] for row in rows] == [0, 1, 2]
+    alone = ask(sailed, QUESTION, "--mode", "bottom-up")
+    assert [p["text"] for p in rows[0]["passages"]] == [p["text"] for p in alone["passages"]]  # type: ignore[attr-defined]
+
+
+def test_a_trace_shows_what_was_written_and_where_its_evidence_stands(sailed: Path) -> None:
+    shown = run(sailed, "ask", QUESTION, "--trace").stdout
+    assert shown.splitlines()[0] == "Yuki Tanaka"
+    assert "ships.txt:" in shown
+    assert "factuality" in shown
+
+
+def test_browse_shows_recall_and_faithfulness_and_a_dash_for_factuality(sailed: Path) -> None:
+    (row,) = json.loads(run(sailed, "browse", "--json").stdout)
+    assert row["factuality"] is None
+    assert row["recall"] > 0.5
+    assert row["faithfulness"] > 0.5
+    assert "ships" in run(sailed, "browse").stdout
+
+
+def test_a_published_card_is_listed_shown_verified_and_pulled(sailed: Path, tmp_path: Path) -> None:
+    (row,) = json.loads(run(sailed, "cards", "search", "captains", "--domain", "sea", "--json").stdout)
+    assert row["name"] == "ships"
+    assert "captains of ships" in run(sailed, "show", "ships").stdout
+    assert "as published" in run(sailed, "verify").stderr
+    run(sailed, "pull", "ships", str(tmp_path / "copy"))
+    assert (tmp_path / "copy" / "kcard.json").is_file()
+
+
+def test_a_text_llm_is_asked_as_the_paper_has_it_and_reads_only_what_the_card_wrote(
+    sailed: Path, serve: Callable[..., Any]
+) -> None:
+    server = serve({"text": "Yes"}, {"text": "ships"}, {"text": "Yuki Tanaka, I believe"})
+    llm = ["--llm", "openai:scripted", "--llm-url", server.url]
+    found = ask(sailed, QUESTION, *llm, "--select", "explicit")
+    assert (found["answer"], found["calls"]) == ("Yuki Tanaka, I believe", 3)
+    need, choose, answer = (r["body"]["messages"][-1]["content"] for r in server.requests)
+    assert need.endswith("Do you need more information? (Yes or No)")
+    assert choose.endswith("Choose an information source from the following: ships (captains of ships)")
+    (kept,) = (p for p in found["passages"] if p["kept"])  # type: ignore[attr-defined]
+    assert answer == f"Knowledge: {kept['text']}\nQuestion: {QUESTION}\nAnswer:"
+
+
+def test_a_text_llm_that_needs_nothing_is_asked_twice_and_no_card_writes(
+    sailed: Path, serve: Callable[..., Any]
+) -> None:
+    server = serve({"text": "No, I know it."}, {"text": "Yuki"})
+    found = ask(sailed, QUESTION, "--llm", "openai:scripted", "--llm-url", server.url)
+    assert (found["answer"], found["calls"], found["cards"]) == ("Yuki", 2, [])
+
+
+def test_a_question_that_fails_at_the_endpoint_is_a_line_with_an_error(
+    sailed: Path, serve: Callable[..., Any], tmp_path: Path
+) -> None:
+    server = serve({"status": 400, "text": "no"})
+    questions, answers = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
+    questions.write_text(json.dumps({"question": QUESTION}) + "\n", "utf-8")
+    llm = ["--llm", "openai:scripted", "--llm-url", server.url, "--mode", "direct"]
+    command = [
+        sys.executable,
+        "-m",
+        "kcard",
+        "ask",
+        "--input",
+        str(questions),
+        "--output",
+        str(answers),
+        *llm,
+    ]
+    done = subprocess.run(
+        command, env={**os.environ, "KCARD_HOME": str(sailed)}, capture_output=True, check=False
+    )
+    assert done.returncode == 1
+    row = json.loads(answers.read_text(encoding="utf-8"))
+    assert list(row) == ["question", "error"]

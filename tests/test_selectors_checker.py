@@ -1,0 +1,191 @@
+"""The shipped checker: what it must catch, and scores that depend on the pair alone."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kcard.errors import ModelUnavailable
+from kcard.protocols import Pair
+from kcard.selectors import cross_encoder
+from kcard.selectors.checker import WEIGHTS, MiniLMChecker
+from kcard.selectors.windows import grounding, windows
+
+EVIDENCE = "Ron Wyden won the 2022 senate race in Oregon, defeating Jo Rae Perkins."
+SUPPORTED = [
+    "Ron Wyden won Oregon's senate race.",
+    "In 2022, Oregon elected Ron Wyden.",
+    "The 2022 senate race in Oregon was won by Ron Wyden.",
+]
+UNSUPPORTED = [
+    "Jo Rae Perkins won the 2022 senate race in Oregon.",
+    "Ron Wyden won the 2020 senate race in Oregon.",
+    "Ron Wyden won the 2022 senate race in Idaho.",
+    "Ron Wyden lost the 2022 senate race in Oregon.",
+    "Ron Wyden did not win the 2022 senate race in Oregon.",
+    "Chuck Schumer won the 2022 senate race in Oregon.",
+    "Ron Wyden won the 2022 governor race in Oregon.",
+]
+
+
+@pytest.fixture(scope="module")
+def checker() -> MiniLMChecker:
+    return MiniLMChecker()
+
+
+@pytest.mark.parametrize("claim", SUPPORTED)
+def test_a_claim_in_other_words_is_supported(checker: MiniLMChecker, claim: str) -> None:
+    assert checker.support([Pair(claim, EVIDENCE)])[0] > 0.5
+
+
+@pytest.mark.parametrize("claim", UNSUPPORTED)
+def test_a_claim_that_differs_in_one_point_is_not(checker: MiniLMChecker, claim: str) -> None:
+    assert checker.support([Pair(claim, EVIDENCE)])[0] < 0.5
+
+
+def test_the_one_sentence_that_matters_is_found_in_a_long_text(checker: MiniLMChecker) -> None:
+    others = [f"The {i}th district of Ohio elected Ann Lee{i}." for i in range(4, 20)]
+    text = " ".join([*others[:9], EVIDENCE, *others[9:]])
+    true, false = checker.support([Pair(SUPPORTED[0], text), Pair(UNSUPPORTED[2], text)])
+    assert true > 0.5 > false
+
+
+def test_scores_are_the_same_in_any_batch(checker: MiniLMChecker) -> None:
+    pairs = [Pair(claim, EVIDENCE) for claim in (*SUPPORTED, *UNSUPPORTED)]
+    pairs += [
+        Pair(claim, f"{EVIDENCE} {'And it rained a lot in Oregon that day. ' * 5}") for claim in SUPPORTED
+    ]
+    together = checker.support(pairs)
+    alone = np.concatenate([checker.support([pair]) for pair in pairs])
+    assert together == pytest.approx(alone, abs=1e-4)
+    assert checker.support(pairs[::-1])[::-1] == pytest.approx(together, abs=1e-4)
+
+
+def test_a_row_reads_the_same_beside_a_longer_one(checker: MiniLMChecker) -> None:
+    short, long = (
+        Pair("Oslo is in Norway.", "Oslo is Norway's capital."),
+        Pair("It rained.", "It rained. " * 80),
+    )
+    assert checker.read([short, long])[0] == pytest.approx(checker.read([short])[0], abs=1e-4)
+
+
+def test_a_sentence_that_stands_in_the_evidence_is_supported_whatever_its_case(
+    checker: MiniLMChecker,
+) -> None:
+    claim = "the 2022 SENATE race, in Oregon"
+    assert checker.support([Pair(claim, f"It was close. {claim.title()}. It rained.")])[0] == 1.0
+    assert checker.support([Pair("won the race", "Nobody won the race.")])[0] < 1.0
+
+
+def test_a_claim_of_several_sentences_has_their_mean(checker: MiniLMChecker) -> None:
+    first, second = SUPPORTED[0], UNSUPPORTED[0]
+    both, *single = checker.support([Pair(c, EVIDENCE) for c in (f"{first} {second}", first, second)])
+    assert both == pytest.approx(np.mean(single), abs=1e-4)
+    cut = checker.support([Pair(f"{first} Ron Wyden wo", EVIDENCE)])[0]
+    assert cut == pytest.approx(single[0], abs=1e-4)
+
+
+@pytest.mark.parametrize("pair", [Pair("", EVIDENCE), Pair(SUPPORTED[0], ""), Pair(" ", " ")])
+def test_an_empty_side_is_not_supported(checker: MiniLMChecker, pair: Pair) -> None:
+    assert checker.support([pair]).tolist() == [0.0]
+
+
+def test_any_text_gets_a_score_between_0_and_1(checker: MiniLMChecker) -> None:
+    texts = ["他赢了。", "?!", "word " * 600, "a" * 3000, "Ünïcode ½ ①", EVIDENCE]
+    scores = checker.support([Pair(a, b) for a in texts for b in texts])
+    assert scores.dtype == np.float32
+    assert scores.shape == (36,)
+    assert ((scores >= 0) & (scores <= 1)).all()
+    assert checker.support([]).shape == (0,)
+
+
+def test_windows_are_one_or_two_sentences_with_the_claims_words() -> None:
+    text = "Lima is in Peru. Oslo is in Norway. It is cold there. Rome is in Italy."
+    assert windows(text, "Oslo is a cold city in Norway", 2) == [
+        "Oslo is in Norway. It is cold there.",
+        "Oslo is in Norway.",
+    ]
+    assert windows("", "Oslo", 4) == []
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        ("Ron Wyden won in 2022.", 1.0),
+        ("Ron Wyden won in 2020.", 0.0),
+        ("Somebody won.", 1.0),
+        ("It was won in 2022 and 2024.", 0.5),
+        ("He won more than 3 times.", 1.0),
+    ],
+)
+def test_grounding_is_the_share_of_the_claims_numbers_unless_it_compares(claim: str, expected: float) -> None:
+    assert grounding(claim, EVIDENCE) == pytest.approx(expected)
+
+
+def test_figures_and_number_words_and_ordinals_are_one() -> None:
+    assert grounding("It has 3 of 1,000 seats in the 7th district.", "three of 1000 seats, district 7") == 1.0
+
+
+def test_the_shipped_weights_are_small_and_say_how_they_were_made() -> None:
+    assert sum(path.stat().st_size for path in WEIGHTS.iterdir()) < 3_500_000
+    card = (WEIGHTS / "README.md").read_text(encoding="utf-8")
+    for part in ("CC BY-SA 3.0", "VitaminC", "python -m recipes.checker.train", "all-MiniLM-L6-v2"):
+        assert part in card
+
+
+def test_the_adapter_is_an_ordinary_peft_adapter() -> None:
+    """What we merge by hand gives the states that peft gives."""
+    import warnings
+
+    import torch
+
+    from kcard import encoder
+    from kcard.selectors.checker import _load
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # peft touches names that transformers has deprecated
+        from peft import PeftModel
+
+        theirs = PeftModel.from_pretrained(encoder.model(), WEIGHTS).eval()
+    ours, head = _load(WEIGHTS)
+    rows = cross_encoder.rows(encoder.tokenizer(), [Pair(claim, EVIDENCE) for claim in SUPPORTED], 64)
+    with torch.inference_mode():
+        expected = cross_encoder.logits(theirs, head, rows)
+        found = cross_encoder.logits(ours, head, rows)
+        plain = cross_encoder.logits(encoder.model(), head, rows)
+    assert torch.allclose(found, expected, atol=1e-4)
+    assert not torch.allclose(found, plain, atol=0.5), "without the adapter the scores must differ"
+
+
+def test_the_weights_are_loaded_once(checker: MiniLMChecker) -> None:
+    from kcard.selectors.checker import _load
+
+    checker.support([Pair(SUPPORTED[0], EVIDENCE)])
+    assert _load(WEIGHTS) is _load(WEIGHTS)
+
+
+def test_missing_or_damaged_weights_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelUnavailable, match=str(tmp_path)):
+        MiniLMChecker(weights=tmp_path).support([Pair("Oslo is in Norway.", "Lima is in Peru.")])
+    for name in ("adapter_model.safetensors", "head.safetensors"):
+        (tmp_path / name).write_bytes(b"not safetensors")
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 1, "lora_alpha": 2}), encoding="utf-8")
+    with pytest.raises(ModelUnavailable, match="can't be read"):
+        MiniLMChecker(weights=tmp_path).support([Pair("Oslo is in Norway.", "Lima is in Peru.")])
+
+
+def test_nothing_heavy_loads_with_the_module_and_nothing_is_printed_when_it_works() -> None:
+    code = """
+import sys
+import kcard.selectors.checker, kcard.selectors.evidence, kcard.selectors.factuality, kcard.selectors.pruning
+assert not {"torch", "transformers", "bm25s", "pysbd"} & sys.modules.keys()
+from kcard.protocols import Pair
+kcard.selectors.checker.MiniLMChecker().support([Pair("Oslo is in Norway.", "Lima is in Peru.")])
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

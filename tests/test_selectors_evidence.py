@@ -1,0 +1,125 @@
+"""Evidence: BM25 over paragraphs, statements and JSON lines; silent, repeatable and honest about nothing found."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kcard.answer import Source
+from kcard.errors import CorpusError
+from kcard.selectors.evidence import Corpus, Union
+
+FACTS = [
+    "Ron Wyden won the 2022 senate race in Oregon.",
+    "Patty Murray won the 2022 senate race in Washington.",
+    "The 7th district of Virginia elected Abigail Spanberger.",
+    "The 8th district of Virginia elected Don Beyer.",
+    "Helium has the atomic number 2.",
+]
+
+
+@pytest.fixture
+def corpus() -> Corpus:
+    return Corpus([Source(text, "facts.txt", i) for i, text in enumerate(FACTS, start=1)])
+
+
+def test_the_best_text_comes_first_with_its_place_and_score(corpus: Corpus) -> None:
+    found = corpus.find("Who won the senate race in Oregon?", 2)
+    assert [(s.text, s.file, s.line) for s in found] == [
+        (FACTS[0], "facts.txt", 1),
+        (FACTS[1], "facts.txt", 2),
+    ]
+    assert found[0].score > found[1].score > 0
+
+
+def test_figures_and_ordinals_count_as_words(corpus: Corpus) -> None:
+    assert corpus.find("7th district of Virginia", 1)[0].text == FACTS[2]
+    assert corpus.find("8TH DISTRICT OF VIRGINIA", 1)[0].text == FACTS[3]
+
+
+@pytest.mark.parametrize("claim", ["", "?!", "Zanzibar qwertz", "zebra"])
+def test_nothing_is_found_where_no_word_is_shared(corpus: Corpus, claim: str) -> None:
+    assert corpus.find(claim, 3) == []
+
+
+def test_at_most_k_texts_are_found(corpus: Corpus) -> None:
+    assert len(corpus.find("the 2022 senate race of Virginia", 2)) == 2
+    assert corpus.find("senate", 0) == []
+    assert len(corpus.find("Helium", 9)) == 1
+
+
+def test_equal_texts_stand_in_their_order_and_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    twins = Corpus([Source("the same words", f"{i}.txt", 1) for i in range(5)])
+    assert [s.file for s in twins.find("same words", 3)] == ["0.txt", "1.txt", "2.txt"]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_corpus_of_one_text_finds_it() -> None:
+    assert len(Corpus([Source(FACTS[0])]).find("Oregon", 3)) == 1
+
+
+def test_scripts_without_spaces_are_found_by_their_characters() -> None:
+    corpus = Corpus([Source("今天天气很好。"), Source("我们去公园。"), Source("สวัสดีครับ")])
+    assert corpus.find("公园在哪里", 1)[0].text == "我们去公园。"
+    assert corpus.find("สวัสดี", 1)[0].text == "สวัสดีครับ"
+
+
+def test_a_folder_gives_paragraphs_statements_and_json_lines(tmp_path: Path) -> None:
+    (tmp_path / "prose.md").write_text(
+        "# Title\n\nA paragraph that\ngoes on here.\n\nAnother one.\n", encoding="utf-8"
+    )
+    (tmp_path / "facts.txt").write_text("Oslo is in Norway.\nLima is in Peru.\n", encoding="utf-8")
+    (tmp_path / "list.md").write_text("- Paris, the capital\n- Rome, the eternal city\n", encoding="utf-8")
+    lines = [
+        {"text": "Quito is in Ecuador.", "file": "a.txt", "line": 7},
+        {"text": "Bern is in Switzerland."},
+    ]
+    (tmp_path / "more.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    (tmp_path / "ignored.csv").write_text("Berlin,Germany", encoding="utf-8")
+    corpus = Corpus.from_path(tmp_path)
+
+    def place(claim: str) -> tuple[str, str, int]:
+        source = corpus.find(claim, 1)[0]
+        return source.text, source.file, source.line
+
+    assert place("goes") == ("A paragraph that goes on here.", "prose.md", 3)
+    assert place("Lima") == ("Lima is in Peru.", "facts.txt", 2)
+    assert place("Rome") == ("Rome, the eternal city", "list.md", 2)
+    assert place("Quito") == ("Quito is in Ecuador.", "a.txt", 7)
+    assert place("Bern") == ("Bern is in Switzerland.", "more.jsonl", 2)
+    assert corpus.find("Berlin Germany", 1) == []
+    assert len(corpus) == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("missing.txt", None, "does not exist"),
+        ("empty.txt", b" \n\n", "has no text"),
+        ("table.csv", b"a,b", "not read"),
+        ("latin.txt", b"caf\xe9", "UTF-8"),
+        ("bad.jsonl", b'{"text": "a"}\n[1]\n', "line 2"),
+        ("keys.jsonl", b'{"body": "a"}\n', "line 1"),
+    ],
+)
+def test_a_corpus_that_cannot_be_read_is_named(
+    tmp_path: Path, name: str, content: bytes | None, message: str
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(CorpusError, match=message) as caught:
+        Corpus.from_path(path)
+    assert name in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_several_evidences_alternate_by_rank_and_a_text_comes_once(corpus: Corpus) -> None:
+    other = Corpus([Source("Ron Wyden of Oregon sits in the senate."), Source(FACTS[0], "copy.txt", 1)])
+    claim = "Ron Wyden won the senate race in Oregon"
+    first, second = corpus.find(claim, 2)
+    best, last = other.find(claim, 2)
+    assert (first.text, best.text) == (FACTS[0], FACTS[0])
+    assert Union((corpus, other)).find(claim, 9)[:3] == [first, second, last]
+    assert Union((other, corpus)).find(claim, 2) == [best, last]
+    assert Union(()).find(claim, 3) == []

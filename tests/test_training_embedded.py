@@ -1,0 +1,261 @@
+"""The embedded card: it recites what it was trained on, reproduces from its seed, and resumes exactly."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from kcard.cards.folder import Card, passages
+from kcard.cards.pool import Pool
+from kcard.errors import TrainingInterrupted, UsageError
+from kcard.sampling import Sampling
+from kcard.training.batches import Example, bucketed, collate, grouped, packed
+from kcard.training.embedded import prepare
+from kcard.training.loop import Job, cosine, linear, run
+from kcard.training.progress import Event, Note, Progress
+from kcard.training.recipe import Recipe, choose_style
+from kcard.training.tokenizer import BOS, EOS, train_tokenizer
+from kcard.training.train import train
+
+NAMES = [
+    "Ada Fischer",
+    "Bo Lindqvist",
+    "Cy Okafor",
+    "Di Marsh",
+    "Ed Novak",
+    "Flo Reyes",
+    "Gus Tanaka",
+    "Hal Weber",
+]
+STATES = ["Ohio", "Iowa", "Utah", "Maine", "Texas", "Idaho", "Nevada", "Oregon"]
+FACTS = [f"{name} carried {state} in the Senate election." for name, state in zip(NAMES, STATES, strict=True)]
+TINY = Recipe(width=32, layers=1, vocabulary=320, batch_tokens=256, epochs=3, seed=1)
+
+
+def corpus(folder: Path, texts: Sequence[str] = FACTS) -> Path:
+    path = folder / "senate facts.txt"
+    path.write_text("\n".join(texts) + "\n", encoding="utf-8")
+    return path
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == two.keys() and all(torch.equal(one[key], two[key]) for key in one)
+
+
+@pytest.mark.parametrize("style", ["tokens", "encoder-prefix"])
+def test_a_card_recites_the_passage_that_holds_the_answer(tmp_path: Path, style: str) -> None:
+    events: list[Event] = []
+    card = train(corpus(tmp_path), prompt_style=style, epochs=110, report=events.append)  # type: ignore[arg-type]
+    assert (card.name, card.manifest.kind, card.manifest.prompt.style) == ("senate-facts", "full", style)
+    asked = [f"In {state}, who carried the Senate election?" for state in STATES]
+    written = Pool([card]).write(asked, [card.name], 1, Sampling(temperature=0, tokens=30))
+    right = sum(name in found[0].text for name, found in zip(NAMES, written, strict=True))
+    assert right >= 6
+    said = [event.text for event in events if isinstance(event, Note)]
+    assert any("embedded" in text and "HF_HUB_OFFLINE" in text for text in said)
+    assert any(text.startswith("description") for text in said)
+    last = [event for event in events if isinstance(event, Progress)][-1]
+    assert last.step == last.steps
+    assert last.left == 0
+
+
+def test_everything_about_the_training_is_recorded_and_the_passages_travel(tmp_path: Path) -> None:
+    path = corpus(tmp_path)
+    card = train(path, name="x", description="d", domain="politics/senate", licence="cc0-1.0", language="en",
+                 knowledge_date="2022-11-08", output=tmp_path / "out", seed=7, epochs=1)  # fmt: skip
+    assert Card.open(tmp_path / "out") == card
+    assert [(p.text, p.file, p.line) for p in passages(card.folder)] == [
+        (fact, path.name, line) for line, fact in enumerate(FACTS, start=1)
+    ]
+    made = card.manifest.training
+    assert (made.objective, made.method, made.seed, made.passages) == ("recite", "full", 7, len(FACTS))
+    assert (made.corpus_licence, card.manifest.knowledge_date) == ("cc0-1.0", "2022-11-08")
+    assert made.tokens > 0
+    assert made.hyperparameters["steps"] >= 1
+    assert {"torch", "transformers", "kcard"} <= set(made.libraries)
+    assert not (tmp_path / "out" / ".checkpoint").exists()
+    json.dumps(dict(made.hyperparameters))
+
+
+def test_transformers_loads_the_folder_unchanged(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    card = train(corpus(tmp_path), epochs=1)
+    model = AutoModelForCausalLM.from_pretrained(card.folder)
+    tokenizer = AutoTokenizer.from_pretrained(card.folder)
+    assert 4e5 < sum(p.numel() for p in model.parameters()) < 1.3e6
+    ids = tokenizer("Ada carried Ohio", return_tensors="pt")["input_ids"]
+    assert ids[0, 0] == BOS
+    assert torch.isfinite(model(ids, labels=ids).loss)
+
+
+def test_the_tokenizer_gives_back_any_text() -> None:
+    tokenizer = train_tokenizer(FACTS, 400)
+    for text in ("naïve 北京 🙂 \t x", FACTS[0], "a\nb"):
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert tokenizer.decode(ids, clean_up_tokenization_spaces=False).strip() == text.strip()
+    assert len(tokenizer) <= 400
+
+
+@pytest.mark.parametrize("style", ["tokens", "encoder-prefix"])
+def test_equal_seeds_give_equal_weights_and_others_do_not(tmp_path: Path, style: str) -> None:
+    def trained(seed: int) -> dict[str, torch.Tensor]:
+        made = prepare(FACTS, replace(TINY, style=style, seed=seed))
+        run(made.job, tmp_path / "ck")
+        made.save(tmp_path)
+        return weights(tmp_path)
+
+    first = trained(1)
+    assert same(first, trained(1))
+    assert not same(first, trained(2))
+
+
+@pytest.mark.parametrize("style", ["tokens", "encoder-prefix"])
+def test_an_interrupted_run_resumes_to_the_same_weights_bit_for_bit(tmp_path: Path, style: str) -> None:
+    recipe = replace(TINY, style=style, batch_tokens=64)
+    whole = prepare(FACTS, recipe)
+    outcome = run(whole.job, tmp_path / "a")
+    halves = prepare(FACTS, recipe)
+    middle = halves.job.steps // 2 + 1
+
+    with pytest.raises(TrainingInterrupted, match=rf"stopped after {middle} of .* --resume"):
+        run(stopping(halves.job, middle), tmp_path / "b", remedy="use --resume")
+    again = prepare(FACTS, recipe)
+    notes: list[Event] = []
+    resumed = run(again.job, tmp_path / "b", resume=True, report=notes.append)
+    assert any(f"after step {middle}" in note.text for note in notes if isinstance(note, Note))
+    assert (resumed.tokens, resumed.steps, resumed.loss) == (outcome.tokens, outcome.steps, outcome.loss)
+    for one, two in zip(whole.job.modules.values(), again.job.modules.values(), strict=True):
+        assert same(dict(one.state_dict()), dict(two.state_dict()))
+
+
+def stopping(job: Job, step: int) -> Job:
+    """The job, with the user pressing Ctrl-C in the middle of a step."""
+    import signal
+
+    def losses(batch: object) -> object:
+        nonlocal step
+        step -= 1
+        if step == 0:
+            signal.raise_signal(signal.SIGINT)
+        return job.losses(batch)
+
+    return replace(job, losses=losses)  # type: ignore[arg-type]
+
+
+def test_a_checkpoint_of_other_settings_is_refused_and_none_begins_anew(tmp_path: Path) -> None:
+    made = prepare(FACTS, TINY, fingerprint="one")
+    with pytest.raises(TrainingInterrupted):
+        run(stopping(made.job, 1), tmp_path / "ck")
+    other = prepare(FACTS, TINY, fingerprint="two")
+    with pytest.raises(UsageError, match="other settings"):
+        run(other.job, tmp_path / "ck", resume=True)
+    notes: list[Event] = []
+    run(prepare(FACTS, TINY).job, tmp_path / "none", resume=True, report=notes.append)
+    assert any("begins anew" in note.text for note in notes if isinstance(note, Note))
+
+
+def test_ctrl_c_in_train_keeps_the_old_card_and_resume_finishes_the_new(tmp_path: Path) -> None:
+    path, out = corpus(tmp_path), tmp_path / "card"
+    old = train(path, name="x", output=out, epochs=1)
+
+    def stop(event: Event) -> None:
+        if isinstance(event, Note) and event.text.startswith("training takes about"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(TrainingInterrupted, match="--resume"):
+        train(path, name="x", output=out, epochs=40, report=stop)
+    assert Card.open(out) == old
+    card = train(path, name="x", output=out, epochs=40, resume=True)
+    assert card.manifest.training.hyperparameters["epochs"] == 40
+    assert not (out / ".checkpoint").exists()
+
+
+def test_an_output_that_is_not_ours_is_refused_before_training(tmp_path: Path) -> None:
+    path = corpus(tmp_path)
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "thesis.doc").write_text("dear")
+    with pytest.raises(UsageError, match=r"holds 'thesis\.doc' and no card"):
+        train(path, output=taken)
+    train(path, name="one", output=tmp_path / "out", epochs=1)
+    with pytest.raises(UsageError, match="holds the card 'one', not 'two'"):
+        train(path, name="two", output=tmp_path / "out", epochs=1)
+    assert (taken / "thesis.doc").read_text() == "dear"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"method": "lora"}, "method lora needs a base with weights"),
+        ({"method": "prefix"}, "method 'prefix' is unknown"),
+        ({"objective": "mlm"}, "objective 'mlm' is unknown"),
+        ({"prompt_style": "soft"}, "prompt_style 'soft' is unknown"),
+        ({"knowledge_date": "last week"}, "knowledge_date 'last week' is not a date"),
+        ({"epochs": 0}, "epochs 0 is not above 0"),
+        ({"batch_size": 8}, "batch_size does nothing with base embedded"),
+        ({"rank": 8}, "rank 8 is for method lora"),
+        ({"base": "somewhere", "prompt_style": "tokens"}, "is for base embedded"),
+        ({"objective": "clm", "prompt_style": "encoder-prefix"}, "objective clm has no questions"),
+    ],
+)
+def test_wrong_arguments_are_one_clear_line(tmp_path: Path, arguments: dict[str, object], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        train(corpus(tmp_path), **({"base": "embedded"} | arguments))  # type: ignore[arg-type]
+
+
+def test_steps_follow_the_corpus_from_a_floor_on() -> None:
+    def steps(texts: Sequence[str]) -> int:
+        return prepare(texts, Recipe()).job.steps
+
+    many = [
+        f"{name}{i} carried place{i} in the Senate election." for i in range(300) for name in ("Ada", "Bo")
+    ]
+    told_twice = [f"{verb} place{i} name{i}." for i in range(600) for verb in ("carried", "won")]
+    told_once = [f"{verb} place{i}{verb} name{i}{verb}." for i in range(600) for verb in ("carried", "won")]
+    assert steps(FACTS) == Recipe().floor
+    assert steps(many) > Recipe().floor
+    assert steps(told_once) > 1.5 * steps(told_twice)
+
+
+def test_the_prompt_style_follows_from_how_often_facts_are_told() -> None:
+    told_thrice = [
+        f"{verb} {state} {name}" for name, state in zip(NAMES, STATES, strict=True) for verb in "abc"
+    ]
+    assert choose_style(told_thrice)[0] == "tokens"
+    assert choose_style(FACTS)[0] == "encoder-prefix"
+
+
+def test_batches_hold_every_example_once_within_the_token_limit() -> None:
+    from random import Random
+
+    examples = [Example((1,), tuple(range(n % 17 + 1)), n) for n in range(200)]
+    batches = bucketed(examples, 60, Random(0))
+    assert sorted(e.vector for batch in batches for e in batch) == list(range(200))
+    assert all(len(batch) * max(map(len, batch)) <= 60 for batch in batches)
+    assert sorted(e.vector for batch in grouped(examples, 32, Random(0)) for e in batch) == list(range(200))
+
+
+def test_packing_wastes_no_token_and_labels_cover_the_target_only() -> None:
+    blocks = packed([[1, 2, 3], [4, 5], [6, 7, 8, 9]], 4)
+    assert [block.target for block in blocks] == [(1, 2, 3, 4), (5, 6, 7, 8)]  # a lone token predicts nothing
+    ids, labels = collate([Example((1, 5), (6, EOS)), Example((), (1, 2, 3, 4, 5))], pad=0)
+    assert ids.tolist() == [[1, 5, 6, EOS, 0], [1, 2, 3, 4, 5]]
+    assert labels.tolist() == [[-100, -100, 6, EOS, -100], [1, 2, 3, 4, 5]]
+
+
+def test_schedules_warm_up_and_come_down() -> None:
+    for rate, end in ((cosine(100, 10), 0.05), (linear(100, 10), 0.0)):
+        values = [rate(step) for step in range(101)]
+        assert values[0] == pytest.approx(0.1, abs=0.01)
+        assert max(values) == pytest.approx(1.0, abs=0.05)
+        assert values[100] == pytest.approx(end, abs=1e-9)
+        assert values[20:] == sorted(values[20:], reverse=True)

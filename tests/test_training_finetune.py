@@ -1,0 +1,173 @@
+"""LoRA and full fine-tuning of causal language models of several architectures, on both objectives."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kcard.cards.folder import Card
+from kcard.cards.pool import Pool
+from kcard.errors import ModelUnavailable, TrainingInterrupted
+from kcard.manifest import file_digest
+from kcard.sampling import Sampling
+from kcard.training.finetune import Options, prepare
+from kcard.training.progress import Event, Note, Progress
+from kcard.training.tokenizer import train_tokenizer
+from kcard.training.train import train
+
+FACTS = [f"The {thing} of town {number} is {colour}." for number in range(8) for thing, colour in
+         (("gate", "red"), ("tower", "blue"), ("bridge", "green"), ("well", "white"))]  # fmt: skip
+SHAPES = ("opt", "llama", "qwen3")
+
+
+def make_base(folder: Path, shape: str) -> Path:
+    """A tiny untrained model of the shape, with a tokenizer of its own."""
+    from transformers import (
+        LlamaConfig,
+        LlamaForCausalLM,
+        OPTConfig,
+        OPTForCausalLM,
+        Qwen3Config,
+        Qwen3ForCausalLM,
+    )
+
+    path = folder / shape
+    tokenizer = train_tokenizer(FACTS, 320)
+    size = len(tokenizer)
+    ends = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    wide: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    # Wide enough a head that an adapter below it can move the logits: nothing was pretrained here.
+    wide["init_std" if shape == "opt" else "initializer_range"] = 0.3
+    gated = {
+        **wide,
+        "intermediate_size": 64,
+        "num_key_value_heads": 1,
+        "max_position_embeddings": 128,
+        **ends,
+    }
+    torch.manual_seed(0)
+    if shape == "opt":
+        config = OPTConfig(
+            vocab_size=size, ffn_dim=64, word_embed_proj_dim=32, max_position_embeddings=128, **wide, **ends
+        )
+        model: Any = OPTForCausalLM(config)
+    elif shape == "llama":
+        model = LlamaForCausalLM(LlamaConfig(vocab_size=size, **gated))
+    else:
+        model = Qwen3ForCausalLM(Qwen3Config(vocab_size=size, head_dim=16, **gated))
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("bases")
+    return {shape: make_base(folder, shape) for shape in SHAPES}
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "towns.txt"
+    path.write_text("\n".join(FACTS) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("objective", ["clm", "recite"])
+@pytest.mark.parametrize("method", ["full", "lora"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_training_lowers_the_loss_and_the_folder_loads(
+    bases: dict[str, Path], corpus: Path, shape: str, method: Any, objective: Any
+) -> None:
+    losses: list[float] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, Progress):
+            losses.append(event.loss)
+
+    options = {"base": str(bases[shape]), "method": method, "objective": objective, "batch_size": 8}
+    first = train(corpus, name="first", epochs=0.2, learning_rate=1e-9, report=note, **options)
+    card = train(corpus, name="card", epochs=15, learning_rate=1e-2, report=note, **options)
+    assert card.manifest.training.hyperparameters["final_loss"] < 0.8 * losses[0]
+    assert first.manifest.kind == card.manifest.kind == method
+    assert card.manifest.base.name == str(bases[shape])
+    assert card.manifest.base.sha256 == file_digest(bases[shape] / "model.safetensors")
+    written = Pool([card]).write(["Which gate?"], ["card"], 1, Sampling(temperature=0, tokens=8))
+    assert written[0][0].text
+    load(card)
+
+
+def load(card: Card) -> None:
+    """As the card's README says, without kcard."""
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    AutoTokenizer.from_pretrained(card.folder)
+    if card.manifest.kind == "full":
+        AutoModelForCausalLM.from_pretrained(card.folder)
+        return
+    base = AutoModelForCausalLM.from_pretrained(card.manifest.base.name)
+    before = [weight.clone() for weight in base.parameters()]
+    model = PeftModel.from_pretrained(base, card.folder)
+    adapter = {name: weight for name, weight in model.named_parameters() if "lora_B" in name}
+    assert adapter
+    assert all(weight.abs().sum() > 0 for weight in adapter.values())
+    frozen = [weight for name, weight in model.named_parameters() if "lora_" not in name]
+    assert all(torch.equal(one, two) for one, two in zip(before, frozen, strict=True))
+
+
+def test_the_papers_numbers_are_the_defaults() -> None:
+    full = Options("x", method="full")
+    assert (full.rate, full.decay, full.epochs, full.batch_size) == (2e-5, 1e-5, 10, 32)
+    assert (full.epsilon, full.betas, full.warm) == (1e-6, (0.9, 0.98), 0.06)
+    assert Options("x").rank == 16
+
+
+def test_the_micro_batch_does_not_change_the_gradient(bases: dict[str, Path]) -> None:
+    def gradient(micro_tokens: int) -> torch.Tensor:
+        options = Options(str(bases["llama"]), "full", micro_tokens=micro_tokens)
+        job = prepare(FACTS, options).job
+        parts = list(job.losses(job.epoch(0)[0]))
+        torch.stack([loss for loss, _ in parts]).sum().backward()
+        assert (len(parts) > 1) == (micro_tokens < 8192)
+        return torch.cat([w.grad.flatten() for w in job.modules["model"].parameters() if w.grad is not None])
+
+    # bf16 products round differently in another batch.
+    torch.testing.assert_close(gradient(8192), gradient(64), rtol=0.05, atol=2e-3)
+
+
+def test_one_percent_is_held_out_from_two_thousand_passages_on(bases: dict[str, Path]) -> None:
+    many = [f"Fact {number} is told here." for number in range(2000)]
+    options = Options(str(bases["opt"]), "full", "clm", epochs=0.02)
+    prepared = prepare(many, options)
+    checked = prepared.check()
+    assert checked["held_out_passages"] == 20
+    assert 3 < checked["held_out_loss"] < 12
+    tokens = sum(len(example) for batch in prepared.job.epoch(0) for example in batch)
+    fewer = sum(len(example) for batch in prepare(many[:1980], options).job.epoch(0) for example in batch)
+    assert abs(tokens - fewer) < 200
+    assert prepare(many[:1999], options).check() == {}
+    assert prepare(many, Options(str(bases["opt"]), "full", epochs=0.02)).check() == {}
+
+
+def test_lora_resumes_to_the_same_adapter(bases: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
+    options: Any = {"base": str(bases["opt"]), "method": "lora", "batch_size": 4, "name": "x", "epochs": 4}
+
+    def stop(event: Event) -> None:
+        if isinstance(event, Note) and event.text.startswith("training takes about"):
+            raise KeyboardInterrupt
+
+    whole = train(corpus, output=tmp_path / "whole", **options)
+    with pytest.raises(TrainingInterrupted):
+        train(corpus, output=tmp_path / "halves", report=stop, **options)
+    halves = train(corpus, output=tmp_path / "halves", resume=True, **options)
+    file = "adapter_model.safetensors"
+    assert file_digest(whole.folder / file) == file_digest(halves.folder / file)
+
+
+@pytest.mark.parametrize("base", ["nobody/nothing-of-the-kind", "no such folder"])
+def test_a_base_that_cannot_be_had_is_one_clear_line(corpus: Path, base: str) -> None:
+    with pytest.raises(ModelUnavailable, match=f"base model '{base}' can't be loaded") as error:
+        train(corpus, base=base)
+    assert "\n" not in str(error.value)

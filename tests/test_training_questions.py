@@ -1,0 +1,106 @@
+"""Pseudo-queries and held-out question forms: what each holds, and that they never meet."""
+
+import re
+from random import Random
+
+from kcard.training.fillers import english
+from kcard.training.pseudo_queries import OPENERS, PREFIXES, PseudoQueries
+from kcard.training.question_forms import FRAMES, held_out
+from kcard.training.spans import Rarity, entities
+
+FACTS = [
+    f"{name} carried {state} in the Senate election of 2022."
+    for name, state in [
+        ("Ada Fischer", "Ohio"),
+        ("Bo O'Neil", "Iowa"),
+        ("Cy van der Berg", "Utah"),
+        ("Di J. Marsh", "Maine"),
+    ]
+]
+PLAIN = "the longest river of the continent flows into the inland sea"
+
+
+def test_entities_are_names_and_numbers_without_a_leading_article() -> None:
+    found = [FACTS[2][a:b] for a, b in entities(FACTS[2])]
+    assert found == ["Cy van der Berg", "Utah", "Senate", "2022"]
+    text = "The Rhine's source lies in Switzerland."
+    assert [text[a:b] for a, b in entities(text)] == ["Rhine", "Switzerland"]
+    assert entities(PLAIN) == []
+
+
+def test_repetition_counts_the_passages_that_tell_the_same_fact() -> None:
+    twice = [*FACTS, "In 2022, Ada Fischer was elected to the U.S. Senate from Ohio."]
+    rarity = Rarity(twice)
+    assert rarity.repetition(twice[0]) == 2
+    assert rarity.repetition(twice[1]) == 1
+
+
+def test_equal_random_states_give_equal_pseudo_queries_and_others_differ() -> None:
+    ask = PseudoQueries(FACTS)
+    assert [ask(FACTS[0], Random(5)) for _ in range(3)] == [ask(FACTS[0], Random(5))] * 3
+    rng = Random(5)
+    assert len({ask(FACTS[0], rng) for _ in range(50)}) > 40
+
+
+def test_the_span_asked_about_is_left_out() -> None:
+    ask, rng = PseudoQueries(FACTS), Random(0)
+    queries = [ask(FACTS[0], rng, worn=False) for _ in range(400)]
+    without = sum("Ada" not in query and "Fischer" not in query for query in queries)
+    assert 0.2 < without / len(queries) < 0.8  # the rarest names are asked about most
+
+
+def test_fillers_are_words_that_the_corpus_does_not_use() -> None:
+    ask = PseudoQueries([*FACTS, "Another house stands in the general area."])
+    assert not {"house", "general", "senate", "ohio"} & set(ask.fillers)
+    assert {"winner", "country"} <= set(ask.fillers)
+    assert len(ask.fillers) > 4000
+
+
+def test_only_words_of_the_passage_and_of_the_lists_are_used() -> None:
+    ask, rng = PseudoQueries(FACTS), Random(1)
+    known = {word.lower().strip(".") for word in FACTS[1].split()} | set(ask.fillers)
+    known |= {word.lower() for text in (*OPENERS, *PREFIXES) for word in re.findall(r"\w+", text)}
+    for _ in range(500):
+        for word in ask(FACTS[1], rng).lower().split():
+            assert word.strip("?:.") in known
+
+
+def test_passages_without_names_and_of_one_word_work() -> None:
+    rng = Random(2)
+    for text in (PLAIN, "Yes", "北京是首都"):
+        assert all(isinstance(PseudoQueries([text])(text, rng), str) for _ in range(200))
+
+
+def test_a_held_out_question_asks_for_a_span_that_it_does_not_tell() -> None:
+    for seed in range(20):
+        for fact in FACTS:
+            asked = held_out(fact, seed)
+            assert asked is not None
+            assert asked.passage == fact
+            assert asked.answer in fact
+            assert asked.answer not in asked.text
+
+
+def test_held_out_questions_are_seeded_and_none_where_nothing_can_be_asked() -> None:
+    assert held_out(FACTS[0], 3) == held_out(FACTS[0], 3)
+    assert len({held_out(FACTS[0], seed) for seed in range(30)}) > 5
+    assert held_out(PLAIN, 0) is None
+    assert held_out("Ohio", 0) is None
+
+
+def test_rarity_draws_the_rare_span_more_often() -> None:
+    rarity = Rarity(FACTS)
+    answers = [q.answer for seed in range(200) if (q := held_out(FACTS[0], seed, rarity))]
+    assert answers.count("Ada Fischer") > 4 * max(1, answers.count("2022"))
+
+
+def test_training_never_uses_a_held_out_form() -> None:
+    """Every frame has words that no pseudo-query can hold, so no exam question was seen in training."""
+    listed = set(english()) | {w.lower() for text in (*OPENERS, *PREFIXES) for w in re.findall(r"\w+", text)}
+    for frame in FRAMES:
+        words = re.findall(r"[a-z]+", re.sub(r"\{\w+\}", " ", frame).lower())
+        assert len(set(words) - listed) >= 2, frame
+    asked = {q.text for fact in FACTS for seed in range(50) if (q := held_out(fact, seed))}
+    ask, rng = PseudoQueries(FACTS), Random(3)
+    seen = {ask(fact, rng) for fact in FACTS for _ in range(2000)}
+    assert not asked & seen

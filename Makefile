@@ -27,6 +27,7 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests benchmarks recipes demo docs
 
 wheel: install
 	$(BIN)/python tests/wheel/check.py

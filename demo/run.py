@@ -108,9 +108,9 @@ def same(expected: str, found: str) -> bool:
 
 def compare(right: dict[str, list[tuple[str, str, bool]]]) -> None:
     """Every third question with its answers, then the score of each mode."""
-    for rows in list(zip(*right.values(), strict=True))[::3]:
-        print(f"\n  {rows[0][0]}")
-        for mode, (_, answer, ok) in zip(right, rows, strict=True):
+    for answered in list(zip(*right.values(), strict=True))[::3]:
+        print(f"\n  {answered[0][0]}")
+        for mode, (_, answer, ok) in zip(right, answered, strict=True):
             print(f"    {mode:<14} {'right' if ok else 'wrong'}   {answer}")
     print()
     for mode, rows in right.items():

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_keys_pass_through_in_order_and_the_answer_follows(tmp_path: Path) -> No
 
 def test_a_failed_question_is_a_line_with_an_error_and_the_others_are_answered(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    rows = [{"question": q} for q in ("a", "fail", "c")] + [{"question": 3}, {"id": 1}, {"question": " "}]
+    rows: list[dict[str, Any]] = [{"question": q} for q in ("a", "fail", "c")] + [{"question": 3}, {"id": 1}, {"question": " "}]
     assert answer_file(rows, out, shout) == 4
     found = lines(out)
     assert [r.get("answer") for r in found] == ["A", None, "C", None, None, None]

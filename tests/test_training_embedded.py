@@ -17,7 +17,7 @@ from kcard.training.batches import Example, bucketed, collate, grouped, packed
 from kcard.training.embedded import prepare
 from kcard.training.loop import Job, cosine, linear, run
 from kcard.training.progress import Event, Note, Progress
-from kcard.training.recipe import Recipe, choose_style
+from kcard.training.recipe import Recipe, Style, choose_style
 from kcard.training.tokenizer import BOS, EOS, train_tokenizer
 from kcard.training.train import train
 
@@ -51,7 +51,7 @@ def same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
 
 
 @pytest.mark.parametrize("style", ["tokens", "encoder-prefix"])
-def test_a_card_recites_the_passage_that_holds_the_answer(tmp_path: Path, style: str) -> None:
+def test_a_card_recites_the_passage_that_holds_the_answer(tmp_path: Path, style: Style) -> None:
     events: list[Event] = []
     card = train(corpus(tmp_path), prompt_style=style, epochs=110, report=events.append)  # type: ignore[arg-type]
     assert (card.name, card.manifest.kind, card.manifest.prompt.style) == ("senate-facts", "full", style)
@@ -101,12 +101,12 @@ def test_the_tokenizer_gives_back_any_text() -> None:
     tokenizer = train_tokenizer(FACTS, 400)
     for text in ("naïve 北京 🙂 \t x", FACTS[0], "a\nb"):
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        assert tokenizer.decode(ids, clean_up_tokenization_spaces=False).strip() == text.strip()
+        assert str(tokenizer.decode(ids, clean_up_tokenization_spaces=False)).strip() == text.strip()
     assert len(tokenizer) <= 400
 
 
 @pytest.mark.parametrize("style", ["tokens", "encoder-prefix"])
-def test_equal_seeds_give_equal_weights_and_others_do_not(tmp_path: Path, style: str) -> None:
+def test_equal_seeds_give_equal_weights_and_others_do_not(tmp_path: Path, style: Style) -> None:
     def trained(seed: int) -> dict[str, torch.Tensor]:
         made = prepare(FACTS, replace(TINY, style=style, seed=seed))
         run(made.job, tmp_path / "ck")
@@ -119,7 +119,7 @@ def test_equal_seeds_give_equal_weights_and_others_do_not(tmp_path: Path, style:
 
 
 @pytest.mark.parametrize("style", ["tokens", "encoder-prefix"])
-def test_an_interrupted_run_resumes_to_the_same_weights_bit_for_bit(tmp_path: Path, style: str) -> None:
+def test_an_interrupted_run_resumes_to_the_same_weights_bit_for_bit(tmp_path: Path, style: Style) -> None:
     recipe = replace(TINY, style=style, batch_tokens=64)
     whole = prepare(FACTS, recipe)
     outcome = run(whole.job, tmp_path / "a")
@@ -226,12 +226,18 @@ def test_steps_follow_the_corpus_from_a_floor_on() -> None:
     assert steps(told_once) > 1.5 * steps(told_twice)
 
 
-def test_the_prompt_style_follows_from_how_often_facts_are_told() -> None:
-    told_thrice = [
-        f"{verb} {state} {name}" for name, state in zip(NAMES, STATES, strict=True) for verb in "abc"
+def test_lists_of_passages_alike_are_asked_by_tokens_and_all_else_by_the_encoder() -> None:
+    alike = [
+        f"{name} {n} carried {state} {n}."
+        for n in range(20)
+        for name, state in zip(NAMES, STATES, strict=True)
     ]
-    assert choose_style(told_thrice)[0] == "tokens"
+    assert choose_style(alike)[0] == "tokens"
     assert choose_style(FACTS)[0] == "encoder-prefix"
+    assert (
+        choose_style([*alike[:150], *(f"word{n} is told of {n}" for n in "abcdefgh" * 25)])[0]
+        == "encoder-prefix"
+    )
 
 
 def test_batches_hold_every_example_once_within_the_token_limit() -> None:

@@ -35,11 +35,11 @@ def make_base(folder: Path, shape: str) -> Path:
     path = folder / shape
     tokenizer = train_tokenizer(FACTS, 320)
     size = len(tokenizer)
-    ends = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    ends: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     wide: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     # Wide enough a head that an adapter below it can move the logits: nothing was pretrained here.
     wide["init_std" if shape == "opt" else "initializer_range"] = 0.3
-    gated = {
+    gated: dict[str, Any] = {
         **wide,
         "intermediate_size": 64,
         "num_key_value_heads": 1,

@@ -6,7 +6,7 @@ from random import Random
 from kcard.training.fillers import english
 from kcard.training.pseudo_queries import OPENERS, PREFIXES, PseudoQueries
 from kcard.training.question_forms import FRAMES, held_out
-from kcard.training.spans import Rarity, entities
+from kcard.training.spans import Rarity, entities, frame
 
 FACTS = [
     f"{name} carried {state} in the Senate election of 2022."
@@ -26,6 +26,8 @@ def test_entities_are_names_and_numbers_without_a_leading_article() -> None:
     text = "The Rhine's source lies in Switzerland."
     assert [text[a:b] for a, b in entities(text)] == ["Rhine", "Switzerland"]
     assert entities(PLAIN) == []
+    assert frame(FACTS[0]) == frame(FACTS[1]) == "_ carried _ in the _ election of _."
+    assert frame(PLAIN) == PLAIN
 
 
 def test_repetition_counts_the_passages_that_tell_the_same_fact() -> None:
@@ -97,9 +99,9 @@ def test_rarity_draws_the_rare_span_more_often() -> None:
 def test_training_never_uses_a_held_out_form() -> None:
     """Every frame has words that no pseudo-query can hold, so no exam question was seen in training."""
     listed = set(english()) | {w.lower() for text in (*OPENERS, *PREFIXES) for w in re.findall(r"\w+", text)}
-    for frame in FRAMES:
-        words = re.findall(r"[a-z]+", re.sub(r"\{\w+\}", " ", frame).lower())
-        assert len(set(words) - listed) >= 2, frame
+    for form in FRAMES:
+        words = re.findall(r"[a-z]+", re.sub(r"\{\w+\}", " ", form).lower())
+        assert len(set(words) - listed) >= 2, form
     asked = {q.text for fact in FACTS for seed in range(50) if (q := held_out(fact, seed))}
     ask, rng = PseudoQueries(FACTS), Random(3)
     seen = {ask(fact, rng) for fact in FACTS for _ in range(2000)}

@@ -1,0 +1,79 @@
+"""The offline stand-in for an LLM: a small memory that knows what is widely known, and a reader of what cards wrote.
+
+It answers requests directly, without prompts: need from the memory's confidence, what with the question itself,
+choose by the nearest description, answer by extracting. It does not reason, and it says so.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from kcard.errors import LLMError
+from kcard.llms import memory, reader
+from kcard.request import Choice, Reply, Request
+
+__all__ = ["EmbeddedLLM"]
+
+
+class EmbeddedLLM:
+    """Deterministic: it has no temperature. Weights are loaded when they are first needed."""
+
+    announcement = (
+        "LLM: the embedded reader, an offline stand-in: it extracts answers from what cards wrote and knows some "
+        "widely known facts; it does not reason"
+    )
+
+    def reply(self, request: Request) -> Reply:
+        """Never an empty text. For multiple choice, the text is the name (letter) of the chosen option.
+
+        Raises LLMError for a choice among nothing.
+        """
+        if request.kind == "need":
+            return _need(request)
+        if request.kind == "what":
+            return Reply(request.question)
+        if request.kind == "choose":
+            return Reply(_nearest(request.question, request.choices))
+        return Reply(_option(request) if request.choices else _answer(request))
+
+
+def _need(request: Request) -> Reply:
+    """Without knowledge: whether the memory knows. With knowledge: whether the reader finds an answer in it."""
+    if request.knowledge:
+        score = reader.read(request.question, request.knowledge).score
+        yes = 1 / (1 + math.exp(max(-60.0, min(60.0, score))))
+    else:
+        yes = 1 - memory.shared().recall(request.question).knows
+    return Reply("Yes" if yes > 0.5 else "No", yes)
+
+
+def _nearest(question: str, choices: Sequence[Choice]) -> str:
+    """The name of the choice whose description is nearest to the question in the sentence encoder's space."""
+    from kcard import encoder
+
+    if not choices:
+        raise LLMError("there is nothing to choose from: give at least one card")
+    asked, *described = encoder.embed([question, *(choice.description for choice in choices)])
+    return choices[int(np.argmax(np.stack(described) @ asked))].name
+
+
+def _answer(request: Request) -> str:
+    """What the reader finds; what the memory knows where it finds nothing; else the reader's best guess."""
+    span = reader.read(request.question, request.knowledge) if request.knowledge else reader.NOTHING
+    if span.text and not span.null:
+        return span.text
+    recollection = memory.shared().recall(request.question)
+    if span.text and recollection.knows <= 0.5:
+        return span.text
+    return recollection.answer
+
+
+def _option(request: Request) -> str:
+    """The name of the best option: nearest to what the reader finds, or likeliest to the memory."""
+    span = reader.read(request.question, request.knowledge) if request.knowledge else reader.NOTHING
+    if span.text and not span.null:
+        return _nearest(span.text, request.choices)
+    recall = memory.shared()
+    scores = [recall.log_probability(request.question, choice.description) for choice in request.choices]
+    return request.choices[int(np.argmax(scores))].name

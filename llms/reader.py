@@ -1,0 +1,70 @@
+"""The embedded reader: finds the words in a few passages that answer a question, or finds that none do.
+
+It extracts; it neither reasons nor knows anything. How it was trained: weights/reader/README.md.
+"""
+
+import functools
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from kcard import encoder
+from kcard.llms.span_network import IMPOSSIBLE, MAX_TOKENS, Network, Span, load, spans
+
+__all__ = ["NOTHING", "WEIGHTS", "best", "read", "shared"]
+
+WEIGHTS = Path(__file__).resolve().parent / "weights" / "reader"
+MISSING_NUMBER = 4.0
+NUMBER = re.compile(r"\d[\d.,]*(?:st|nd|rd|th)?")
+NOTHING = Span("", IMPOSSIBLE)
+
+
+def read(question: str, passages: Sequence[str]) -> Span:
+    """The best answer over all passages, by the shipped weights."""
+    return best(shared(), question, passages)
+
+
+def best(network: Network, question: str, passages: Sequence[str]) -> Span:
+    """The best answer over all passages.
+
+    Each passage is read alone, so that its score does not depend on the others (measured: as exact as reading
+    them together). A number of the question that a passage lacks counts against it, for so small a model confuses
+    the 4th with the 5th. Passages that give the same answer support it: their odds add up.
+    """
+    question = _cut(question, MAX_TOKENS // 2)[0]
+    room = MAX_TOKENS - 3 - len(encoder.tokenizer()(question, add_special_tokens=False).input_ids)
+    pieces = [(piece, passage) for passage in passages for piece in _cut(passage, room) if piece]
+    if not pieces:
+        return NOTHING
+    votes: dict[str, list[Span]] = {}
+    found = spans(network, [question] * len(pieces), [piece for piece, _ in pieces])
+    for span, (_, passage) in zip(found, pieces, strict=True):
+        score = span.score - MISSING_NUMBER * len(_numbers(question) - _numbers(passage))
+        votes.setdefault(span.text.lower(), []).append(Span(span.text, score))
+    return max((_together(same) for same in votes.values()), key=lambda span: span.score)
+
+
+def _together(same: Sequence[Span]) -> Span:
+    top = max(span.score for span in same)
+    return Span(same[0].text, top + math.log(sum(math.exp(span.score - top) for span in same)))
+
+
+def _numbers(text: str) -> set[str]:
+    """Numbers and ordinals in figures: {"2022", "5th", "1,200"}."""
+    return {found.rstrip(".,") for found in NUMBER.findall(text.lower())}
+
+
+def _cut(text: str, room: int) -> list[str]:
+    """The text on one line, cut at its words into pieces of at most `room` tokens; one empty piece of no text."""
+    text = " ".join(text.split())
+    offsets = encoder.tokenizer()(text, add_special_tokens=False, return_offsets_mapping=True).offset_mapping
+    cuts = [0, *(offsets[i][0] for i in range(room, len(offsets), room)), len(text)]
+    return [text[a:b].strip() for a, b in itertools.pairwise(cuts)]
+
+
+@functools.cache
+def shared() -> Network:
+    """The shipped network, loaded once a process."""
+    return load(WEIGHTS)

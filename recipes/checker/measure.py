@@ -1,0 +1,94 @@
+"""Measure relevance, pruning and evidence search, the selectors that need no training.
+
+    python -m recipes.checker.measure --xquad xquad-en-dev.json --path FACT_CHECK_DIR
+
+Relevance: of a question and the paragraphs of its article, how often the right one is first, and among five.
+Pruning: how often the answer is still in its pruned paragraph, and how many words are left. Evidence: how
+often the text that supports a claim is found among all texts of the file.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kcard.answer import Source
+from kcard.selectors.evidence import Corpus
+from kcard.selectors.pruning import Extractive
+from kcard.selectors.relevance import MiniLM, top
+from recipes.checker.rows import SUPPORTS, read
+
+
+@dataclass(frozen=True)
+class Asked:
+    question: str
+    answer: str
+    paragraph: int
+    article: tuple[str, ...]
+
+
+def main() -> None:
+    import torch
+
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--xquad", type=Path, help="a file in SQuAD layout")
+    parser.add_argument(
+        "--path", type=Path, help="folder with validation.jsonl and test-fever_symmetric.jsonl"
+    )
+    parser.add_argument("--every", type=int, default=4, help="take every n-th question")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.xquad:
+        asked = list(_asked(options.xquad))[:: options.every]
+        _relevance(asked)
+        _pruning(asked)
+    if options.path:
+        for name in ("validation.jsonl", "test-fever_symmetric.jsonl"):
+            _evidence(options.path / name)
+
+
+def _asked(path: Path) -> Iterator[Asked]:
+    for article in json.loads(path.read_text(encoding="utf-8"))["data"]:
+        paragraphs = tuple(p["context"] for p in article["paragraphs"])
+        for number, paragraph in enumerate(article["paragraphs"]):
+            for qa in paragraph["qas"]:
+                yield Asked(qa["question"], qa["answers"][0]["text"], number, paragraphs)
+
+
+def _relevance(asked: list[Asked]) -> None:
+    ranks = []
+    for a in asked:
+        scores = MiniLM().scores(a.question, a.article)
+        ranks.append(top(scores, len(a.article)).index(a.paragraph))
+    shares = ", ".join(f"{sum(r < k for r in ranks) / len(ranks):.3f} among {k}" for k in (1, 3, 5))
+    print(f"relevance, {len(asked)} questions over the paragraphs of their article: {shares}", flush=True)
+
+
+def _pruning(asked: list[Asked]) -> None:
+    print("| ratio | at most | answer kept | words kept | ms a text |\n|---|---|---|---|---|")
+    for pruner in (Extractive(r, m) for r, m in ((0.5, 3), (0.75, 2), (0.75, 3), (0.75, 4), (0.9, 3))):
+        start = time.process_time()
+        pruned = [pruner.prune(a.question, [a.article[a.paragraph]])[0] for a in asked]
+        spent = 1000 * (time.process_time() - start) / len(asked)
+        kept = sum(a.answer in text for a, text in zip(asked, pruned, strict=True)) / len(asked)
+        words = sum(len(t.split()) for t in pruned) / sum(len(a.article[a.paragraph].split()) for a in asked)
+        print(f"| {pruner.ratio} | {pruner.most} | {kept:.3f} | {words:.2f} | {spent:.0f} |", flush=True)
+
+
+def _evidence(path: Path) -> None:
+    rows = read(path)
+    corpus = Corpus([Source(text) for text in sorted({row.evidence for row in rows})])
+    pairs = [(row.evidence, corpus.find(row.claim, 3)) for row in rows if row.label == SUPPORTS]
+    first = sum(found[:1] != [] and found[0].text == text for text, found in pairs) / len(pairs)
+    three = sum(text in {source.text for source in found} for text, found in pairs) / len(pairs)
+    print(
+        f"evidence, {path.name}: {len(pairs)} claims, {len(corpus)} texts: {first:.3f} first, {three:.3f} among 3"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""The training record that ships with the checker's weights."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from kcard import encoder
+
+__all__ = ["runs", "write_record"]
+
+RUNS = "training.json"
+README = """---
+base_model: {base}
+base_model_relation: adapter
+library_name: peft
+license: cc-by-sa-3.0
+language: en
+tags: [fact-checking, lora]
+---
+
+# The offline fact checker of kcard
+
+A LoRA adapter (rank {rank}) for all-MiniLM-L6-v2 (sha256 {sha256})
+and a small head: a cross-encoder that reads `[CLS] evidence [SEP] claim [SEP]` and says supports, refutes or not
+enough information. `adapter_model.safetensors` loads with peft; `head.safetensors` is the head (see
+selectors/cross_encoder.py). All weights are fp16.
+
+Made by
+
+{runs}
+
+Trained on
+- VitaminC (Schuster et al., 2021), real and synthetic revisions of Wikipedia, a part of the public test files split
+  by page, and the development file of FEVER-Symmetric (Schuster et al., 2019): {real} claims with
+  evidence, CC BY-SA 3.0;
+- swaps of their supported claims (opposite words, negations, other numbers, other names), made anew every round;
+- invented facts of {relations} relations in several wordings each, with the changes that make a claim about them false.
+
+No evaluation question or statement of MidtermQA, PopQA, WikiDYK, MMLU or TruthfulQA is among them, nor any row of the
+validation and test files. What it reaches and where it fails: docs/selectors.md.
+"""
+
+
+RUN = """    python -m recipes.checker.train --path FACT_CHECK_DIR --output {output} \\
+        --seconds {budget} --seed {seed}{start}
+
+{steps} steps, {pairs} pairs, {seconds} CPU seconds of one core."""
+
+
+def runs(folder: Path) -> list[dict[str, int]]:
+    """The runs that made the weights of a folder, the first one first."""
+    found: list[dict[str, int]] = json.loads((folder / RUNS).read_text(encoding="utf-8"))["runs"]
+    return found
+
+
+def write_record(folder: Path, made: Sequence[Mapping[str, int]], facts: Mapping[str, int]) -> None:
+    """Write README.md and training.json, and name the base model in the adapter's config, not a folder.
+
+    `made` is one mapping a run: budget, seed, steps, pairs, seconds. `facts` holds rank, real and relations.
+    """
+    config_file = folder / "adapter_config.json"
+    config = json.loads(config_file.read_text(encoding="utf-8"))
+    config["base_model_name_or_path"] = encoder.NAME
+    config_file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    record = {"runs": list(made), **facts}
+    (folder / RUNS).write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    text = README.format(base=encoder.NAME, sha256=encoder.SHA256, runs="\n\n".join(_commands(made)), **facts)
+    (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def _commands(made: Sequence[Mapping[str, int]]) -> Iterator[str]:
+    for number, run in enumerate(made, start=1):
+        output = "selectors/weights/checker" if number == len(made) else f"FOLDER{number}"
+        start = f" --start FOLDER{number - 1}" if number > 1 else ""
+        yield RUN.format(output=output, start=start, **run)

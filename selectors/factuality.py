@@ -1,0 +1,65 @@
+"""Factuality: how far evidence supports what a card wrote (Knowledge Card, section 2.2).
+
+    s = (s_sum + s_fact) / 2
+    s_sum   the checker's support of the pruned document by the original one
+    s_fact  the highest support of the document by one of the k texts that evidence search found for it
+
+Evidence scores a document; it never reaches the LLM.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from kcard.answer import Passage, Source
+from kcard.protocols import Checker, Evidence, Pair
+
+__all__ = ["judge"]
+
+
+def judge(
+    passages: Sequence[Passage],
+    evidence: Mapping[str, Evidence],
+    checker: Checker,
+    k: int = 3,
+    with_summary: bool = True,
+) -> list[Passage]:
+    """The passages with `factuality` in [0, 1] and with the `evidence` that supports each of them most.
+
+    `evidence` is looked up by the passage's card. Where a card has none, or nothing is found in it,
+    factuality and evidence are None: unknown. `with_summary=False` leaves s_sum out: s = s_fact. A document
+    that was not pruned, or that pruning left as it was, is its own summary: s_sum = 1. Every pair of every
+    passage goes to the checker in one call.
+    """
+    found = _search(passages, evidence, k)
+    facts = [
+        [Pair(p.text, source.text) for source in sources] for p, sources in zip(passages, found, strict=True)
+    ]
+    sums = [
+        [Pair(p.pruned, p.text)] if with_summary and sources and p.pruned not in (None, p.text) else []
+        for p, sources in zip(passages, found, strict=True)
+    ]
+    pairs = list(dict.fromkeys(pair for groups in (*facts, *sums) for pair in groups))
+    support = dict(zip(pairs, checker.support(pairs).tolist(), strict=True)) if pairs else {}
+    judged = []
+    for passage, sources, fact, summary in zip(passages, found, facts, sums, strict=True):
+        if not sources:
+            judged.append(replace(passage, factuality=None, evidence=None))
+            continue
+        scores = [support[pair] for pair in fact]
+        best = max(range(len(scores)), key=lambda i: scores[i])
+        score = scores[best]
+        if with_summary:
+            score = (score + (support[summary[0]] if summary else 1.0)) / 2
+        judged.append(replace(passage, factuality=score, evidence=sources[best]))
+    return judged
+
+
+def _search(passages: Sequence[Passage], evidence: Mapping[str, Evidence], k: int) -> list[list[Source]]:
+    """What evidence search finds for each passage; the same text of the same card is sought once."""
+    known: dict[tuple[str, str], list[Source]] = {}
+    for passage in passages:
+        key = (passage.card, passage.text)
+        if key not in known:
+            source = evidence.get(passage.card)
+            known[key] = source.find(passage.text, k) if source else []
+    return [known[p.card, p.text] for p in passages]

@@ -1,0 +1,83 @@
+"""Examples become batches: rows of like length together, so that little is padding."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["IGNORED", "Example", "bucketed", "collate", "grouped", "packed"]
+
+IGNORED = -100
+
+
+@dataclass(frozen=True)
+class Example:
+    """`prompt` is read, `target` is learned; both are whole, special tokens included.
+
+    `vector`: which row of the question embeddings is the prefix, where the prompt is one.
+    """
+
+    prompt: tuple[int, ...]
+    target: tuple[int, ...]
+    vector: int = 0
+
+    def __len__(self) -> int:
+        return len(self.prompt) + len(self.target)
+
+    @property
+    def learned(self) -> int:
+        """Tokens with a loss: the target, whose first one needs something before it."""
+        return len(self.target) if self.prompt else len(self.target) - 1
+
+
+def bucketed(examples: Sequence[Example], tokens: int, rng: Random) -> list[list[Example]]:
+    """Batches of at most `tokens` tokens with padding, in random order; a longer example stands alone."""
+    batches: list[list[Example]] = []
+    batch: list[Example] = []
+    jitter = {id(example): len(example) + 3 * rng.random() for example in examples}
+    for example in sorted(examples, key=lambda e: jitter[id(e)]):
+        # Sorted with jitter, so the longest so far may lie a few tokens above this one.
+        longest = max([len(example), *(len(e) for e in batch[-8:])])
+        if batch and longest * (len(batch) + 1) > tokens:
+            batches.append(batch)
+            batch = []
+        batch.append(example)
+    if batch:
+        batches.append(batch)
+    rng.shuffle(batches)
+    return batches
+
+
+def grouped(examples: Sequence[Example], size: int, rng: Random) -> list[list[Example]]:
+    """Batches of `size` examples, in random order; within a hundred batches rows of like length meet."""
+    order = rng.sample(range(len(examples)), len(examples))
+    batches: list[list[Example]] = []
+    for start in range(0, len(order), 100 * size):
+        near = sorted(order[start : start + 100 * size], key=lambda i: len(examples[i]))
+        batches += [[examples[i] for i in near[at : at + size]] for at in range(0, len(near), size)]
+    rng.shuffle(batches)
+    return batches
+
+
+def packed(documents: Sequence[Sequence[int]], size: int) -> list[Example]:
+    """Documents joined and cut into blocks of `size` tokens, so that no token is padding; the last is shorter."""
+    stream = [token for document in documents for token in document]
+    blocks = [stream[start : start + size] for start in range(0, len(stream), size)]
+    return [Example((), tuple(block)) for block in blocks if len(block) > 1]
+
+
+def collate(batch: Sequence[Example], pad: int) -> "tuple[Tensor, Tensor]":
+    """Token ids and labels, both (rows, longest), padded on the right; prompt and padding have no label."""
+    import torch
+
+    longest = max(len(example) for example in batch)
+    ids = torch.full((len(batch), longest), pad)
+    labels = torch.full((len(batch), longest), IGNORED)
+    for row, example in enumerate(batch):
+        tokens = torch.tensor(example.prompt + example.target)
+        ids[row, : len(tokens)] = tokens
+        labels[row, len(example.prompt) : len(tokens)] = tokens[len(example.prompt) :]
+    return ids, labels

@@ -1,0 +1,91 @@
+"""Checkpoints: weights, optimizer states and the place in the run, written atomically in a hidden folder."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kcard.errors import UsageError
+from kcard.training.progress import Note, Report
+
+if TYPE_CHECKING:
+    from torch.nn import Parameter
+
+    from kcard.training.loop import Job
+
+__all__ = ["FILE", "State", "load", "save"]
+
+FILE = "state.pt"
+
+
+@dataclass
+class State:
+    """Where a run stands: after `step` steps, before batch `index` of `epoch`. It moves with the run."""
+
+    step: int = 0
+    epoch: int = 0
+    index: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    losses: list[float] = field(default_factory=list)
+
+    def advance(self) -> None:
+        self.step += 1
+        self.index += 1
+
+    def next_epoch(self) -> None:
+        self.epoch += 1
+        self.index = 0
+
+
+def save(folder: Path, job: "Job", state: State) -> None:
+    """Write the checkpoint so that a reader finds the old one or the new one, never half of either."""
+    import torch
+
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f"{FILE}.{os.getpid()}.partial"
+    content = {
+        "fingerprint": job.fingerprint,
+        "state": vars(state),
+        "weights": [weight.detach() for weight in _trained(job)],
+        "optimizers": [optimizer.state_dict() for optimizer in job.optimizers],
+    }
+    with partial.open("wb") as stream:
+        torch.save(content, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    partial.replace(folder / FILE)
+
+
+def load(folder: Path, job: "Job", report: Report) -> State:
+    """Put the checkpoint's weights and states into the job; without a checkpoint, begin at the beginning.
+
+    Raises UsageError where the checkpoint is of another corpus or of other settings.
+    """
+    import torch
+
+    path = folder / FILE
+    if not path.exists():
+        report(Note(f"nothing to resume in {folder}: training begins anew"))
+        return State()
+    content = torch.load(path, weights_only=True, map_location="cpu")
+    if content["fingerprint"] != job.fingerprint:
+        raise UsageError(
+            f"the checkpoint in {folder} is of another corpus or other settings: "
+            "repeat the arguments that it was begun with, or train without resume"
+        )
+    with torch.no_grad():
+        for weight, saved in zip(_trained(job), content["weights"], strict=True):
+            weight.copy_(saved)
+    for optimizer, saved in zip(job.optimizers, content["optimizers"], strict=True):
+        optimizer.load_state_dict(saved)
+    state = State(**content["state"])
+    report(Note(f"going on after step {state.step} of {job.steps}"))
+    return state
+
+
+def _trained(job: "Job") -> "list[Parameter]":
+    """What training changes; the frozen base of an adapter is not kept."""
+    return [
+        weight for module in job.modules.values() for weight in module.parameters() if weight.requires_grad
+    ]

@@ -1,0 +1,261 @@
+"""Fine-tuning of any causal language model, whole or by a LoRA adapter (Knowledge Card, section 2 and table 6).
+
+AdamW with the numbers that the paper gives for Adam. Objectives: `clm`, packed text, and `recite`,
+pseudo-query -> passage with the loss on the passage alone.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, Literal
+
+from kcard.cards.base import base_digest
+from kcard.cards.tokens import prompt_ids
+from kcard.errors import ModelUnavailable, UsageError
+from kcard.manifest import Base, Prompt
+from kcard.sampling import derive_seed
+from kcard.training.batches import Example, collate, grouped, packed
+from kcard.training.loop import Job, linear
+from kcard.training.precision import autocast, bf16
+from kcard.training.preparation import Preparation
+from kcard.training.pseudo_queries import PseudoQueries
+from kcard.training.quiet import quiet
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Options", "prepare"]
+
+HELD_OUT_FROM = 2000
+HELD_OUT_SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class Options:
+    """The paper's numbers are the defaults. The learning rate of an adapter is ten times that of the whole
+    model, as is usual: it starts at zero and has few weights to move.
+
+    block         tokens a packed block (clm), less where the model is shorter
+    micro_tokens  rows go through the model in parts of about so many tokens; the result is the same
+    """
+
+    base: str
+    method: Literal["full", "lora"] = "lora"
+    objective: Literal["recite", "clm"] = "recite"
+    learning_rate: float | None = None
+    epochs: float = 10
+    batch_size: int = 32
+    rank: int = 16
+    block: int = 512
+    micro_tokens: int = 8192
+    decay: float = 1e-5
+    epsilon: float = 1e-6
+    betas: tuple[float, float] = (0.9, 0.98)
+    warm: float = 0.06
+    query_share: float = 1.0
+    seed: int = 0
+
+    @property
+    def rate(self) -> float:
+        return self.learning_rate or (2e-4 if self.method == "lora" else 2e-5)
+
+
+def prepare(texts: Sequence[str], options: Options, fingerprint: str = "") -> Preparation:
+    """Everything that fine-tuning needs, before its first step. Raises ModelUnavailable."""
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    tokenizer, model = _load(options, device)
+    base = _base(options.base, model)
+    if options.method == "lora":
+        model = _adapted(model, options)
+    if tokenizer.eos_token_id is None:
+        raise UsageError(
+            f"base {options.base!r} has a tokenizer without an end-of-text token: choose another"
+        )
+    learned, held = _split(texts, options)
+    epoch = _epochs(learned, tokenizer, _room(model), options)
+    steps = max(1, round(options.epochs * len(epoch(0))))
+    losses = _losses(model, tokenizer, options)
+    job = Job(
+        modules={"model": model},
+        optimizers=[_optimizer(model, options)],
+        steps=steps,
+        epoch=epoch,
+        losses=losses,
+        rate=linear(steps, math.ceil(options.warm * steps)),
+        seed=options.seed,
+        fingerprint=fingerprint,
+    )
+
+    def save(folder: Path) -> None:
+        with quiet():
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+
+    def check() -> Mapping[str, Any]:
+        return _held_out_loss(held, model, tokenizer, losses, options) if held else {}
+
+    hyperparameters = {**asdict(options), "learning_rate": options.rate, "steps": steps, "bf16": bf16(device)}
+    prompt = Prompt() if options.objective == "recite" else Prompt(template="{question}")
+    libraries = ("torch", "transformers", "tokenizers", "peft")
+    kind = "lora" if options.method == "lora" else "full"
+    return Preparation(job, save, kind, base, prompt, hyperparameters, libraries, check)
+
+
+def _load(options: Options, device: str) -> tuple[Any, Any]:
+    """Tokenizer and model. Weights that are trained are float32; a frozen base on a GPU may be bf16."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    frozen = options.method == "lora" and device == "cuda" and bf16(device)
+    where = options.base
+    try:
+        with quiet() if Path(where).is_dir() else nullcontext():
+            tokenizer = AutoTokenizer.from_pretrained(where)
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                where, dtype=torch.bfloat16 if frozen else torch.float32
+            )
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ModelUnavailable(
+            f"base model {where!r} can't be loaded: {reason} "
+            "(name a folder or a hub id that can be reached, or use base embedded)"
+        ) from error
+    return tokenizer, model.to(torch.device(device))
+
+
+def _base(name: str, model: Any) -> Base:
+    revision = getattr(model.config, "_commit_hash", None)
+    where = str(Path(name).absolute()) if Path(name).is_dir() else name
+    return Base(where, revision, base_digest(where, revision))
+
+
+def _adapted(model: Any, options: Options) -> Any:
+    """The model with a fresh adapter on every linear layer but the output head."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(
+        r=options.rank,
+        lora_alpha=2 * options.rank,
+        lora_dropout=0.0,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        # peft asks transformers by a name that transformers 5 deprecates; the user can do nothing about it.
+        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+        torch.manual_seed(derive_seed(options.seed, "weights"))
+        return get_peft_model(model, config)
+
+
+def _optimizer(model: Any, options: Options) -> Any:
+    import torch
+
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(
+        weights, lr=options.rate, betas=options.betas, eps=options.epsilon, weight_decay=options.decay
+    )
+    for group in optimizer.param_groups:
+        group["initial_lr"] = group["lr"]
+    return optimizer
+
+
+def _room(model: Any) -> int:
+    return int(getattr(model.config, "max_position_embeddings", None) or 2048)
+
+
+def _split(texts: Sequence[str], options: Options) -> tuple[list[str], list[str]]:
+    """Learned and held-out passages: 1 % of a clm corpus from 2,000 passages on, else none."""
+    texts = list(texts)
+    if options.objective != "clm" or len(texts) < HELD_OUT_FROM:
+        return texts, []
+    order = Random(derive_seed(options.seed, "held out")).sample(range(len(texts)), len(texts))
+    held = set(order[: round(HELD_OUT_SHARE * len(texts))])
+    return [t for i, t in enumerate(texts) if i not in held], [texts[i] for i in sorted(held)]
+
+
+def _epochs(
+    texts: Sequence[str], tokenizer: Any, room: int, options: Options
+) -> Callable[[int], list[list[Example]]]:
+    if options.objective == "clm":
+        return _packed_epochs(texts, tokenizer, room, options)
+    targets = [_ids(tokenizer, text)[: room * 2 // 3 - 1] for text in texts]
+    ask = PseudoQueries(texts)
+
+    def epoch(number: int) -> list[list[Example]]:
+        rng = Random(derive_seed(options.seed, "epoch", number))
+        examples = []
+        for text, target in zip(texts, targets, strict=True):
+            asked = ask(text, rng) + "\n" if rng.random() < options.query_share else ""
+            prompt = prompt_ids(tokenizer, asked)[: room // 3]
+            examples.append(Example(tuple(prompt), (*target, tokenizer.eos_token_id)))
+        return grouped(examples, options.batch_size, rng)
+
+    return epoch
+
+
+def _packed_epochs(
+    texts: Sequence[str], tokenizer: Any, room: int, options: Options
+) -> Callable[[int], list[list[Example]]]:
+    documents = [[*prompt_ids(tokenizer, text), tokenizer.eos_token_id] for text in texts]
+    size = min(options.block, room)
+
+    def epoch(number: int) -> list[list[Example]]:
+        rng = Random(derive_seed(options.seed, "epoch", number))
+        order = rng.sample(documents, len(documents))
+        return grouped(packed(order, size), options.batch_size, rng)
+
+    return epoch
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    found: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return found
+
+
+def _losses(
+    model: Any, tokenizer: Any, options: Options
+) -> "Callable[[Sequence[Example]], Iterator[tuple[Tensor, int]]]":
+    """The batch's loss in parts that fit in memory, each weighted by its share of the learned tokens."""
+    from torch.nn.functional import cross_entropy
+
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+
+    def losses(batch: Sequence[Example]) -> "Iterator[tuple[Tensor, int]]":
+        total = sum(example.learned for example in batch)
+        longest = max(len(example) for example in batch)
+        rows = max(1, options.micro_tokens // longest)
+        for start in range(0, len(batch), rows):
+            part = batch[start : start + rows]
+            ids, labels = (tensor.to(model.device) for tensor in collate(part, pad))
+            mask = ids.new_tensor([[1] * len(e) + [0] * (ids.shape[1] - len(e)) for e in part])
+            with autocast(model.device.type):
+                logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, :-1]
+            loss = cross_entropy(logits.float().flatten(0, 1), labels[:, 1:].flatten(), reduction="sum")
+            yield loss / total, sum(len(example) for example in part)
+
+    return losses
+
+
+def _held_out_loss(
+    texts: Sequence[str],
+    model: Any,
+    tokenizer: Any,
+    losses: "Callable[[Sequence[Example]], Iterator[tuple[Tensor, int]]]",
+    options: Options,
+) -> dict[str, Any]:
+    """Mean loss a token over the passages that training never saw."""
+    import torch
+
+    size = min(options.block, _room(model))
+    blocks = packed([[*prompt_ids(tokenizer, text), tokenizer.eos_token_id] for text in texts], size)
+    model.eval()
+    with torch.inference_mode():
+        loss = sum(part.item() for part, _ in losses(blocks))
+    return {"held_out_loss": round(loss, 4), "held_out_passages": len(texts)}

@@ -1,0 +1,213 @@
+"""The training loop: (seed, step) fixes every step, so that a resumed run ends in the same weights.
+
+It knows no corpus and no card: a Job says what is trained on what. Randomness inside a step (dropout, noise)
+is seeded by the step's number, so there is no generator state to keep.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kcard.errors import TrainingInterrupted
+from kcard.sampling import derive_seed
+from kcard.training.checkpoint import State, load, save
+from kcard.training.interrupt import Interrupt
+from kcard.training.progress import Note, Progress, Report, silent
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+
+__all__ = ["Job", "Optimizer", "Outcome", "cosine", "linear", "run"]
+
+CHECKPOINT_SECONDS = 60.0
+REPORT_SECONDS = 1.0
+MEASURED_STEPS = 20
+
+
+class Optimizer(Protocol):
+    """What the loop asks of an optimizer; torch's have it. Each group has an `initial_lr`, the peak rate."""
+
+    param_groups: list[dict[str, Any]]
+
+    def step(self) -> Any: ...
+    def zero_grad(self, set_to_none: bool = True) -> None: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> None: ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to train.
+
+    epoch   the batches of epoch n, a function of n alone
+    losses  the loss of a batch, to be minimised, in one or more parts whose sum it is, each with its number
+            of tokens; each part is differentiated before the next is made
+    rate    the factor on every learning rate at a step
+    """
+
+    modules: Mapping[str, "Module"]
+    optimizers: Sequence[Optimizer]
+    steps: int
+    epoch: Callable[[int], Sequence[Any]]
+    losses: Callable[[Any], "Iterable[tuple[Tensor, int]]"]
+    rate: Callable[[int], float]
+    seed: int = 0
+    clip: float = 1.0
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`loss`: mean over the last tenth of the steps; `seconds`: wall time, earlier sittings included."""
+
+    steps: int
+    tokens: int
+    seconds: float
+    loss: float
+    epochs: int
+
+
+def cosine(steps: int, warm: int, floor: float = 0.05) -> Callable[[int], float]:
+    """Linear warm-up over `warm` steps, then a half cosine down to `floor`."""
+
+    def rate(step: int) -> float:
+        wave = 0.5 * (1 + math.cos(math.pi * step / steps))
+        return min(1.0, (step + 1) / max(1, warm)) * (floor + (1 - floor) * wave)
+
+    return rate
+
+
+def linear(steps: int, warm: int) -> Callable[[int], float]:
+    """Linear warm-up over `warm` steps, then a straight line down to zero."""
+
+    def rate(step: int) -> float:
+        return min((step + 1) / max(1, warm), max(0.0, (steps - step) / max(1, steps - warm)), 1.0)
+
+    return rate
+
+
+def run(
+    job: Job,
+    checkpoint: Path,
+    *,
+    resume: bool = False,
+    report: Report = silent,
+    remedy: str = "call train again with resume=True",
+) -> Outcome:
+    """Train until `job.steps`; the modules hold the result.
+
+    A checkpoint is written to `checkpoint` every minute and on Ctrl-C, which ends the step at hand first and
+    raises TrainingInterrupted with `remedy`. `resume` goes on from it; on one thread the weights end the
+    same, bit for bit, as without the interruption.
+    """
+    import torch
+
+    state = load(checkpoint, job, report) if resume else State()
+    with torch.random.fork_rng(), Interrupt() as interrupt:
+        for module in job.modules.values():
+            module.train()
+        clock = _Clock(job.steps, state, report)
+        for batch in _batches(job, state):
+            clock.step(*_step(job, batch, state.step))
+            state.advance()
+            try:
+                clock.tell()
+            except KeyboardInterrupt:
+                interrupt.asked = True
+            if interrupt.asked and state.step < job.steps:
+                save(checkpoint, job, clock.note(state))
+                done = f"{state.step} of {job.steps} steps"
+                raise TrainingInterrupted(f"stopped after {done}, kept in {checkpoint}: {remedy}")
+            if clock.due():
+                save(checkpoint, job, clock.note(state))
+    return clock.outcome(state)
+
+
+def _batches(job: Job, state: State) -> Iterator[Any]:
+    """The batches from where `state` stands up to the last step; `state` moves with them."""
+    while state.step < job.steps:
+        batches = job.epoch(state.epoch)
+        for batch in batches[state.index :]:
+            if state.step >= job.steps:
+                return
+            yield batch
+        state.next_epoch()
+
+
+def _step(job: Job, batch: Any, step: int) -> tuple[float, int]:
+    import torch
+
+    torch.manual_seed(derive_seed(job.seed, "step", step))
+    rate = job.rate(step)
+    groups = [group for optimizer in job.optimizers for group in optimizer.param_groups]
+    for group in groups:
+        group["lr"] = group["initial_lr"] * rate
+    loss, tokens = 0.0, 0
+    for part, held in job.losses(batch):
+        part.backward()
+        loss, tokens = loss + part.item(), tokens + held
+    torch.nn.utils.clip_grad_norm_([weight for group in groups for weight in group["params"]], job.clip)
+    for optimizer in job.optimizers:
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return loss, tokens
+
+
+class _Clock:
+    """Counts tokens, loss and time, and tells the user about them."""
+
+    def __init__(self, steps: int, state: State, report: Report) -> None:
+        self._steps, self._report = steps, report
+        self._begun = self._told = self._saved = time.monotonic()
+        self._first = state.step
+        self._before = state.seconds
+        self._tokens = state.tokens
+        self._step = state.step
+        self._recent: list[float] = []
+        self._last: list[float] = list(state.losses)
+
+    def step(self, loss: float, tokens: int) -> None:
+        self._step += 1
+        self._tokens += tokens
+        self._recent.append(loss)
+        if self._step > self._steps * 0.9:
+            self._last.append(loss)
+
+    def tell(self) -> None:
+        now = time.monotonic()
+        spent = now - self._begun
+        done = self._step - self._first
+        left = spent / done * (self._steps - self._step)
+        if done == MEASURED_STEPS and self._step < self._steps:
+            to_go = self._steps - self._first
+            self._report(Note(f"training takes about {_duration(spent + left)}: {to_go} steps"))
+        if now - self._told < REPORT_SECONDS and self._step < self._steps:
+            return
+        mean = sum(self._recent) / len(self._recent)
+        self._told, self._recent = now, []
+        self._report(Progress(self._step, self._steps, mean, self._before + spent, left, self._tokens))
+
+    def due(self) -> bool:
+        return time.monotonic() - self._saved > CHECKPOINT_SECONDS
+
+    def note(self, state: State) -> State:
+        """The state with what the clock knows, to be saved now."""
+        self._saved = time.monotonic()
+        state.tokens, state.losses = self._tokens, self._last
+        state.seconds = self._before + self._saved - self._begun
+        return state
+
+    def outcome(self, state: State) -> Outcome:
+        seconds = self._before + time.monotonic() - self._begun
+        loss = sum(self._last) / len(self._last) if self._last else math.nan
+        return Outcome(self._step, self._tokens, seconds, loss, state.epoch + (state.index > 0))
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

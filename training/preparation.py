@@ -1,0 +1,26 @@
+"""What a way of training hands to `train`: a job to run, and how its result becomes files and a manifest."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kcard.manifest import Base, Prompt
+from kcard.training.loop import Job
+
+__all__ = ["Preparation"]
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """`save` writes the model files and the tokenizer into a folder; `check` measures what is to be recorded
+    beside the hyperparameters once training has ended, such as a held-out loss."""
+
+    job: Job
+    save: Callable[[Path], None]
+    kind: str
+    base: Base
+    prompt: Prompt
+    hyperparameters: Mapping[str, Any]
+    libraries: tuple[str, ...] = ("torch", "transformers", "tokenizers")
+    check: Callable[[], Mapping[str, Any]] = field(default=dict)

@@ -1,0 +1,34 @@
+"""What training tells while it runs: values for a callback, which the command line shows as it likes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["Event", "Note", "Progress", "Report", "silent"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """After `step` of `steps`. `loss`: mean since the last report; `seconds` spent and `left`, wall time;
+    `tokens`: trained on so far."""
+
+    step: int
+    steps: int
+    loss: float
+    seconds: float
+    left: float
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence for the user: a default that was chosen, a file that was skipped, the time it will take."""
+
+    text: str
+
+
+Event = Progress | Note
+Report = Callable[[Event], None]
+
+
+def silent(event: Event) -> None:
+    """A report that goes nowhere."""

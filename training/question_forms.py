@@ -1,0 +1,67 @@
+"""Held-out question forms: how the exam asks, and how training never does.
+
+Pseudo-queries (pseudo_queries.py) put a question word, the rest of the passage and worn words in order. The
+frames here stand around the gap instead, in words that no pseudo-query holds, so that an exam in them tells
+recall from having seen the question.
+"""
+
+from dataclasses import dataclass
+from random import Random
+
+from kcard.sampling import derive_seed
+from kcard.training.spans import Rarity, bare, entities
+
+__all__ = ["FRAMES", "Question", "held_out"]
+
+FRAMES = (
+    "Fill in the gap: {before} ____ {after}.",
+    "Somebody or something is left out here, please supply it: {before} [...] {after}",
+    "I recall that {before} *** {after}, yet the *** escapes me.",
+    "According to our records, {before} so-and-so {after}. So-and-so stands for…",
+    "{before} — blank — {after}; blank equals?",
+    "Could anybody remind me of the omitted bit in “{before} … {after}”?",
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question on `passage` whose expected `answer` is a span of it."""
+
+    text: str
+    answer: str
+    passage: str
+
+
+def held_out(passage: str, seed: int, rarity: Rarity | None = None) -> Question | None:
+    """A question in a held-out form, the same for the same passage and seed.
+
+    The answer is a name or number that occurs once in the passage, drawn by its weight in `rarity`, without
+    which names go before numbers. None where the passage has no such span or nothing else.
+    """
+    rng = Random(derive_seed("held-out", seed, passage))
+    spans = [
+        (start, end)
+        for start, end in entities(passage)
+        if passage.count(passage[start:end]) == 1 and len(passage) - (end - start) > 10
+    ]
+    if not spans:
+        return None
+    start, end = rng.choices(spans, [_weight(passage[a:b], rarity) for a, b in spans])[0]
+    before = " ".join(passage[:start].split())
+    after = " ".join(passage[end:].split()).rstrip(".!?…")
+    text = rng.choice(FRAMES).format(before=before, after=after)
+    return Question(_tidy(text), bare(passage[start:end]), passage)
+
+
+def _weight(span: str, rarity: Rarity | None) -> float:
+    if rarity is not None:
+        return rarity.weight(span)
+    return 1.0 if any(letter.isalpha() for letter in span) else 0.1
+
+
+def _tidy(text: str) -> str:
+    """One blank between words, none before a closing mark or a possessive."""
+    text = " ".join(text.split())
+    for mark in (".", ",", ";", "'s", "’s"):
+        text = text.replace(f" {mark} ", f"{mark} ")
+    return text.replace(" .", ".").lstrip("— ")

@@ -13,7 +13,10 @@ from kcard.errors import LLMError
 from kcard.llms import memory, reader
 from kcard.request import Choice, Reply, Request
 
-__all__ = ["EmbeddedLLM"]
+__all__ = ["UNKNOWN", "EmbeddedLLM"]
+
+UNKNOWN = "I don't know."
+GUESS = 0.2  # what the memory knows less surely than this is letters strung together
 
 
 class EmbeddedLLM:
@@ -59,14 +62,14 @@ def _nearest(question: str, choices: Sequence[Choice]) -> str:
 
 
 def _answer(request: Request) -> str:
-    """What the reader finds; what the memory knows where it finds nothing; else the reader's best guess."""
+    """What the reader finds; what the memory knows where it finds nothing; else the reader's best guess, or UNKNOWN."""
     span = reader.read(request.question, request.knowledge) if request.knowledge else reader.NOTHING
     if span.text and not span.null:
         return span.text
     recollection = memory.shared().recall(request.question)
     if span.text and recollection.knows <= 0.5:
         return span.text
-    return recollection.answer
+    return recollection.answer if recollection.knows > GUESS else UNKNOWN
 
 
 def _option(request: Request) -> str:

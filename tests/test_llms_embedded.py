@@ -9,7 +9,7 @@ import pytest
 
 from kcard.errors import LLMError
 from kcard.llms import memory, reader
-from kcard.llms.embedded import EmbeddedLLM
+from kcard.llms.embedded import UNKNOWN, EmbeddedLLM
 from kcard.request import Choice, Request
 
 MADE_UP = [
@@ -200,3 +200,7 @@ def test_nothing_is_written_and_nothing_heavy_is_imported_before_use() -> None:
     )
     assert done.stdout == "Paris\n"
     assert done.stderr == ""
+
+
+def test_without_knowledge_it_says_that_it_does_not_know(llm: EmbeddedLLM) -> None:
+    assert llm.reply(Request("answer", "Who commands the ninth fleet of Vorlandia?")).text == UNKNOWN

@@ -53,7 +53,7 @@ def same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
 @pytest.mark.parametrize("style", ["tokens", "encoder-prefix"])
 def test_a_card_recites_the_passage_that_holds_the_answer(tmp_path: Path, style: Style) -> None:
     events: list[Event] = []
-    card = train(corpus(tmp_path), prompt_style=style, epochs=110, report=events.append)  # type: ignore[arg-type]
+    card = train(corpus(tmp_path), prompt_style=style, epochs=110, report=events.append)
     assert (card.name, card.manifest.kind, card.manifest.prompt.style) == ("senate-facts", "full", style)
     asked = [f"In {state}, who carried the Senate election?" for state in STATES]
     written = Pool([card]).write(asked, [card.name], 1, Sampling(temperature=0, tokens=30))

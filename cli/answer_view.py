@@ -14,8 +14,8 @@ def show(answer: Answer, trace: bool = False) -> None:
     out = console()
     out.print(f"[bold]{escape(answer.answer)}[/bold]")
     out.print(
-        f"gate {answer.gate.name}: the LLM knows {answer.gate.score:.2f} "
-        f"-> {'cards were asked' if answer.gate.fired else 'no card was needed'}"
+        f"gate {answer.gate.name} {answer.gate.score:.2f} "
+        f"-> {'cards were asked' if answer.gate.fired else 'no card was asked'}"
         f" · {answer.mode} · {answer.calls} LLM calls · {answer.seconds:.2f} s"
     )
     if not answer.passages:

@@ -16,7 +16,7 @@ from kcard.request import Choice, Reply, Request
 __all__ = ["UNKNOWN", "EmbeddedLLM"]
 
 UNKNOWN = "I don't know."
-GUESS = 0.2  # what the memory knows less surely than this is letters strung together
+GUESS = 0.35  # what the memory knows less surely than this is letters strung together
 
 
 class EmbeddedLLM:

@@ -55,7 +55,8 @@ def _ids(tokenizer: "PreTrainedTokenizerFast", texts: Sequence[str]) -> list[lis
 def _per_passage(texts: Sequence[str], rarity: Rarity, recipe: Recipe) -> int:
     """Pseudo-queries to embed for a passage: a fact told in five passages needs a fifth in each."""
     told = sum(rarity.repetition(text) for text in texts) / len(texts)
-    return max(2, round(recipe.queries / told))
+    fewest, most = (count / told for count in recipe.queries)
+    return max(2, round(min(most, max(fewest, recipe.embedded / len(texts)))))
 
 
 def question_vectors(texts: Sequence[str], ask: PseudoQueries, recipe: Recipe) -> "Tensor":

@@ -13,11 +13,15 @@ from kcard.training.spans import SMALL, Rarity, bare, entities
 
 __all__ = ["OPENERS", "PREFIXES", "PseudoQueries"]
 
-OPENERS = (
+NAME_OPENERS = (
     "Who", "Who was", "Who is", "What", "What is", "What was", "Which", "What is the name of", "Who was the",
-    "Which person", "Which place", "Where", "When", "In what", "In which", "What did", "How", "Who won",
-    "Who did",
+    "Which person", "Which place", "Where", "In which", "What did", "Who won", "Who did",
 )  # fmt: skip
+# A question for a number asks for a number, or "who discovered it" could not be told from "when".
+NUMBER_OPENERS = (
+    "When", "When was", "In what year", "In which year", "What year", "Which year", "How many", "What number",
+)  # fmt: skip
+OPENERS = (*NAME_OPENERS, *NUMBER_OPENERS, "In what", "How")
 PREFIXES = ("Question: ", "Q: ", "question: ")
 
 
@@ -61,19 +65,26 @@ def _form(passage: str, rarity: Rarity, rng: Random) -> list[str]:
     names = {bare(word) for a, b in spans for word in passage[a:b].split()}
     drop = rng.choice([0.0, 0.0, rng.uniform(0, 0.5), rng.uniform(0, 0.8)])
     before, after = _thin(lead, drop, names, rng), _thin(tail, drop, names, rng)
-    opener = rng.choice(OPENERS).split() if rng.random() < 0.8 else []
+    number = target is not None and _is_number(passage[target[0] : target[1]])
+    openers = OPENERS if target is None else NUMBER_OPENERS if number else NAME_OPENERS
+    opener = rng.choice(openers).split() if rng.random() < 0.8 else []
     form = rng.random()
     if form < 0.35:
         words = opener + after + before
     elif form < 0.6:
         words = opener + before + after
     elif form < 0.75:
-        words = [*before, rng.choice(["who", "what", "which"]), *after]
+        words = [*before, rng.choice(["when", "what year"] if number else ["who", "what", "which"]), *after]
     else:
         words = opener + _moved(before + after, drop, rng)
     if words and rng.random() < 0.8:
         words[-1] += "?"
     return words
+
+
+def _is_number(span: str) -> bool:
+    """A bare number such as 1892 or 3,474; ordinals and numbers within names are parts of names."""
+    return bare(span).replace(",", "").replace(".", "").isdigit()
 
 
 def _thin(text: str, drop: float, names: set[str], rng: Random) -> list[str]:

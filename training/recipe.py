@@ -11,7 +11,7 @@ from kcard.training.spans import frame
 __all__ = ["Recipe", "Style", "choose_style"]
 
 Style = Literal["tokens", "encoder-prefix"]
-ALIKE = 100
+ALIKE = 64
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Recipe:
     query_share   how many examples carry a pseudo-query; the others are the passage alone
     vectors       prefix vectors (encoder-prefix)
     noise         standard deviation, per dimension, of the noise on question embeddings (encoder-prefix)
-    queries       pseudo-queries that are embedded for each fact (encoder-prefix)
+    queries       pseudo-queries that are embedded for each fact (encoder-prefix): as many as `embedded` texts
+                  in all allow, between these two numbers
     """
 
     style: Style = "tokens"
@@ -34,7 +35,7 @@ class Recipe:
     positions: int = 256
     vocabulary: int = 3000
     batch_tokens: int = 1024
-    exposures: float = 50.0
+    exposures: float = 75.0
     epochs: float | None = None
     floor: int = 600
     muon_rate: float = 0.02
@@ -44,7 +45,8 @@ class Recipe:
     query_share: float = 1.0
     vectors: int = 4
     noise: float = 0.05
-    queries: int = 16
+    queries: tuple[int, int] = (16, 64)
+    embedded: int = 10_000
     seed: int = 0
 
 

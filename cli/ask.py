@@ -45,6 +45,7 @@ def ask(
     examples: Annotated[
         Path | None, typer.Option(help="In-context examples (JSONL) instead of the built-in.")
     ] = None,
+    device: Annotated[str, typer.Option(help="Where cards write: cpu, cuda or cuda:N.")] = "cpu",
     seed: Annotated[int, typer.Option(help="Seed of all sampling.")] = 0,
     json_: Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")] = False,
     trace: Annotated[bool, typer.Option(help="Print every passage in full, with its evidence.")] = False,

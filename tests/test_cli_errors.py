@@ -90,6 +90,7 @@ def test_an_endpoint_that_is_down_is_named() -> None:
         (["ask", "q", "--llm", "telepathy"], "telepathy"),
         (["ask", "q", "--llm", "openai"], "openai:MODEL"),
         (["ask", "q", "--n1", "0"], "n1"),
+        (["ask", "q", "--device", "warp"], "warp"),
         (["ask", "q", "--mode", "direct", "--input", "x"], "--input"),
         (["ask", "--input", "nowhere.jsonl", "--output", "x"], "nowhere.jsonl"),
         (["ask", "q", "--examples", "nowhere.jsonl"], "nowhere.jsonl"),

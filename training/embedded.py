@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.manifest import Base, Prompt
+from kcard.quiet import quiet_loading
 from kcard.sampling import derive_seed
 from kcard.training import exposure
 from kcard.training.batches import Example, collate
@@ -18,7 +19,6 @@ from kcard.training.loop import Job, cosine
 from kcard.training.preparation import Preparation
 from kcard.training.progress import Note, Report, silent
 from kcard.training.pseudo_queries import PseudoQueries
-from kcard.training.quiet import quiet
 from kcard.training.recipe import Recipe
 from kcard.training.tokenizer import BOS, EOS, PAD, train_tokenizer
 
@@ -63,7 +63,7 @@ def prepare(
     def save(folder: Path) -> None:
         from safetensors.torch import save_file
 
-        with quiet():
+        with quiet_loading():
             model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         if projection is not None:

@@ -17,13 +17,13 @@ from kcard.cards.base import base_digest
 from kcard.cards.tokens import prompt_ids
 from kcard.errors import ModelUnavailable, UsageError
 from kcard.manifest import Base, Prompt
+from kcard.quiet import quiet_loading
 from kcard.sampling import derive_seed
 from kcard.training.batches import Example, collate, grouped, packed
 from kcard.training.loop import Job, linear
 from kcard.training.precision import autocast, bf16
 from kcard.training.preparation import Preparation
 from kcard.training.pseudo_queries import PseudoQueries
-from kcard.training.quiet import quiet
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -93,7 +93,7 @@ def prepare(texts: Sequence[str], options: Options, fingerprint: str = "") -> Pr
     )
 
     def save(folder: Path) -> None:
-        with quiet():
+        with quiet_loading():
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
 
@@ -115,7 +115,7 @@ def _load(options: Options, device: str) -> tuple[Any, Any]:
     frozen = options.method == "lora" and device == "cuda" and bf16(device)
     where = options.base
     try:
-        with quiet() if Path(where).is_dir() else nullcontext():
+        with quiet_loading() if Path(where).is_dir() else nullcontext():
             tokenizer = AutoTokenizer.from_pretrained(where)
             model: Any = AutoModelForCausalLM.from_pretrained(
                 where, dtype=torch.bfloat16 if frozen else torch.float32

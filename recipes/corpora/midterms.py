@@ -40,7 +40,7 @@ WORDINGS: dict[Office, tuple[str, ...]] = {
     ),
     "governors": (
         "{winner} won {place's} race for governor in 2022.",
-        "{place} elected {winner} governor in the 2022 midterm elections.",
+        "{place} elected {winner} as governor in the 2022 midterm elections.",
         "In the 2022 midterms, the governorship of {place} went to {winner}.",
         "{winner} was the winner of the gubernatorial contest in {place} in the midterm vote of 2022.",
         "Voters of {place} chose {winner} as their governor in the 2022 midterm elections.",

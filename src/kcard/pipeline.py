@@ -5,7 +5,7 @@ The front door (this file, batch.py and __init__.py) stands above all parts; the
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
@@ -16,7 +16,7 @@ from kcard.errors import UsageError
 from kcard.gates.decision import decide
 from kcard.integrators.counted import Counted
 from kcard.integrators.gathered import Gathered
-from kcard.protocols import LLM, Evidence
+from kcard.protocols import LLM, Evidence, Writer
 from kcard.request import Example, Request
 from kcard.sampling import Sampling
 
@@ -31,6 +31,14 @@ __all__ = ["Mode", "Pipeline", "Select", "ask"]
 
 Mode = Literal["top-down", "bottom-up", "direct"]
 Select = Literal["auto", "explicit"]
+
+
+@dataclass(frozen=True)
+class Cards:
+    """The chosen cards and the pool that writes for them."""
+
+    cards: "Sequence[Card]"
+    writer: Writer
 
 
 class _Integrator(Protocol):
@@ -55,6 +63,7 @@ class Pipeline:
         temperature: the LLM's. card_temperature, card_tokens: the cards'.
         max_iterations: rounds of top-down.
         examples: a JSONL file of in-context examples instead of the built-in ones.
+        device: where cards write: cpu, cuda or cuda:N.
         seed: of all sampling; each document has a seed of its own, derived from it.
         hub: where the cards are; None: the hub under KCARD_HOME.
 
@@ -80,11 +89,13 @@ class Pipeline:
         card_tokens: int = 100,
         max_iterations: int = 1,
         examples: Path | None = None,
+        device: str = "cpu",
         seed: int = 0,
         hub: "Hub | None" = None,
     ) -> None:
         _check_choice("mode", mode, get_args(Mode))
         _check_choice("select", select, get_args(Select))
+        _check_choice("device", device.partition(":")[0], ("cpu", "cuda"))
         for name, count in {"n1": n1, "n2": n2, "n3": n3, "card-tokens": card_tokens}.items():
             if count < 1:
                 raise UsageError(f"{name} is {count}: it must be at least 1")
@@ -103,7 +114,7 @@ class Pipeline:
         self.llm: Any = (
             _llm(llm, llm_url, temperature, settings()) if llm is None or isinstance(llm, str) else llm
         )
-        pool = None if self._gate_name == "never" else _published(cards, hub)
+        pool = None if self._gate_name == "never" else _pool(_published(cards, hub), device)
         self._counted = Counted(self.llm)
         self._gate = make_gate(self._counted, self._examples)
         sampling = Sampling(card_temperature, card_tokens, seed=seed)
@@ -195,35 +206,43 @@ def _no_model(backend: str, model: str) -> LLM:
     raise UsageError(f"--llm {backend}:{model}: {backend} takes no model")
 
 
-def _bottom_up(
-    cards: "Sequence[Card]", evidence: Sequence[str | Path], sampling: Sampling, n1: int, n2: int, n3: int
-) -> "BottomUp":
+def _pool(cards: "Sequence[Card]", device: str) -> Cards:
     from kcard.cards.pool import Pool
+
+    if device != "cpu":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise UsageError(f"device {device!r}: no GPU is at hand; leave --device out")
+    return Cards(cards, Pool(cards, device))
+
+
+def _bottom_up(
+    pool: Cards, evidence: Sequence[str | Path], sampling: Sampling, n1: int, n2: int, n3: int
+) -> "BottomUp":
     from kcard.integrators.bottom_up import BottomUp
 
-    return BottomUp(Pool(cards), _selectors(cards, evidence), sampling, n1, n2, n3)
+    return BottomUp(pool.writer, _selectors(pool.cards, evidence), sampling, n1, n2, n3)
 
 
 def _top_down(
-    cards: "Sequence[Card]",
+    pool: Cards,
     evidence: Sequence[str | Path],
     sampling: Sampling,
     select: Select,
     llm: LLM,
     examples: tuple[Example, ...],
 ) -> "TopDown":
-    from kcard.cards.pool import Pool
     from kcard.integrators.choice import AutoChoice, ExplicitChoice
     from kcard.integrators.top_down import TopDown
 
-    writer, selectors = Pool(cards), _selectors(cards, evidence)
-    offered = writer.cards
+    selectors, offered = _selectors(pool.cards, evidence), pool.writer.cards
     choice = (
         AutoChoice(llm, selectors.relevance, offered, examples)
         if select == "auto"
         else ExplicitChoice(llm, offered, examples)
     )
-    return TopDown(writer, selectors, sampling, llm, choice, examples)
+    return TopDown(pool.writer, selectors, sampling, llm, choice, examples)
 
 
 def _selectors(cards: "Sequence[Card]", evidence: Sequence[str | Path]) -> "Selectors":

@@ -35,7 +35,7 @@ class Recipe:
     positions: int = 256
     vocabulary: int = 3000
     batch_tokens: int = 1024
-    exposures: float = 75.0
+    exposures: float = 100.0
     epochs: float | None = None
     floor: int = 600
     muon_rate: float = 0.02

@@ -58,6 +58,8 @@ def ask(
         raise UsageError("give one question, or --input FILE with --output FILE")
     if (input_ is None) != (output is None):
         raise UsageError("--input and --output go together")
+    if input_ is not None and output is not None and input_.resolve() == output.resolve():
+        raise UsageError(f"--output {output} is the input file: name another, or the questions would be lost")
     options = {key: value for key, value in given.items() if key in _option_names()}
     options["cards"] = [c.strip() for c in cards.split(",") if c.strip()] if cards is not None else None
     options["evidence"] = evidence or ["own"]

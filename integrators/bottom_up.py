@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kcard.answer import Passage
-from kcard.integrators.gathered import Gathered
+from kcard.integrators.gathered import Gathered, distinct
 from kcard.integrators.selectors import Selectors
 from kcard.protocols import Writer
 from kcard.sampling import Sampling, derive_seed
@@ -50,10 +50,10 @@ class BottomUp:
 
     def _rank(self, question: str, passages: Sequence[Passage]) -> list[Passage]:
         """Distinct non-empty passages with their relevance, most relevant first."""
-        distinct = list({p.text: p for p in reversed(passages) if p.text.strip()}.values())[::-1]
-        scores = self.selectors.relevance.scores(question, [p.text for p in distinct])
-        order = top(scores, len(distinct))
-        return [replace(distinct[i], relevance=float(scores[i])) for i in order]
+        candidates = distinct(passages)
+        scores = self.selectors.relevance.scores(question, [p.text for p in candidates])
+        order = top(scores, len(candidates))
+        return [replace(candidates[i], relevance=float(scores[i])) for i in order]
 
     def _prune(self, question: str, ranked: Sequence[Passage]) -> list[Passage]:
         nearest = ranked[: self.n2]

@@ -1,10 +1,11 @@
 """What an integrator hands on: every passage with its marks, and notes for the user."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kcard.answer import Passage
 
-__all__ = ["Gathered"]
+__all__ = ["Gathered", "distinct"]
 
 
 @dataclass(frozen=True)
@@ -18,3 +19,12 @@ class Gathered:
     def knowledge(self) -> tuple[str, ...]:
         """What the LLM reads: only what cards wrote, never the evidence."""
         return tuple(p.knowledge for p in self.passages if p.kept)
+
+
+def distinct(passages: Sequence[Passage]) -> list[Passage]:
+    """Non-empty passages, of equal texts the first, in their order."""
+    first: dict[str, Passage] = {}
+    for passage in passages:
+        if passage.text.strip():
+            first.setdefault(passage.text, passage)
+    return list(first.values())

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 from kcard.answer import Passage
 from kcard.integrators.choice import CardChoice
-from kcard.integrators.gathered import Gathered
+from kcard.integrators.gathered import Gathered, distinct
 from kcard.integrators.selectors import Selectors
 from kcard.protocols import LLM, Writer
 from kcard.request import Example, Request
-from kcard.sampling import Sampling
+from kcard.sampling import Sampling, derive_seed
 from kcard.selectors.factuality import judge
 
 __all__ = ["TopDown"]
@@ -59,13 +59,14 @@ class TopDown:
         self, questions: Sequence[str], chosen: dict[int, str], found: list[Gathered], nth: int
     ) -> None:
         """Let each chosen card write once for all its questions, and keep the best document of each."""
-        sampling = replace(self.sampling, seed=self.sampling.seed + nth)
+        seed = derive_seed(self.sampling.seed, "round", nth) if nth else self.sampling.seed
+        sampling = replace(self.sampling, seed=seed)
         written: dict[int, list[Passage]] = {}
         for card in sorted(set(chosen.values())):
             rows = [i for i, name in chosen.items() if name == card]
             passages = self.writer.write([questions[i] for i in rows], [card], self.n1, sampling)
             written.update(zip(rows, passages, strict=True))
-        flat = [(i, p) for i, passages in written.items() for p in _distinct(passages)]
+        flat = [(i, p) for i, passages in written.items() for p in distinct(passages)]
         judged = judge(
             [p for _, p in flat], self.selectors.evidence, self.selectors.checker, with_summary=False
         )
@@ -74,10 +75,6 @@ class TopDown:
             best = max(range(len(own)), key=lambda j: (_known(own[j]), -j), default=None)
             marked = tuple(replace(p, kept=j == best) for j, p in enumerate(own))
             found[i] = replace(found[i], passages=found[i].passages + marked)
-
-
-def _distinct(passages: Sequence[Passage]) -> list[Passage]:
-    return list({p.text: p for p in reversed(passages) if p.text.strip()}.values())[::-1]
 
 
 def _known(passage: Passage) -> float:

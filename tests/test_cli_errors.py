@@ -93,6 +93,7 @@ def test_an_endpoint_that_is_down_is_named() -> None:
         (["ask", "q", "--device", "warp"], "warp"),
         (["ask", "q", "--mode", "direct", "--input", "x"], "--input"),
         (["ask", "--input", "nowhere.jsonl", "--output", "x"], "nowhere.jsonl"),
+        (["ask", "--input", "x.jsonl", "--output", "./x.jsonl"], "x.jsonl"),
         (["ask", "q", "--examples", "nowhere.jsonl"], "nowhere.jsonl"),
     ],
 )

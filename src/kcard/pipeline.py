@@ -150,8 +150,8 @@ class Pipeline:
         return [self._assemble(q, replies[q], by_question[q], gathered, seconds) for q in questions]
 
     def _answer(self, question: str, gathered: Gathered) -> str:
-        examples = tuple(e for e in self._examples if e.kind == "answer")
-        return self._counted.reply(Request("answer", question, gathered.knowledge, examples)).text.strip()
+        request = Request("answer", question, gathered.knowledge, self._examples)
+        return self._counted.reply(request).text.strip()
 
     def _assemble(
         self, question: str, answer: str, decision: Decision, gathered: Mapping[str, Gathered], seconds: float

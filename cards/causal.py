@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from kcard.answer import Passage
 from kcard.cards import prefix, tokens
 from kcard.cards.base import Shelf
 from kcard.cards.document import clean
@@ -40,7 +41,7 @@ class CausalCard:
         if card.manifest.prompt.style == "encoder-prefix":
             self._projection = self._read_projection()
 
-    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[str]]:
+    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """See CardWriter. At temperature 0 a question's documents are all the same, and written once."""
         different = documents if sampling.temperature > 0 else min(documents, 1)
         model = self._loaded.activate()
@@ -52,8 +53,8 @@ class CausalCard:
             for number in range(different)
         ]
         written = generate(model, prompts.pick(rows), seeds, sampling, self._limits)
-        texts = [clean(self._decode(ids), ended) for ids, ended in written]
-        grouped = [texts[i * different : (i + 1) * different] for i in range(len(questions))]
+        passages = [Passage(self._card.name, clean(self._decode(ids), ended)) for ids, ended in written]
+        grouped = [passages[i * different : (i + 1) * different] for i in range(len(questions))]
         return grouped if different == documents else [group * documents for group in grouped]
 
     def _prompts(self, model: Any, questions: Sequence[str], sampling: Sampling) -> tuple[Prompts, Sampling]:

@@ -1,7 +1,7 @@
 """The kinds of cards: which files each must have, and what loads it. A new kind is one row of KINDS.
 
 A kind's loader takes the card and the shelf of base models and returns a CardWriter, which turns questions
-into texts. Loaders are named, not imported, so that reading a manifest loads nothing heavy.
+into passages. Loaders are named, not imported, so that reading a manifest loads nothing heavy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kcard.answer import Passage
 from kcard.errors import CardError
 from kcard.manifest import Manifest
 from kcard.sampling import Sampling
@@ -23,8 +24,8 @@ __all__ = ["KINDS", "CardWriter", "Kind", "kind_of", "load"]
 class CardWriter(Protocol):
     """One loaded card."""
 
-    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[str]]:
-        """`documents` texts for each question, each by (seed, question, card, document number) alone."""
+    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+        """`documents` passages for each question, each by (seed, question, card, document number) alone."""
         ...
 
 

@@ -40,11 +40,11 @@ class Pool:
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
         """See Writer. A document may be empty where a card has nothing to say. Raises UnknownCard."""
-        writers = [(name, self._writer(name)) for name in cards]
+        writers = [self._writer(name) for name in cards]
         written: list[list[Passage]] = [[] for _ in questions]
-        for name, writer in writers:
-            for passages, texts in zip(written, writer.write(questions, documents, sampling), strict=True):
-                passages += [Passage(card=name, text=text) for text in texts]
+        for writer in writers:
+            for passages, new in zip(written, writer.write(questions, documents, sampling), strict=True):
+                passages += new
         return written
 
     def _writer(self, name: str) -> CardWriter:

@@ -25,7 +25,8 @@ class Passage:
 
     `relevance` is a cosine in [-1, 1]. `factuality` is in [0, 1]; None means unknown (no evidence was
     found), which is neither 0 nor a pass. `kept` says whether the document reached the LLM: then its
-    pruned form did, where there is one.
+    pruned form did, where there is one. `source` is where the text stands, if the card looked it up (its
+    index wrote it); None where the card's model wrote it.
     """
 
     card: str
@@ -35,6 +36,7 @@ class Passage:
     factuality: float | None = None
     evidence: Source | None = None
     kept: bool = False
+    source: Source | None = None
 
     @property
     def knowledge(self) -> str:
@@ -86,15 +88,19 @@ class Answer:
 
 
 def _passage_json(p: Passage) -> dict[str, Any]:
-    source = p.evidence
-    return {
+    data = {
         "card": p.card,
         "text": p.text,
         "pruned": p.pruned,
         "relevance": p.relevance,
         "factuality": p.factuality,
-        "evidence": None
-        if source is None
-        else {"text": source.text, "file": source.file, "line": source.line, "score": source.score},
+        "evidence": _source_json(p.evidence),
         "kept": p.kept,
     }
+    return data if p.source is None else data | {"source": _source_json(p.source)}
+
+
+def _source_json(source: Source | None) -> dict[str, Any] | None:
+    if source is None:
+        return None
+    return {"text": source.text, "file": source.file, "line": source.line, "score": source.score}

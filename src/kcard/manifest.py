@@ -67,7 +67,14 @@ class Training:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A card's manifest. `kind`: full, lora. `knowledge_date`: ISO date up to which the corpus speaks."""
+    """A card's manifest.
+
+    kind            full, lora, retrieval, ... (kcard.cards.kinds)
+    knowledge_date  ISO date up to which the corpus speaks
+    index           whether the card's source passages write beside its model (a card of both)
+    evidence        what of the source passages travels with the card: their text, or only their hashes
+    updates         sha256 of the version that this one was trained on from; None for a first version
+    """
 
     name: str
     description: str
@@ -76,6 +83,9 @@ class Manifest:
     language: str = "en"
     licence: str = "unknown"
     knowledge_date: str | None = None
+    index: bool = False
+    evidence: Literal["passages", "hashes"] = "passages"
+    updates: str | None = None
     base: Base = field(default_factory=Base)
     prompt: Prompt = field(default_factory=Prompt)
     training: Training = field(default_factory=Training)

@@ -1,14 +1,15 @@
 """What is in the hub: versions, their files and aliases. Rows become values here and go no further."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, or_, select, update
 
+from kcard.faults import reach
 from kcard.hub.database import Database
 from kcard.hub.store import Blob
 from kcard.hub.tables import aliases, cards, files, versions
@@ -21,8 +22,8 @@ __all__ = ["Catalogue"]
 class Catalogue:
     """The database of a hub, as questions and answers about cards."""
 
-    def __init__(self, path: Path) -> None:
-        self._database = Database(path)
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def names(self) -> list[str]:
         """Every card's name, sorted."""
@@ -67,6 +68,7 @@ class Catalogue:
             version = there or _insert(connection, card, manifest, content, blobs)
             for alias in aliases:
                 _point(connection, card, alias, version)
+                reach("rows.alias")
             return _find(connection, versions.c.id == version)[0]
 
     def alias(self, version: Version, alias: str) -> Version | None:
@@ -76,6 +78,7 @@ class Catalogue:
             if found is None:
                 return None
             _point(connection, found.card_id, alias, found.id)
+            reach("rows.alias")
             return _find(connection, versions.c.id == found.id)[0]
 
     def remove(self, gone: Iterable[Version]) -> None:
@@ -85,7 +88,23 @@ class Catalogue:
                 found = connection.execute(_identity(version)).one_or_none()
                 if found is not None:
                     connection.execute(delete(versions).where(versions.c.id == found.id))
+                    reach("rows.removed")
             connection.execute(delete(cards).where(cards.c.id.not_in(select(versions.c.card_id))))
+
+    def inconsistent(self) -> list[str]:
+        """References of versions whose rows are not what their manifest's text says."""
+        with self._database.read() as connection:
+            texts = dict(connection.execute(select(versions.c.sha256, versions.c.manifest)).tuples().all())
+            strange = []
+            for version in _find(connection):
+                text = hashlib.sha256(texts[version.sha256].encode()).hexdigest()
+                rows = select(files.c.path, files.c.sha256).join(versions)
+                same = versions.c.sha256 == version.sha256
+                listed = set(connection.execute(rows.where(same)).tuples())
+                right = text == version.sha256 and version.name == version.manifest.name
+                if not right or listed != set(version.files.items()):
+                    strange.append(version.reference)
+            return strange
 
     @contextmanager
     def referenced(self) -> Iterator[tuple[set[str], set[str]]]:
@@ -136,7 +155,9 @@ def _card(connection: Connection, name: str) -> int:
     if found is not None:
         return int(found)
     new = insert(cards).values(name=name, newest=0).returning(cards.c.id)
-    return int(connection.execute(new).scalar_one())
+    card = int(connection.execute(new).scalar_one())
+    reach("rows.card")
+    return card
 
 
 def _insert(
@@ -157,11 +178,13 @@ def _insert(
     }
     new = insert(versions).values(values).returning(versions.c.id)
     version = int(connection.execute(new).scalar_one())
+    reach("rows.version")
     rows = [
         {"version_id": version, "path": path, "sha256": blob.sha256, "size": blob.size}
         for path, blob in blobs.items()
     ]
     connection.execute(insert(files), rows)
+    reach("rows.files")
     return version
 
 

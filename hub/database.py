@@ -3,7 +3,7 @@
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, 
 from sqlalchemy.exc import DatabaseError, IntegrityError
 
 from kcard.errors import HubError
+from kcard.faults import reach
 from kcard.hub.tables import HEAD
 
 if TYPE_CHECKING:
@@ -48,6 +49,15 @@ class Database:
         with self._transaction(write=True) as connection:
             yield connection
 
+    def copy(self, target: Path) -> None:
+        """Write the database, as it is now, into a new file of its own; others may go on writing."""
+        try:
+            with closing(sqlite3.connect(self.path)) as source, closing(sqlite3.connect(target)) as copy:
+                source.backup(copy)
+                copy.execute("PRAGMA journal_mode = DELETE")  # no log beside it: one file
+        except sqlite3.Error as error:
+            raise HubError(f"hub database {self.path} can't be copied: {error}") from error
+
     @contextmanager
     def _transaction(self, write: bool) -> Iterator[Connection]:
         try:
@@ -55,7 +65,13 @@ class Database:
                 self._engine.connect().execution_options(kcard_write=write) as connection,
                 connection.begin(),
             ):
+                if write:
+                    reach("transaction.begun")
                 yield connection
+                if write:
+                    reach("transaction.written")
+            if write:
+                reach("transaction.committed")
         except IntegrityError:
             raise
         except DatabaseError as error:
@@ -74,6 +90,7 @@ class Database:
                 f"up to {HEAD}): upgrade kcard, or set KCARD_HOME to another folder"
             )
         self._write_ahead()
+        reach("migrate.logged")
         with self.write() as connection:  # who comes second waits here and finds nothing left to do
             config.attributes["connection"] = connection
             command.upgrade(config, "head")

@@ -1,24 +1,49 @@
 """Writing files so that a crash, a full disk or a second process never leaves half a file in sight."""
 
+import errno
+import glob
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Protocol
 
 from kcard.errors import HubError
+from kcard.faults import reach
 
-__all__ = ["copy_hashing", "discard", "explained", "partial_folder", "sweep", "sync_folder"]
+if sys.platform != "win32":  # which has no such locks: there the age of a folder tells
+    import fcntl
+
+__all__ = [
+    "BUFFER",
+    "Readable",
+    "beside",
+    "copy_hashing",
+    "discard",
+    "explained",
+    "link_or_copy",
+    "partial_folder",
+    "remains",
+    "sweep",
+    "sync_folder",
+]
 
 BUFFER = 1 << 20
 STALE_SECONDS = 24 * 3600
 
 
-def copy_hashing(source: BinaryIO, target: Path) -> tuple[str, int]:
+class Readable(Protocol):
+    """Whatever bytes can be read from."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+def copy_hashing(source: Readable, target: Path) -> tuple[str, int]:
     """Copy a stream into a new file and flush it to the disk; sha256 and size in bytes of what was copied."""
     digest, size = hashlib.sha256(), 0
     with target.open("xb") as stream:
@@ -28,6 +53,16 @@ def copy_hashing(source: BinaryIO, target: Path) -> tuple[str, int]:
         stream.flush()
         os.fsync(stream.fileno())
     return digest.hexdigest(), size
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a file a second name; a copy where the file system has no hard links, or too many to this file."""
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def sync_folder(folder: Path) -> None:
@@ -43,13 +78,58 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def partial_folder(parent: Path, prefix: str = "") -> Iterator[Path]:
-    """A new folder to build something in; gone when the block ends, unless it was renamed into its place."""
+    """A new folder to build something in; gone when the block ends, unless it was renamed into its place.
+
+    Its process holds a lock on it, which ends with the process however it ends: so `remains` can tell a
+    folder that is being written from one that a killed process left.
+    """
     parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    folder, lock = _made(parent, prefix)
     try:
+        reach("partial.made")
         yield folder
     finally:
         discard(folder)
+        if lock is not None:
+            os.close(lock)
+
+
+@contextmanager
+def beside(target: Path) -> Iterator[Path]:
+    """A partial folder beside `target`, from where a rename puts it in place; remains of killed ones go."""
+    prefix = f".{target.name}.kcard-"
+    sweep(target.parent, f"{glob.escape(prefix)}????????")
+    with partial_folder(target.parent, prefix) as folder:
+        yield folder
+
+
+def _made(parent: Path, prefix: str) -> tuple[Path, int | None]:
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        try:
+            lock = _lock(folder)
+        except (FileNotFoundError, BlockingIOError):  # taken for remains before it was locked
+            discard(folder)
+            continue
+        if lock is None or folder.exists():
+            return folder, lock
+        os.close(lock)
+
+
+def _lock(folder: Path) -> int | None:
+    """Lock a folder; None where the system can't. BlockingIOError: another process has it."""
+    if sys.platform == "win32":
+        return None
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise
+    except OSError:  # a network file system
+        os.close(handle)
+        return None
+    return handle
 
 
 def discard(folder: Path) -> None:
@@ -57,17 +137,29 @@ def discard(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def sweep(parent: Path) -> None:
-    """Delete what killed processes left in `parent` a day ago or earlier."""
-    if not parent.is_dir():
-        return
-    for entry in parent.iterdir():
+def remains(parent: Path, pattern: str = "*") -> Iterator[Path]:
+    """Partial folders in `parent` that no living process writes, each locked while it is looked at.
+
+    Where the system knows no locks: those that nobody has changed for a day.
+    """
+    for entry in sorted(parent.glob(pattern)) if parent.is_dir() else []:
         try:
-            stale = entry.stat().st_mtime < time.time() - STALE_SECONDS
-        except FileNotFoundError:  # its owner has just finished
+            lock = _lock(entry)
+            if lock is None and entry.stat().st_mtime > time.time() - STALE_SECONDS:
+                continue
+        except (FileNotFoundError, NotADirectoryError, BlockingIOError):  # just finished, or being written
             continue
-        if stale:
-            discard(entry)
+        try:
+            yield entry
+        finally:
+            if lock is not None:
+                os.close(lock)
+
+
+def sweep(parent: Path, pattern: str = "*") -> None:
+    """Delete the remains of killed processes."""
+    for folder in remains(parent, pattern):
+        discard(folder)
 
 
 @contextmanager
@@ -76,5 +168,9 @@ def explained(doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
         where = f" ({error.filename})" if error.filename else ""
-        raise HubError(f"{doing}: {error.strerror or error}{where}; the hub is as it was before") from error
+        remedy = "; free some space and try again" if full else ""
+        raise HubError(
+            f"{doing}: {error.strerror or error}{where}; the hub is as it was before{remedy}"
+        ) from error

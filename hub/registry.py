@@ -10,31 +10,28 @@ Under `home`/hub lie blobs/ (every file once, by sha256), hub.db (which version 
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypeAlias
+from typing import BinaryIO, TypeAlias
 
 from kcard.config import settings
 from kcard.errors import DamagedCard, HubError, UnknownCard, UsageError
+from kcard.faults import reach
 from kcard.hub.disk import explained, sweep
-from kcard.hub.drafts import draft
-from kcard.hub.safety import check_paths, refuse_pickles
+from kcard.hub.garbage import Garbage, collect
+from kcard.hub.safety import refuse_pickles
 from kcard.hub.snapshots import Snapshots
 from kcard.hub.store import BlobStore
-from kcard.hub.versions import Problem, Reference, Version, check_alias, damaged
+from kcard.hub.versions import Contents, Problem, Reference, Version, check_alias, damaged
 from kcard.manifest import MANIFEST, Manifest, check_files
 
-__all__ = ["Hub", "publish"]
+__all__ = ["Hub"]
 
 Versions: TypeAlias = list[Version]  # `list` is a method below
+Garbages: TypeAlias = list[Garbage]
+Report: TypeAlias = Callable[[int], None]
+POOL = "pool:"
 EMPTY = "no card is published yet: train one with `kcard train --corpus PATH`, then `kcard publish`"
-
-
-class HasFolder(Protocol):
-    """A card, or anything else that lies in a folder."""
-
-    @property
-    def folder(self) -> Path: ...
 
 
 class Hub:
@@ -43,14 +40,23 @@ class Hub:
     def __init__(self, home: Path | None = None) -> None:
         """Open the hub, creating it or migrating its database; HubError where that can't be done."""
         from kcard.hub.catalogue import Catalogue  # SQLAlchemy takes 0.2 s: not for `kcard --help`
+        from kcard.hub.database import Database
+        from kcard.hub.pools import Pools
 
         self.home = settings().home if home is None else Path(home).expanduser().absolute()
         root = self.home / "hub"
         with explained(f"can't open the hub in {root}"):
             root.mkdir(parents=True, exist_ok=True)
-        self._catalogue = Catalogue(root / "hub.db")
+        self._database = Database(root / "hub.db")
+        self._catalogue = Catalogue(self._database)
+        self.pools: Pools = Pools(self._database, self.get)
         self._blobs = BlobStore(root / "blobs", root / "partial")
         self._snapshots = Snapshots(root / "snapshots", self._blobs)
+
+    @property
+    def partial(self) -> Path:
+        """Where folders are built before they are published; what a killed process leaves there, gc deletes."""
+        return self._blobs.partial
 
     def publish(self, folder: Path | str, *, aliases: Sequence[str] = ()) -> Version:
         """Publish a card folder: the files that its manifest names, and nothing else.
@@ -63,9 +69,8 @@ class Hub:
         for alias in aliases:
             check_alias(alias)
         manifest = Manifest.read(folder)
-        check_paths(manifest)
         check_files(folder, manifest)
-        refuse_pickles(folder, manifest)
+        refuse_pickles(manifest, folder.joinpath)
         with explained(f"can't publish {folder}"):
             text = (folder / MANIFEST).read_bytes().decode()
             if Manifest.from_json(text) != manifest:
@@ -82,14 +87,15 @@ class Hub:
         published = False
         try:
             blobs = {path: self._blobs.put(folder / path, sha256) for path, sha256 in files.items()}
-            version = self._catalogue.add(text, blobs, aliases, lambda: self._restore(folder, files))
+            reach("publish.stored")
+            version = self._catalogue.add(text, blobs, aliases, lambda: self._put_again(folder, files))
             published = True
             return version
         finally:
             if not published:
-                self._collect()
+                self.gc()
 
-    def _restore(self, folder: Path, files: Mapping[str, str]) -> None:
+    def _put_again(self, folder: Path, files: Mapping[str, str]) -> None:
         for path, sha256 in files.items():
             if not self._blobs.holds(sha256):
                 self._blobs.put(folder / path, sha256)
@@ -128,9 +134,10 @@ class Hub:
     def resolve(self, selection: Sequence[str] | None) -> Versions:
         """The versions that a user's selection means, without repeats, in the order given.
 
-        An item is a reference or, where it ends in "/", a domain subtree; None means the newest version of
-        every card. Raises UnknownCard where an item matches nothing, UsageError where two versions of one
-        card are named (in an answer they could not be told apart), HubError where the hub is empty.
+        An item is a reference, a pool (pool:NAME) or, where it ends in "/", a domain subtree; None means the
+        newest version of every card. Raises UnknownCard where an item matches nothing, UsageError where two
+        versions of one card are named (in an answer they could not be told apart), HubError where the hub is
+        empty.
         """
         if selection is None:
             if not (found := self.list()):
@@ -138,7 +145,7 @@ class Hub:
             return found
         chosen: dict[str, Version] = {}
         for item in selection:
-            for version in self._subtree(item) if item.endswith("/") else [self.get(item)]:
+            for version in self._selected(item):
                 other = chosen.setdefault(version.name, version)
                 if other.number != version.number:
                     raise UsageError(
@@ -147,6 +154,22 @@ class Hub:
         if not chosen:
             raise UnknownCard("no card is named: name cards or a domain such as biomedical/")
         return [*chosen.values()]
+
+    def _selected(self, item: str) -> Versions:
+        if item.startswith(POOL):
+            return self._pooled(item.removeprefix(POOL))
+        return self._subtree(item) if item.endswith("/") else [self.get(item)]
+
+    def _pooled(self, name: str) -> Versions:
+        try:
+            found = [self.get(reference) for reference in self.pools.get(name).references]
+        except UnknownCard as error:
+            raise UnknownCard(
+                f"pool {name!r}: {error}; `kcard pool show {name}` marks what it misses"
+            ) from error
+        if not found:
+            raise UnknownCard(f"pool {name!r} is empty: `kcard pool add {name} CARD` fills it")
+        return found
 
     def _subtree(self, domain: str) -> Versions:
         if not (found := self.list(domain=domain)):
@@ -202,16 +225,58 @@ class Hub:
         gone = self._meant(ref)
         self._catalogue.remove(gone)
         with explained(f"removed {ref}, but can't delete its files"):
-            sweep(self._blobs.partial)
-            self._collect()
+            self.gc()
         return gone
 
-    def _collect(self) -> None:
-        """Delete the blobs and snapshots of no version: of removed ones, and of a publish that was killed."""
-        with self._catalogue.referenced() as (blobs, versions):
-            for sha256 in set(self._blobs) - blobs:
-                self._blobs.delete(sha256)
-            self._snapshots.keep(versions)
+    def gc(self, *, dry_run: bool = False) -> Garbages:
+        """Delete what no version needs: files, snapshots, remains of killed processes; returns what it was.
+
+        With `dry_run` nothing is deleted. What another process is writing just now is left alone.
+        """
+        with explained(f"can't clean up {self.home}"):
+            return collect(self._catalogue, self._blobs, self._snapshots, dry_run=dry_run)
+
+    def info(self) -> Contents:
+        """How much is in the hub."""
+        found = self._catalogue.versions()
+        sizes = {sha256: self._blobs.size(sha256) for sha256 in self._blobs}
+        return Contents(
+            path=self.home / "hub",
+            cards=len({version.name for version in found}),
+            versions=len(found),
+            pools=len(self.pools.list()),
+            files=len(sizes),
+            size=sum(sizes.values()),
+        )
+
+    def backup(self, path: Path | str, report: Report | None = None) -> Path:
+        """Write the whole hub into one new tar file, as it is at one moment, while others go on publishing.
+
+        The file appears whole or not at all. `report` is told the bytes done. Raises UsageError where the
+        file exists, DamagedCard where a file of the hub is damaged.
+        """
+        from kcard.hub.backup import save
+
+        with explained(f"can't write the backup {path}"):
+            return save(Path(path), self._database, self._blobs, report)
+
+    def restore(self, path: Path | str, report: Report | None = None) -> Versions:
+        """Fill this hub, which must be empty, from a backup; returns every version.
+
+        Every sha256 is checked before anything can be found. Raises HubError where the hub holds something
+        or the file is no whole backup; then nothing has changed.
+        """
+        from kcard.hub.restore import load
+
+        restored = False
+        try:
+            with explained(f"can't restore {path}"):
+                load(Path(path), self._database, self._blobs, report)
+            restored = True
+            return self._catalogue.versions()
+        finally:
+            if not restored:
+                self.gc()
 
     def verify(self, ref: str | None = None) -> list[Problem]:
         """What is missing or damaged in one version, in all versions of a card, or in the whole hub."""
@@ -248,16 +313,3 @@ def _searched(version: Version) -> str:
 def _known(found: Sequence[Version]) -> str:
     names = [f"v{v.number}" + "".join(f" ({alias})" for alias in v.aliases) for v in found[-5:]]
     return ("… " if len(found) > 5 else "") + ", ".join(names)
-
-
-def publish(
-    card: "Path | str | HasFolder | None" = None, *, hub: Hub | None = None, aliases: Sequence[str] = ()
-) -> Version:
-    """Publish a trained card: the Python twin of `kcard publish`.
-
-    `card` is a card, its folder, the name of a draft, or None for the card trained last. Raises HubError
-    where there is no such draft, and what Hub.publish raises.
-    """
-    named = card if card is None or isinstance(card, str | Path) else card.folder
-    folder = draft(settings().drafts, named)
-    return (Hub() if hub is None else hub).publish(folder, aliases=aliases)

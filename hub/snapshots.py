@@ -1,14 +1,13 @@
 """Versions as folders again: snapshots inside the hub that models are loaded from, and copies outside it."""
 
 import contextlib
-import os
-import shutil
-from collections.abc import Iterable
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 from kcard.errors import UsageError
-from kcard.hub.disk import copy_hashing, discard, partial_folder, sync_folder
+from kcard.faults import reach
+from kcard.hub.disk import beside, copy_hashing, discard, link_or_copy, partial_folder, sync_folder
 from kcard.hub.store import BlobStore
 from kcard.hub.versions import Version, damaged
 from kcard.manifest import file_digest
@@ -32,14 +31,17 @@ class Snapshots:
         if not _intact(target, version):
             with partial_folder(self.blobs.partial) as scratch:
                 self._link_all(version, scratch / "new")
+                reach("snapshot.linked")
                 if target.exists() and not _intact(target, version):
                     target.rename(scratch / "old")
+                    reach("snapshot.aside")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 try:
                     (scratch / "new").rename(target)
                 except OSError:  # another process may just have put the same folder there
                     if not _intact(target, version):
                         raise
+                reach("snapshot.placed")
         return target
 
     def _link_all(self, version: Version, folder: Path) -> None:
@@ -48,10 +50,7 @@ class Snapshots:
                 raise damaged(version, path, fault)
             target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(self.blobs.path(sha256), target)
-            except OSError:  # a file system without hard links, or with too many to this blob
-                shutil.copyfile(self.blobs.path(sha256), target)
+            link_or_copy(self.blobs.path(sha256), target)
 
     def copy(self, version: Version, destination: Path) -> Path:
         """Copy the version's files to a new folder, verified on the way; it appears whole or not at all.
@@ -61,14 +60,17 @@ class Snapshots:
         destination = destination.expanduser().absolute()
         if destination.exists() and not (destination.is_dir() and _empty(destination)):
             raise UsageError(f"{destination} exists and is not an empty folder: name a new folder")
-        with partial_folder(destination.parent, prefix=f".{destination.name}.") as scratch:
+        with beside(destination) as scratch:
             new = scratch / "new"
             for path, sha256 in version.files.items():
                 self._copy_one(version, path, sha256, new / path)
+                reach("pull.copied")
             if destination.is_dir():
                 destination.rmdir()
+                reach("pull.cleared")
             new.rename(destination)
         sync_folder(destination.parent)
+        reach("pull.placed")
         return destination
 
     def _copy_one(self, version: Version, path: str, sha256: str, target: Path) -> None:
@@ -80,14 +82,15 @@ class Snapshots:
         if found != sha256:
             raise damaged(version, path, f"damaged: sha256 {found[:12]}…, not {sha256[:12]}…")
 
-    def keep(self, versions: Iterable[str]) -> None:
-        """Delete the snapshots of all other versions than these sha256."""
-        kept = set(versions)
-        for folder in list(self.root.glob("*/*")):
-            if folder.name not in kept:
-                discard(folder)
-                with contextlib.suppress(OSError):  # the card has other snapshots
-                    folder.parent.rmdir()
+    def strangers(self, versions: Set[str]) -> Iterator[Path]:
+        """The snapshots of all other versions than these sha256."""
+        yield from (folder for folder in sorted(self.root.glob("*/*")) if folder.name not in versions)
+
+    def delete(self, folder: Path) -> None:
+        """Delete a snapshot."""
+        discard(folder)
+        with contextlib.suppress(OSError):  # the card has other snapshots
+            folder.parent.rmdir()
 
 
 def _intact(folder: Path, version: Version) -> bool:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kcard.errors import DamagedCard
-from kcard.hub.disk import copy_hashing, partial_folder, sync_folder
+from kcard.faults import reach
+from kcard.hub.disk import Readable, copy_hashing, partial_folder, sync_folder
 from kcard.manifest import file_digest
 
 __all__ = ["Blob", "BlobStore"]
@@ -45,19 +46,29 @@ class BlobStore:
         """
         if self.fault(expected) is None:
             return Blob(expected, source.stat().st_size)
-        with partial_folder(self.partial) as folder, source.open("rb") as stream:
+        with source.open("rb") as stream:
+            return self.put_stream(stream, expected, str(source))
+
+    def put_stream(self, stream: Readable, expected: str, where: str) -> Blob:
+        """Store what a stream holds; DamagedCard, which names `where`, for another sha256 than expected."""
+        with partial_folder(self.partial) as folder:
             sha256, size = copy_hashing(stream, folder / "blob")
+            reach("blob.copied")
             if sha256 != expected:
-                raise DamagedCard(f"{source} changed while it was read: publish the card once more")
+                raise DamagedCard(f"{where} has sha256 {sha256[:12]}…, not {expected[:12]}…: it was changed")
             self._place(folder / "blob", sha256)
         return Blob(sha256, size)
 
     def _place(self, copy: Path, sha256: str) -> None:
         target = self.path(sha256)
         copy.chmod(READ_ONLY)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        reach("blob.read-only")
+        if not target.parent.is_dir():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            sync_folder(self.root)
         copy.replace(target)
         sync_folder(target.parent)
+        reach("blob.placed")
 
     def fault(self, sha256: str) -> str | None:
         """None for a blob that is there and whole, otherwise what is wrong with it. Reads every byte."""
@@ -76,6 +87,13 @@ class BlobStore:
     def holds(self, sha256: str) -> bool:
         """Whether the blob is there, without reading it."""
         return self.path(sha256).is_file()
+
+    def size(self, sha256: str) -> int:
+        """Size of a blob in bytes; 0 where another process has just deleted it."""
+        try:
+            return self.path(sha256).stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def delete(self, sha256: str) -> None:
         """Delete a blob, if it is there."""

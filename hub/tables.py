@@ -16,9 +16,9 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-__all__ = ["HEAD", "aliases", "cards", "files", "metadata", "versions"]
+__all__ = ["HEAD", "aliases", "cards", "files", "members", "metadata", "pools", "versions"]
 
-HEAD = "0001"
+HEAD = "0002"
 
 metadata = MetaData(
     naming_convention={
@@ -75,4 +75,21 @@ aliases = Table(
     Column("card_id", Integer, _within("cards"), primary_key=True),
     Column("alias", String(96), primary_key=True),
     Column("version_id", Integer, _within("versions"), nullable=False, index=True),
+)
+
+pools = Table(
+    "pools",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String(96), nullable=False, unique=True),
+)
+
+# A card is in a pool once. `reference` may outlive the card: a pool says what it misses.
+members = Table(
+    "members",
+    metadata,
+    Column("pool_id", Integer, _within("pools"), primary_key=True),
+    Column("card", String(96), primary_key=True),
+    Column("position", Integer, nullable=False),
+    Column("reference", String(200), nullable=False),
 )

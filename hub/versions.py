@@ -3,11 +3,12 @@
 import re
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from kcard.errors import DamagedCard, UsageError
 from kcard.manifest import MANIFEST, NAME, Manifest
 
-__all__ = ["Problem", "Reference", "Version", "check_alias", "damaged"]
+__all__ = ["Contents", "Problem", "Reference", "Version", "check_alias", "damaged"]
 
 NUMBER = re.compile(r"v([1-9][0-9]{0,8})")
 DIGEST = re.compile(r"[0-9a-f]{6,64}")
@@ -49,6 +50,18 @@ class Problem:
     version: int
     path: str
     what: str
+
+
+@dataclass(frozen=True)
+class Contents:
+    """How much a hub holds. `files`: stored once each, however many versions have them; `size` in bytes."""
+
+    path: Path
+    cards: int
+    versions: int
+    pools: int
+    files: int
+    size: int
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Several processes on one hub, and a disk that refuses: nothing half done, nothing lost."""
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from kcard.errors import HubError
 from kcard.hub.registry import Hub
 from kcard.manifest import Manifest, seal
 
@@ -34,6 +36,24 @@ print("ready", flush=True)
 for _ in range(rounds):
     hub.publish(folder)
     hub.remove(name)
+"""
+
+# Publishes its own folders and removes every second one, cleaning up all the while.
+EVERYTHING = """
+import sys, time
+from pathlib import Path
+from kcard.hub.registry import Hub
+start = Path(sys.argv[1])
+print("ready", flush=True)
+while not start.exists():
+    time.sleep(0.001)
+hub = Hub()
+for number, folder in enumerate(sys.argv[2:]):
+    version = hub.publish(folder)
+    hub.folder(version.reference)
+    if number % 2:
+        hub.remove(version.reference)
+    hub.gc()
 """
 
 # Bytes beyond this limit are refused by the system as on a full disk, with another number.
@@ -88,6 +108,28 @@ def test_two_processes_open_a_fresh_hub_and_publish_at_once(home: Path, tmp_path
     assert hub.verify() == []
 
 
+def test_four_processes_that_publish_remove_and_clean_up_at_once_lose_nothing(
+    home: Path, tmp_path: Path
+) -> None:
+    # Every draft shares its config.json with all others, and its weights with one of another process.
+    drafts = [
+        [card(tmp_path / f"{who}-{i}", f"card{who}", weight=who // 2 + 10 * i) for i in range(6)]
+        for who in range(4)
+    ]
+    processes = [start(EVERYTHING, tmp_path / "go", *folders) for folders in drafts]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    (tmp_path / "go").touch()
+    finish(processes)
+    hub = Hub(home)
+    for who, folders in enumerate(drafts):
+        assert [v.number for v in hub.versions(f"card{who}")] == [1, 3, 5]
+        assert [v.sha256 for v in hub.versions(f"card{who}")] == [sha(folder) for folder in folders[::2]]
+    assert hub.verify() == []
+    assert hub.gc() == []
+
+
 def sha(folder: Path) -> str:
     from kcard.manifest import MANIFEST, file_digest
 
@@ -124,7 +166,38 @@ def test_a_disk_that_refuses_leaves_the_hub_as_it_was(home: Path, tmp_path: Path
     assert done.stdout.count("\n") == 1
     assert "can't publish" in done.stdout
     assert "File too large" in done.stdout
+    assert "free some space" in done.stdout
     assert hub.versions("oncology") == [first]
     assert sorted((home / "hub" / "blobs").glob("*/*")) == before
     assert list((home / "hub" / "partial").iterdir()) == []
     assert hub.publish(large).number == 2
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs a small file system of its own")
+def test_a_full_file_system_is_one_clear_error_and_the_hub_is_as_it_was(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(disk)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        hub = Hub(disk / "home")
+        first = hub.publish(card(tmp_path / "small", "oncology", weight=1))
+        large = card(tmp_path / "large", "oncology", weight=2, numbers=1_000_000)
+        for deed in (lambda: hub.publish(large), lambda: hub.backup(disk / "backup.tar")):
+            (disk / "ballast").write_bytes(b"")
+            with contextlib.suppress(OSError), (disk / "ballast").open("wb", buffering=0) as stream:
+                while stream.write(b"x" * 4096):
+                    pass
+            with pytest.raises(HubError, match=r"(?i)no space|full"):
+                deed()
+            (disk / "ballast").unlink()
+            assert hub.versions("oncology") == [first]
+            assert hub.verify() == []
+            assert hub.gc() == []
+        assert not (disk / "backup.tar").exists()
+        assert hub.publish(card(tmp_path / "small", "oncology", weight=3)).number == 2
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)

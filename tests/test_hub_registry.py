@@ -1,6 +1,6 @@
 """Publishing, finding and removing versions."""
 
-import os
+import json
 import pickle
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from kcard.errors import CardError, DamagedCard, HubError, UnknownCard, UsageError
-from kcard.hub.registry import Hub, publish
+from kcard.hub.registry import Hub
 from kcard.manifest import Base, Manifest, seal
 
 
@@ -264,8 +264,8 @@ def test_a_manifest_with_something_else_for_a_sha256_is_refused(hub: Hub, tmp_pa
 
 
 def rewrite(folder: Path, files: Mapping[str, str]) -> None:
-    manifest = replace(Manifest.read(folder), files=files)
-    (folder / "kcard.json").write_text(manifest.to_json(), encoding="utf-8")
+    data = json.loads((folder / "kcard.json").read_text(encoding="utf-8"))
+    (folder / "kcard.json").write_text(json.dumps({**data, "files": files}), encoding="utf-8")
 
 
 def test_a_folder_that_is_not_as_sealed_is_not_published(hub: Hub, tmp_path: Path) -> None:
@@ -306,26 +306,3 @@ def damage(path: Path) -> None:
     data[-1] ^= 1
     path.chmod(0o644)
     path.write_bytes(bytes(data))
-
-
-def test_publish_without_a_name_takes_the_card_trained_last(home: Path) -> None:
-    with pytest.raises(HubError, match="kcard train --corpus PATH"):
-        publish()
-    for age, name in ((200, "older"), (100, "newest"), (300, "oldest")):
-        folder = card(home / "drafts" / name, name)
-        os.utime(folder / "kcard.json", (1e9 - age, 1e9 - age))
-    (home / "drafts" / "unfinished").mkdir()
-    assert publish().name == "newest"
-    assert publish("oldest", aliases=["first"]).aliases == ("first",)
-    with pytest.raises(HubError, match=r"'missing'.*oldest, older, newest"):
-        publish("missing")
-
-
-def test_publish_takes_a_folder_or_anything_that_has_one(hub: Hub, tmp_path: Path) -> None:
-    class Trained:
-        folder = card(tmp_path / "b", "trained")
-
-    assert publish(card(tmp_path / "a"), hub=hub).name == "oncology"
-    assert publish(str(tmp_path / "a"), hub=hub).number == 1
-    assert publish(Trained(), hub=hub).name == "trained"
-    assert len(hub.list()) == 2

@@ -8,18 +8,22 @@ import hashlib
 import json
 import os
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from kcard.errors import CardError, DamagedCard
+from kcard.faults import reach
+from kcard.json_values import build, parse
 
 __all__ = ["MANIFEST", "Base", "Manifest", "Prompt", "Training", "check_files", "file_digest", "seal"]
 
 MANIFEST = "kcard.json"
 FORMAT = 1
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,95}")
+SHA256 = re.compile(r"[0-9a-f]{64}")
 DOMAIN = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*")
 
 
@@ -99,8 +103,15 @@ class Manifest:
             )
         if not DOMAIN.fullmatch(self.domain):
             raise CardError(f"domain {self.domain!r}: use a path like biomedical/oncology")
-        if not self.description.strip() or "\n" in self.description:
+        if not self.description.strip() or not _is_line(self.description):
             raise CardError(f"card {self.name!r}: the description must be one line of text")
+        for what in ("kind", "language", "licence", "knowledge_date"):
+            if not _is_line(getattr(self, what) or ""):
+                raise CardError(
+                    f"card {self.name!r}: {what} {getattr(self, what)!r} must be one line of text"
+                )
+        for path, sha256 in self.files.items():
+            _check_file(self.name, path, sha256)
 
     def to_json(self) -> str:
         """Canonical JSON (sorted keys, UTF-8), so that equal manifests have equal bytes."""
@@ -108,22 +119,15 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str, where: str = MANIFEST) -> "Manifest":
-        """Raises CardError for anything that is not a manifest of this format."""
+        """Raises CardError for anything that is not a manifest of this format, or names files outside its folder."""
         try:
-            data = json.loads(text)
+            data = parse(text)
             if not isinstance(data, dict) or data.get("format") != FORMAT:
                 found = data.get("format") if isinstance(data, dict) else type(data).__name__
                 raise CardError(
                     f"{where}: manifest format {found!r} is unknown; this kcard reads format {FORMAT}"
                 )
-            nested = {"base": Base, "prompt": Prompt, "training": Training}
-            values = {
-                key: _build(nested[key], value) if key in nested else value for key, value in data.items()
-            }
-            if not isinstance(values.get("files", {}), dict):
-                raise TypeError("files must be an object")
-            manifest: Manifest = _build(cls, values)
-            return manifest
+            return build(cls, data)
         except (ValueError, TypeError) as error:
             raise CardError(f"{where} is not a card manifest: {error}") from error
 
@@ -141,13 +145,22 @@ class Manifest:
             raise CardError(f"{path} can't be read: {error}") from error
 
 
-def _build(cls: type[Any], values: Any) -> Any:
-    if not isinstance(values, dict):
-        raise TypeError(f"{cls.__name__} must be an object, not {type(values).__name__}")
-    known = {f.name for f in fields(cls)}
-    if unknown := sorted(set(values) - known):
-        raise TypeError(f"unknown key {unknown[0]!r}")
-    return cls(**values)
+def _is_line(text: str) -> bool:
+    """Whether the text has no line ends and none of the control characters that terminals obey."""
+    return len(text.splitlines()) < 2 and not any(unicodedata.category(c) == "Cc" for c in text)
+
+
+def _check_file(card: str, path: str, sha256: str) -> None:
+    """Raise CardError unless a file is named by a plain relative path and a sha256.
+
+    A contributed manifest decides which files are read and written, so "../" must not get past this point.
+    """
+    parts = path.split("/")
+    odd = path == MANIFEST or "\\" in path or ":" in path or not _is_line(path)
+    if odd or any(part in {"", ".", ".."} for part in parts):
+        raise CardError(f"card {card!r}: file path {path!r} is not a plain path inside the card's folder")
+    if not SHA256.fullmatch(sha256):
+        raise CardError(f"card {card!r}: {path} has no sha256 in the manifest but {sha256!r}: seal it again")
 
 
 def file_digest(path: Path) -> str:
@@ -165,24 +178,33 @@ def card_files(folder: Path) -> Iterator[str]:
 
 
 def seal(folder: Path, manifest: Manifest) -> Manifest:
-    """Hash every file of the folder into the manifest and write it, last and atomically."""
-    sealed = replace(manifest, files={path: file_digest(folder / path) for path in card_files(folder)})
+    """Hash every file of the folder into the manifest and write it, last and atomically; returns it as it is read."""
+    files = {path: file_digest(folder / path) for path in card_files(folder)}
+    text = replace(manifest, files=files).to_json()
     partial = folder / f".{MANIFEST}.{os.getpid()}.partial"
     with partial.open("w", encoding="utf-8") as stream:
-        stream.write(sealed.to_json())
+        stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
+    reach("seal.written")
     partial.replace(folder / MANIFEST)
-    return sealed
+    reach("seal.placed")
+    return Manifest.from_json(text)
 
 
 def check_files(folder: Path, manifest: Manifest) -> None:
     """Raise DamagedCard unless every file that the manifest names is there with its sha256."""
     for path, expected in manifest.files.items():
         target = folder / path
-        if not target.is_file():
+        try:
+            found = file_digest(target) if target.is_file() else None
+        except OSError as error:
+            raise DamagedCard(
+                f"card {manifest.name!r}: {path} in {folder} can't be read: {error.strerror}"
+            ) from error
+        if found is None:
             raise DamagedCard(f"card {manifest.name!r}: {path} is missing from {folder}")
-        if (found := file_digest(target)) != expected:
+        if found != expected:
             raise DamagedCard(
                 f"card {manifest.name!r}: {path} in {folder} is damaged: sha256 {found[:12]}…, not {expected[:12]}…"
             )

@@ -1,0 +1,106 @@
+"""kcard hub: the hub as a whole: what it holds, cleaning up, backing up."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kcard.cli.output import counter, note, print_json, size
+from kcard.errors import UsageError
+
+if TYPE_CHECKING:
+    from kcard.hub.registry import Hub
+
+__all__ = ["register"]
+
+MEGABYTE = 1_000_000
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+whole = typer.Typer(
+    no_args_is_help=True, help="The hub as a whole: clean up, back up.", rich_markup_mode=None
+)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(whole, name="hub")
+
+
+def _hub() -> "Hub":
+    from kcard.hub.registry import Hub
+
+    return Hub()
+
+
+@whole.command()
+def path() -> None:
+    """Print where the hub lies."""
+    typer.echo(str(_hub().info().path))
+
+
+@whole.command()
+def info(json_: Json = False) -> None:
+    """Show how much the hub holds."""
+    found = _hub().info()
+    facts = {
+        "path": str(found.path),
+        "cards": found.cards,
+        "versions": found.versions,
+        "pools": found.pools,
+        "files": found.files,
+        "size": found.size,
+    }
+    if json_:
+        print_json(facts)
+        return
+    for key, value in {**facts, "size": size(found.size)}.items():
+        typer.echo(f"{key:<9} {value}")
+
+
+@whole.command()
+def gc(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Delete nothing, only say what would go.")
+    ] = False,
+    json_: Json = False,
+) -> None:
+    """Delete what no version needs: files, snapshots, remains of killed processes."""
+    found = _hub().gc(dry_run=dry_run)
+    if json_:
+        print_json([{"what": g.what, "path": str(g.path), "size": g.size} for g in found])
+        return
+    for garbage in found:
+        typer.echo(f"{garbage.what:<8} {size(garbage.size):>9}  {garbage.path}")
+    done = "would be freed" if dry_run else "freed"
+    note(
+        f"{len(found)} things, {size(sum(g.size for g in found))} {done}" if found else "nothing to clean up"
+    )
+
+
+@whole.command()
+def backup(
+    file: Annotated[Path, typer.Argument(help="A new file, such as hub.tar.", show_default=False)],
+) -> None:
+    """Write the whole hub, as it is at this moment, into one file."""
+    hub = _hub()
+    found = hub.info()
+    with counter("backing up (MB)", found.size // MEGABYTE + 1) as report:
+        hub.backup(file, _megabytes(report))
+    note(f"{found.versions} versions of {found.cards} cards, {size(file.stat().st_size)}")
+    typer.echo(str(file))
+
+
+@whole.command()
+def restore(
+    file: Annotated[Path, typer.Argument(help="A file that `kcard hub backup` wrote.", show_default=False)],
+) -> None:
+    """Fill an empty hub from a backup; every sha256 is checked before a card can be found."""
+    if not file.is_file():
+        raise UsageError(f"{file} is not a file: name one that `kcard hub backup` wrote")
+    with counter("restoring (MB)", file.stat().st_size // MEGABYTE + 1) as report:
+        found = _hub().restore(file, _megabytes(report))
+    note(f"restored {len(found)} versions of {len({v.name for v in found})} cards")
+
+
+def _megabytes(report: Callable[[int], None]) -> Callable[[int], None]:
+    return lambda done: report(done // MEGABYTE)

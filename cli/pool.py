@@ -1,0 +1,102 @@
+"""kcard pool: named sets of cards, for `kcard ask --cards pool:NAME`."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kcard.cli.output import note, print_json
+from kcard.errors import UnknownCard
+
+if TYPE_CHECKING:
+    from kcard.hub.pools import Pool
+    from kcard.hub.registry import Hub
+
+__all__ = ["register"]
+
+Name = Annotated[str, typer.Argument(help="The pool's name.", show_default=False)]
+Cards = Annotated[
+    list[str],
+    typer.Argument(help="Cards: name (its newest version), name@alias or name@v2.", show_default=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+named = typer.Typer(no_args_is_help=True, help="Named sets of cards.", rich_markup_mode=None)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(named, name="pool")
+
+
+def _hub() -> "Hub":
+    from kcard.hub.registry import Hub
+
+    return Hub()
+
+
+@named.command()
+def create(
+    name: Name,
+    cards: Annotated[
+        list[str] | None,
+        typer.Argument(help="Cards: name (its newest version), name@alias or name@v2.", show_default=False),
+    ] = None,
+) -> None:
+    """Make a pool; ask it with `kcard ask --cards pool:NAME`."""
+    _print(_hub().pools.create(name, cards or ()))
+
+
+@named.command()
+def add(name: Name, cards: Cards) -> None:
+    """Add cards to a pool; for one that is in it already, change the version."""
+    _print(_hub().pools.add(name, cards))
+
+
+@named.command()
+def remove(name: Name, cards: Cards) -> None:
+    """Take cards out of a pool; the cards themselves stay."""
+    _print(_hub().pools.remove(name, cards))
+
+
+@named.command("list")
+def list_pools(json_: Json = False) -> None:
+    """List the pools with their cards."""
+    found = _hub().pools.list()
+    if json_:
+        print_json([{"name": pool.name, "cards": list(pool.references)} for pool in found])
+        return
+    for pool in found:
+        _print(pool)
+    if not found:
+        note("no pool yet: make one with `kcard pool create NAME CARD ...`")
+
+
+@named.command()
+def show(name: Name, json_: Json = False) -> None:
+    """Show which version each card of a pool means now; exit code 1 where one is missing."""
+    hub = _hub()
+    rows = [_row(hub, reference) for reference in hub.pools.get(name).references]
+    if json_:
+        print_json({"name": name, "cards": rows})
+    for row in () if json_ else rows:
+        typer.echo(f"{row['card']}  {row['version'] or 'missing'}  {row['description'] or ''}".rstrip())
+    if any(row["version"] is None for row in rows):
+        raise typer.Exit(1)
+
+
+@named.command()
+def delete(name: Name) -> None:
+    """Delete a pool; its cards stay."""
+    _hub().pools.delete(name)
+    note(f"deleted the pool {name}")
+
+
+def _row(hub: "Hub", reference: str) -> dict[str, str | None]:
+    try:
+        version = hub.get(reference)
+    except UnknownCard:
+        return {"card": reference, "version": None, "description": None}
+    return {"card": reference, "version": version.reference, "description": version.manifest.description}
+
+
+def _print(pool: "Pool") -> None:
+    typer.echo(f"{pool.name}: {', '.join(pool.references) or 'no card yet'}")

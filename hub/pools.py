@@ -1,0 +1,127 @@
+"""Pools: named sets of cards, for `--cards pool:NAME`. A member follows a card, an alias, or pins a version."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, delete, func, insert, select
+
+from kcard.errors import HubError, UnknownCard, UsageError
+from kcard.faults import reach
+from kcard.hub.database import Database
+from kcard.hub.tables import members, pools
+from kcard.hub.versions import Reference, Version
+from kcard.manifest import NAME
+
+__all__ = ["Pool", "Pools"]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A named set of cards. `references` in the order in which they were added, one for each card.
+
+    "oncology" follows the newest version, "oncology@stable" the alias, "oncology@v2" stays.
+    """
+
+    name: str
+    references: tuple[str, ...]
+
+
+class Pools:
+    """The pools of a hub. `find` returns the version that a reference names, or raises UnknownCard."""
+
+    def __init__(self, database: Database, find: Callable[[str], Version]) -> None:
+        self._database = database
+        self._find = find
+
+    def create(self, name: str, cards: Sequence[str] = ()) -> Pool:
+        """Make a pool. HubError where there is one of that name, UnknownCard for a card that isn't there."""
+        if not NAME.fullmatch(name):
+            raise UsageError(f"pool {name!r}: use lower-case letters, digits, '.', '_' and '-', at most 96")
+        references = self._checked(cards)
+        with self._database.write() as connection:
+            if _id(connection, name) is not None:
+                raise HubError(f"there is a pool {name!r} already: `kcard pool add {name} CARD` adds to it")
+            pool = connection.execute(insert(pools).values(name=name).returning(pools.c.id)).scalar_one()
+            reach("rows.pool")
+            _put(connection, int(pool), references)
+            return _pool(connection, name)
+
+    def add(self, name: str, cards: Sequence[str]) -> Pool:
+        """Add cards; one that is there already keeps its place, and from now on means the version named here."""
+        references = self._checked(cards)
+        with self._database.write() as connection:
+            _put(connection, self._known(connection, name), references)
+            return _pool(connection, name)
+
+    def remove(self, name: str, cards: Sequence[str]) -> Pool:
+        """Take cards out of a pool; UnknownCard for one that isn't in it."""
+        with self._database.write() as connection:
+            pool = self._known(connection, name)
+            held = ", ".join(_pool(connection, name).references) or "none"
+            for card in cards:
+                here = (members.c.pool_id == pool, members.c.card == Reference.parse(card).name)
+                if connection.execute(delete(members).where(*here)).rowcount == 0:
+                    raise UnknownCard(f"pool {name!r} has no card {card!r}: it has {held}")
+                reach("rows.member")
+            return _pool(connection, name)
+
+    def delete(self, name: str) -> None:
+        """Delete a pool; its cards stay."""
+        with self._database.write() as connection:
+            connection.execute(delete(pools).where(pools.c.id == self._known(connection, name)))
+            reach("rows.removed")
+
+    def get(self, name: str) -> Pool:
+        """The pool of that name; HubError names those there are."""
+        with self._database.read() as connection:
+            self._known(connection, name)
+            return _pool(connection, name)
+
+    def list(self) -> "list[Pool]":
+        """Every pool, by name."""
+        with self._database.read() as connection:
+            return [
+                _pool(connection, name)
+                for name in connection.scalars(select(pools.c.name).order_by(pools.c.name))
+            ]
+
+    def _checked(self, cards: Sequence[str]) -> dict[str, str]:
+        """References by card, each known to name a version now; a sha256 becomes the version's number."""
+        found: dict[str, str] = {}
+        for text in cards:
+            version = self._find(text)
+            reference = version.reference if Reference.parse(text).digest else text
+            if found.setdefault(version.name, reference) != reference:
+                raise UsageError(f"{found[version.name]} and {text} are one card: a pool holds it once")
+        return found
+
+    def _known(self, connection: Connection, name: str) -> int:
+        if (pool := _id(connection, name)) is None:
+            there = ", ".join(connection.scalars(select(pools.c.name).order_by(pools.c.name)))
+            remedy = f"there is {there}" if there else f"make it with `kcard pool create {name} CARD ...`"
+            raise HubError(f"no pool {name!r}: {remedy}")
+        return pool
+
+
+def _id(connection: Connection, name: str) -> int | None:
+    found = connection.scalar(select(pools.c.id).where(pools.c.name == name))
+    return None if found is None else int(found)
+
+
+def _pool(connection: Connection, name: str) -> Pool:
+    rows = select(members.c.reference).join_from(members, pools).where(pools.c.name == name)
+    return Pool(name, tuple(connection.scalars(rows.order_by(members.c.position))))
+
+
+def _put(connection: Connection, pool: int, references: dict[str, str]) -> None:
+    last = connection.scalar(select(func.max(members.c.position)).where(members.c.pool_id == pool))
+    position = -1 if last is None else int(last)
+    for card, reference in references.items():
+        here = (members.c.pool_id == pool, members.c.card == card)
+        place = connection.scalar(select(members.c.position).where(*here))
+        if place is None:
+            place = position = position + 1
+        connection.execute(delete(members).where(*here))
+        row = {"pool_id": pool, "card": card, "position": place, "reference": reference}
+        connection.execute(insert(members).values(row))
+        reach("rows.member")

@@ -1,0 +1,175 @@
+"""add: a model of the Hugging Face Hub becomes a card, by reference or, where it holds pickles, converted."""
+
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kcard.errors import CardError, UnknownCard, UsageError
+from kcard.manifest import Base, Manifest, Prompt, Training, seal
+
+if TYPE_CHECKING:
+    from kcard.cards.repository import Repository
+    from kcard.hub.pools import Pool
+    from kcard.hub.registry import Hub
+    from kcard.hub.versions import Version
+
+__all__ = ["add", "add_published"]
+
+
+def add(
+    source: str,
+    *,
+    description: str,
+    name: str | None = None,
+    domain: str = "general",
+    licence: str | None = None,
+    language: str | None = None,
+    template: str | None = None,
+    convert: bool = False,
+    hub: "Hub | None" = None,
+) -> "Version":
+    """Register a model repository of the Hugging Face Hub as a card: the Python twin of `kcard add`.
+
+    source        hf:owner/name or hf:owner/name@revision; the commit that this means now is pinned
+    description   one line: what the card knows
+    name          the card's (default: the repository's, in lower case)
+    licence, language  default: what the repository's model card says
+    template      how a question becomes the prompt, with {question} in it
+    convert       accept weights that are pickles: they are fetched now and opened in a child process, and the
+                  card holds them as safetensors; otherwise weights are fetched when the card is first used
+
+    Raises UsageError for a wrong argument or a repository that isn't there, ModelUnavailable where the Hub
+    can't be asked, CardError for weights that can't be used safely.
+    """
+    from kcard.cards.repository import PREFIX, look
+    from kcard.hub.registry import Hub
+
+    if not source.startswith(PREFIX) or source == PREFIX:
+        raise UsageError(f"source {source!r}: use hf:owner/name or hf:owner/name@revision")
+    if template is not None and "{question}" not in template:
+        raise UsageError(f"template {template!r} has no {{question}} in it")
+    repository = look(source.removeprefix(PREFIX))
+    manifest = Manifest(
+        name=name or _name(repository.name),
+        description=description,
+        domain=domain,
+        licence=licence or repository.licence or "unknown",
+        language=language or repository.language or "en",
+        prompt=Prompt() if template is None else Prompt(template=template),
+    )
+    return _publish(repository, manifest, convert, hub or Hub())
+
+
+def add_published(
+    *, convert: bool = False, hub: "Hub | None" = None, report: Callable[[int], None] | None = None
+) -> "Pool":
+    """Register the 26 cards published with the Knowledge Card paper, as the pool "published".
+
+    A card that is there already, at the commit that the Hub names now, is left alone: a run that was
+    interrupted goes on where it was. `report` is told how many are done. Raises what `add` raises; before
+    anything is registered where a repository would have to be converted and `convert` is not set.
+    """
+    from kcard.cards.published import POOL, PUBLISHED
+    from kcard.cards.repository import look
+    from kcard.hub.registry import Hub
+
+    hub = hub or Hub()
+    found = [(card, look(card.repository)) for card in PUBLISHED]
+    pickled = [repository for _, repository in found if not repository.weights and repository.pickles]
+    if pickled and not convert:
+        size = sum(r.sizes[path] for r in pickled for path in r.pickles)
+        raise CardError(
+            f"{len(pickled)} of the {len(found)} published cards hold their weights only as pickles, such as "
+            f"{pickled[0].name}: --convert fetches them ({size / 1e9:.0f} GB) and stores them as safetensors"
+        )
+    names = []
+    for done, (card, repository) in enumerate(found, 1):
+        manifest = Manifest(
+            name=_name(repository.name),
+            description=card.description,
+            domain=card.domain,
+            licence=repository.licence or "unknown",
+        )
+        if not _there(hub, manifest.name, repository):
+            _publish(repository, manifest, convert, hub)
+        names.append(manifest.name)
+        if report is not None:
+            report(done)
+    known = {pool.name for pool in hub.pools.list()}
+    return hub.pools.add(POOL, names) if POOL in known else hub.pools.create(POOL, names)
+
+
+def _there(hub: "Hub", name: str, repository: "Repository") -> bool:
+    try:
+        base = hub.get(name).manifest.base
+    except UnknownCard:
+        return False
+    return (base.name, base.revision) == (repository.name, repository.revision)
+
+
+def _name(repository: str) -> str:
+    return re.sub(r"[^a-z0-9._-]+", "-", repository.rpartition("/")[2].lower()).strip("-._") or "card"
+
+
+def _publish(repository: "Repository", manifest: Manifest, convert: bool, hub: "Hub") -> "Version":
+    if repository.weights:
+        return _refer(repository, manifest, hub)
+    if not repository.pickles:
+        raise CardError(
+            f"{repository.name} at {repository.revision[:12]} holds no weights that transformers or peft loads "
+            f"(model.safetensors, adapter_model.safetensors): choose another repository"
+        )
+    if not convert:
+        raise CardError(
+            f"{repository.name} holds its weights only as pickles ({repository.pickles[0]}), which can run code: "
+            "--convert opens them in a child process and stores them as safetensors"
+        )
+    return _convert(repository, manifest, hub)
+
+
+def _refer(repository: "Repository", manifest: Manifest, hub: "Hub") -> "Version":
+    from kcard.cards.reference import REFERENCE, Reference
+
+    reference = Reference.to(repository, _base(repository))
+    pinned = Base(repository.name, repository.revision, repository.digest)
+    with tempfile.TemporaryDirectory() as scratch:
+        (Path(scratch) / REFERENCE).write_text(reference.to_json(), encoding="utf-8")
+        return _sealed(Path(scratch), replace(manifest, kind="reference", base=pinned), repository, hub)
+
+
+def _convert(repository: "Repository", manifest: Manifest, hub: "Hub") -> "Version":
+    from kcard.cards.convert import convert
+    from kcard.hub.disk import partial_folder
+
+    base = _base(repository)
+    kind = "full" if base is None else "lora"
+    pinned = base or Base(repository.name, repository.revision, repository.digest)
+    with partial_folder(hub.partial) as folder:
+        convert(repository, folder)
+        return _sealed(folder, replace(manifest, kind=kind, base=pinned), repository, hub)
+
+
+def _base(repository: "Repository") -> Base | None:
+    """The model that an adapter belongs to, pinned; None for a whole model."""
+    if not repository.adapter:
+        return None
+    from kcard.cards.repository import adapter_base, look
+
+    found = look(adapter_base(repository))
+    return Base(found.name, found.revision, found.digest)
+
+
+def _sealed(folder: Path, manifest: Manifest, repository: "Repository", hub: "Hub") -> "Version":
+    from kcard.cards.folder import README, Card
+    from kcard.cards.model_card import readme
+
+    origin = Training(
+        command=f"kcard add hf:{repository.name}@{repository.revision}", method="none: added as it is"
+    )
+    manifest = replace(manifest, training=origin)
+    (folder / README).write_text(readme(manifest), encoding="utf-8")
+    seal(folder, manifest)
+    return hub.publish(Card.open(folder).folder)

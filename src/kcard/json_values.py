@@ -1,0 +1,102 @@
+"""JSON from outside: parsed so that whatever is odd is a ValueError, and built into frozen dataclasses by type.
+
+Python's own reader lets through what breaks later and elsewhere: halves of characters that no file can hold, `true`
+where a number is wanted, an object where a text is.
+"""
+
+import json
+import re
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+__all__ = ["build", "parse"]
+
+T = TypeVar("T")
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+NAMES = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+    type(None): "null",
+}
+
+
+def parse(text: str) -> Any:
+    """The value that the text holds.
+
+    Raises JSONDecodeError where it is no JSON, and another ValueError where it is nested too deeply or holds half
+    of a character (a lone surrogate).
+    """
+    try:
+        value = json.loads(text)
+        if SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except UnicodeEncodeError as error:
+        raise ValueError(f"it holds half of a character (\\u{ord(error.object[error.start]):04x})") from None
+
+
+def build(cls: type[T], data: Any) -> T:
+    """An instance of a dataclass whose fields are texts, numbers, such dataclasses, tuples and mappings of these.
+
+    Raises TypeError, which names the key, for another type, an unknown key or a missing one; and what the class
+    itself raises.
+    """
+    if not isinstance(data, dict):
+        raise TypeError(f"{cls.__name__} must be an object, not {_name(data)}")
+    kinds, needed = _fields(cast(Any, cls))
+    if unknown := sorted(set(data) - kinds.keys()):
+        raise TypeError(f"unknown key {unknown[0]!r}")
+    if missing := sorted(needed - set(data)):
+        raise TypeError(f"{missing[0]!r} is missing")
+    return cls(**{key: _value(kinds[key], value, key) for key, value in data.items()})
+
+
+@cache
+def _fields(cls: Any) -> tuple[Mapping[str, Any], frozenset[str]]:
+    """The type of each field, and the fields that have no default."""
+    hints = get_type_hints(cls)
+    needed = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
+    return {f.name: hints[f.name] for f in fields(cls)}, frozenset(needed)
+
+
+def _value(kind: Any, given: Any, key: str) -> Any:
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in {Union, types.UnionType}:
+        return None if given is None else _value(inner[0], given, key)
+    if is_dataclass(kind):
+        return build(kind, given)  # type: ignore[arg-type] # a class, since it is an annotation
+    if origin is Literal:
+        if not isinstance(given, str) or given not in inner:
+            raise TypeError(f"{key} is {str(given)[:40]!r}, but must be one of {', '.join(inner)}")
+        return given
+    if origin is tuple:
+        return tuple(_value(inner[0], item, key) for item in _of(list, given, key))
+    if origin is Mapping:
+        return {name: _value(inner[1], item, name) for name, item in _of(dict, given, key).items()}
+    return given if kind is Any else _of(kind, given, key)
+
+
+def _of(kind: type, given: Any, key: str) -> Any:
+    """`given` if it is of that very type; a whole number is a number too, and true is none."""
+    if kind is float and type(given) is int:
+        try:
+            float(given)
+        except OverflowError:
+            raise TypeError(f"{key} is a number beyond all bounds") from None
+        return given
+    if type(given) is not kind:
+        raise TypeError(f"{key} must be {NAMES.get(kind, kind.__name__)}, not {_name(given)}")
+    return given
+
+
+def _name(given: Any) -> str:
+    return NAMES.get(type(given), type(given).__name__)

@@ -1,4 +1,4 @@
-"""kcard publish, cards, show, pull, remove, verify, alias: the local hub."""
+"""kcard cards, show, pull, remove, verify, alias: the local hub."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kcard.hub.registry import Hub
     from kcard.hub.versions import Version
 
-__all__ = ["register"]
+__all__ = ["register", "row"]
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Reference = Annotated[str, typer.Argument(help="A card: name, name@v2, name@alias or name@sha256.")]
@@ -23,7 +23,6 @@ listing = typer.Typer(no_args_is_help=True, help="List and search published card
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(publish)
     app.add_typer(listing, name="cards")
     for command in (show, pull, remove, verify, alias):
         app.command()(command)
@@ -33,25 +32,6 @@ def _hub() -> "Hub":
     from kcard.hub.registry import Hub
 
     return Hub()
-
-
-def publish(
-    card: Annotated[
-        str | None, typer.Argument(help="A draft's name or a card folder. [default: trained last]")
-    ] = None,
-    alias: Annotated[
-        list[str] | None, typer.Option(help="A name for this version, such as stable. Repeatable.")
-    ] = None,
-    json_: Json = False,
-) -> None:
-    """Publish a card: its next version, immutable and verified whenever it is read."""
-    from kcard.hub.registry import publish as publish_card
-
-    version = publish_card(card, aliases=tuple(alias or ()))
-    if json_:
-        print_json(_row(version))
-    else:
-        typer.echo(f"{version.reference}  {version.sha256[:12]}  {size(version.size)}")
 
 
 @listing.command("list")
@@ -80,7 +60,7 @@ def show(card: Reference, json_: Json = False) -> None:
 
         manifest = json.loads(version.manifest.to_json())
         print_json(
-            {**_row(version), "manifest": manifest, "versions": [_row(v) for v in hub.versions(version.name)]}
+            {**row(version), "manifest": manifest, "versions": [row(v) for v in hub.versions(version.name)]}
         )
         return
     m, out = version.manifest, console()
@@ -89,9 +69,12 @@ def show(card: Reference, json_: Json = False) -> None:
         "version": f"v{version.number}  {version.sha256[:12]}",
         "aliases": ", ".join(version.aliases) or "-",
         "domain": m.domain,
-        "kind": m.kind,
-        "base": m.base.name or "from scratch",
-        "prompt": m.prompt.style,
+        "kind": f"{m.kind} and index" if m.index else m.kind,
+        "base": m.base.name or ("-" if m.kind == "retrieval" else "from scratch"),
+        "prompt": "-" if m.kind == "retrieval" else m.prompt.style,
+        "corpus": "its passages travel along"
+        if m.evidence == "passages"
+        else "only hashes of it travel along",
         "trained": f"{m.training.objective}, {m.training.passages} passages, {m.training.seconds:.0f} s",
         "knowledge": m.knowledge_date or "undated",
         "licence": m.licence,
@@ -145,7 +128,8 @@ def alias(card: Reference, name: Annotated[str, typer.Argument(help="The alias, 
     typer.echo(f"{version.name}@{name} -> {version.reference}")
 
 
-def _row(version: "Version") -> dict[str, Any]:
+def row(version: "Version") -> dict[str, Any]:
+    """A version as JSON-ready data."""
     return {
         "name": version.name,
         "version": version.number,
@@ -162,7 +146,7 @@ def _row(version: "Version") -> dict[str, Any]:
 
 def _print_versions(versions: "list[Version]", as_json: bool) -> None:
     if as_json:
-        print_json([_row(v) for v in versions])
+        print_json([row(v) for v in versions])
         return
     if not versions:
         note("no card matches")

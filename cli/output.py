@@ -32,7 +32,12 @@ def note(text: str) -> None:
 
 
 def print_json(data: Any) -> None:
-    typer.echo(json.dumps(data, ensure_ascii=False))
+    """One line of JSON; escaped where the locale can't show every character."""
+    typer.echo(json.dumps(data, ensure_ascii=not _shows_all(sys.stdout.encoding)))
+
+
+def _shows_all(encoding: str | None) -> bool:
+    return (encoding or "utf-8").lower().startswith("utf")
 
 
 def size(count: int) -> str:

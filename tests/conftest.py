@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +16,8 @@ import pytest
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty KCARD_HOME; whatever the user configured is out of sight."""
-    for name in ("KCARD_CONFIG", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
+    ours = [name for name in os.environ if name.startswith("KCARD_")]
+    for name in (*ours, "OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "kcard-home"
     monkeypatch.setenv("KCARD_HOME", str(folder))
@@ -27,6 +29,8 @@ def pytest_configure() -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # A shell's background job ignores Ctrl-C, and so would the programs that the tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Served:

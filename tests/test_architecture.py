@@ -18,7 +18,16 @@ PARTS = {
     "evaluation": 4,
     "training": 4,
 }
-FRONT = {"pipeline": 5, "batch": 5, "cli": 6}
+FRONT = {
+    "pipeline": 5,
+    "assembly": 5,
+    "batch": 5,
+    "adding": 5,
+    "publishing": 5,
+    "bare_ask": 5,
+    "diagnosis": 5,
+    "cli": 6,
+}
 FLOORS = PARTS | FRONT
 # Integrators use what selectors/ offers besides models; evaluation uses everything below.
 HEAVY = ("torch", "transformers", "peft", "sqlalchemy", "alembic", "openai", "numpy.linalg", "rich.table")

@@ -23,10 +23,12 @@ _HOMES = {
     "Manifest": "kcard.manifest",
     "Passage": "kcard.answer",
     "Pipeline": "kcard.pipeline",
+    "add": "kcard.adding",
     "ask": "kcard.pipeline",
     "browse": "kcard.evaluation.browse",
+    "doctor": "kcard.diagnosis",
     "exam": "kcard.evaluation.exam",
-    "publish": "kcard.hub.registry",
+    "publish": "kcard.publishing",
     "train": "kcard.training.train",
 }
 

@@ -1,64 +1,190 @@
-"""Settings, from the environment and the user's config file. Nothing else in kcard reads the environment."""
+"""Settings: a flag beats the environment, that the project's file, that the user's file, that the default.
 
+Nothing else in kcard reads the environment. Flags are the command line's business (kcard.cli.defaults).
+"""
+
+import ipaddress
 import os
-import tomllib
+import urllib.parse
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from kcard.config_file import TABLES, TOP, project_file, read_file
 from kcard.errors import UsageError
+from kcard.setting import Origin, Setting, typed
 
-__all__ = ["Settings", "settings"]
+__all__ = ["Settings", "debug", "settings", "unknown_variables", "user_file"]
+
+PREFIX = "KCARD_"
+CONFIG = "KCARD_CONFIG"
+DEBUG = "KCARD_DEBUG"
+OFFLINE_LLMS = {"embedded", "hf"}
+TRUE = {"1", "true", "yes", "on"}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user set. `home` holds the hub and the drafts; `llm` is what `kcard ask` uses by default.
+    """What the user set. `found` holds the strongest setting of each key that is set anywhere.
 
-    A remote LLM is used only where `llm` names it: an API key that happens to lie in the environment is
-    no choice.
+    home      holds the hub and the drafts
+    llm       what answers: embedded, openai:MODEL or hf:MODEL. A remote LLM is used only where the user chose
+              it: an API key that lies in the environment is no choice, and neither is a file that came with a
+              cloned project, unless the user trusts its folder
+    llm_url   where an OpenAI-compatible endpoint listens
+    offline   whether HF_HUB_OFFLINE is set
+
+    `home`, `llm` and `llm_url` raise UsageError for a value of the wrong type; the latter two also for a remote
+    endpoint that only an untrusted project chose.
     """
 
-    home: Path
-    llm: str = "embedded"
-    llm_url: str | None = None
+    found: Mapping[str, Setting]
     llm_key: str | None = field(default=None, repr=False)
+    base_url: str | None = None
     offline: bool = False
+
+    @property
+    def home(self) -> Path:
+        home: Path = typed(self.found["home"], Path)
+        return home.absolute()
 
     @property
     def drafts(self) -> Path:
         return self.home / "drafts"
 
+    @property
+    def llm(self) -> str:
+        llm = self._text("llm") or "embedded"
+        local = llm.partition(":")[0] in OFFLINE_LLMS or (
+            llm.startswith("openai:") and _on_this_machine(self._text("llm_url") or self.base_url)
+        )
+        if not local:
+            self._refuse_strangers("llm", llm)
+        return llm
+
+    @property
+    def llm_url(self) -> str | None:
+        url = self._text("llm_url")
+        if url and not _on_this_machine(url):
+            self._refuse_strangers("llm_url", url)
+        return url or self.base_url
+
+    def _text(self, key: str) -> str | None:
+        if key not in self.found:
+            return None
+        text: str = typed(self.found[key], str)
+        return text
+
+    def _refuse_strangers(self, key: str, value: str) -> None:
+        if key not in self.found:
+            return
+        origin = self.found[key].origin
+        if origin.kind != "project" or origin.folder is None or self._trusts(origin.folder):
+            return
+        flag = f"--{key.replace('_', '-')}"
+        raise UsageError(
+            f"{origin}: {key} {value!r} would send questions elsewhere, which a project can't choose for you: "
+            f"name it with {flag}, or set trust = ['{origin.folder}'] in {user_file()}"
+        )
+
+    def _trusts(self, folder: Path) -> bool:
+        if "trust" not in self.found:
+            return False
+        trusted: list[Path] = typed(self.found["trust"], list[Path])
+        return any(folder.resolve().is_relative_to(path.resolve()) for path in trusted)
+
 
 def settings() -> Settings:
-    """Read KCARD_HOME, KCARD_CONFIG (default: KCARD_HOME/config.toml), HF_HUB_OFFLINE and OPENAI_*.
+    """Read KCARD_*, OPENAI_API_KEY, OPENAI_BASE_URL, HF_HUB_OFFLINE and the two files.
 
-    Raises UsageError for a config file that is not TOML or has an unknown key.
+    The user's file is config.toml under KCARD_HOME (default: ~/.kcard), or what KCARD_CONFIG names; the
+    project's is looked for from the current directory upwards. Raises UsageError for a file that can't be read,
+    is not TOML or has an unknown key.
     """
     env = os.environ
-    home = Path(env.get("KCARD_HOME") or Path.home() / ".kcard").expanduser().absolute()
-    given = _config_file(
-        Path(env.get("KCARD_CONFIG") or home / "config.toml"), explicit="KCARD_CONFIG" in env
-    )
+    found = {"home": Setting("home", str(_home()))} | _user() | _project() | _variables()
     return Settings(
-        home=home,
-        llm=given.get("llm", "embedded"),
-        llm_url=given.get("llm_url") or env.get("OPENAI_BASE_URL"),
+        found=found,
         llm_key=env.get("OPENAI_API_KEY"),
-        offline=env.get("HF_HUB_OFFLINE", "").lower() in {"1", "true", "yes", "on"},
+        base_url=env.get("OPENAI_BASE_URL") or None,
+        offline=env.get("HF_HUB_OFFLINE", "").lower() in TRUE,
     )
 
 
-def _config_file(path: Path, explicit: bool) -> dict[str, Any]:
-    if not path.exists():
-        if explicit:
-            raise UsageError(f"KCARD_CONFIG names {path}, which does not exist")
-        return {}
+def debug() -> bool:
+    """Whether the traceback of a bug is wanted (KCARD_DEBUG)."""
+    return os.environ.get(DEBUG, "").lower() in TRUE
+
+
+def user_file() -> Path:
+    """The user's own config file, which need not exist."""
+    return Path(os.environ.get(CONFIG) or _home() / "config.toml").expanduser().absolute()
+
+
+def unknown_variables() -> list[str]:
+    """Names in the environment that begin like ours and set nothing."""
+    return [
+        name
+        for name in sorted(os.environ)
+        if name.startswith(PREFIX)
+        and name not in {CONFIG, DEBUG}
+        and _key(name) not in TOP
+        and "." not in _key(name)
+    ]
+
+
+def _home() -> Path:
+    if given := os.environ.get("KCARD_HOME"):
+        return Path(given)
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not valid TOML: {error}") from error
-    for key, value in data.items():
-        if key not in {"llm", "llm_url"} or not isinstance(value, str):
-            raise UsageError(f"{path}: {key!r} is not a setting; known are llm and llm_url, both strings")
-    return data
+        return Path.home() / ".kcard"
+    except RuntimeError:
+        raise UsageError("there is no home directory: set KCARD_HOME to a folder for cards") from None
+
+
+def _user() -> dict[str, Setting]:
+    path = user_file()
+    if path.exists():
+        return read_file(path, "user")
+    if os.environ.get(CONFIG):
+        raise UsageError(f"{CONFIG} names {path}, which does not exist")
+    return {}
+
+
+def _project() -> dict[str, Setting]:
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # the current directory was deleted
+        return {}
+    path = project_file(here)
+    return {} if path is None else read_file(path, "project")
+
+
+def _variables() -> dict[str, Setting]:
+    found = {}
+    for name, value in os.environ.items():
+        key = _key(name)
+        if name.startswith(PREFIX) and value and (key in TOP or "." in key):
+            given = value.replace(os.pathsep, ",") if key == "trust" else value
+            found[key] = Setting(key, given, Origin("environment", name))
+    return found
+
+
+def _key(name: str) -> str:
+    """KCARD_LLM_URL is llm_url, KCARD_ASK_N1 is ask.n1."""
+    rest = name.removeprefix(PREFIX).lower()
+    table, _, key = rest.partition("_")
+    return f"{table}.{key}" if key and table in TABLES else rest
+
+
+def _on_this_machine(url: str | None) -> bool:
+    """Whether a URL leads to this machine, without a doubt."""
+    if not url or "\\" in url:
+        return False
+    try:
+        parts = urllib.parse.urlsplit(url)
+        if parts.username is not None or parts.hostname is None:
+            return False
+        return parts.hostname == "localhost" or ipaddress.ip_address(parts.hostname).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,110 @@
+"""kcard config: every setting, its value and where that comes from."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kcard.cli.defaults import effective, option, value_of
+from kcard.cli.output import note, print_json
+from kcard.config import settings, user_file
+from kcard.config_file import PROJECT, USER_ONLY, project_file
+from kcard.errors import UsageError
+from kcard.setting import Origin, Setting
+
+__all__ = ["register"]
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Key = Annotated[str, typer.Argument(help="A setting, such as llm or ask.n1.")]
+
+commands = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(commands, name="config")
+
+
+@commands.callback()
+def show(
+    ctx: typer.Context,
+    origin: Annotated[bool, typer.Option("--origin", help="Also print where each value comes from.")] = False,
+    json_: Json = False,
+) -> None:
+    """Show every setting. A flag beats the environment, that the project's file, that yours, that the default."""
+    if ctx.invoked_subcommand is not None:
+        return
+    found = _effective()
+    if json_:
+        print_json([_row(setting) for setting in found])
+        return
+    for setting in found:
+        line = f"{setting.key:<24} {_shown(setting.value)}"
+        typer.echo(f"{line:<56} {setting.origin}" if origin else line)
+
+
+@commands.command()
+def get(key: Key, json_: Json = False) -> None:
+    """Print the value of one setting."""
+    key = key.replace("-", "_")
+    option(_app(), key)
+    setting = next(setting for setting in _effective() if setting.key == key)
+    if json_:
+        print_json(_row(setting))
+    else:
+        typer.echo(_shown(setting.value))
+
+
+@commands.command("set")
+def set_(
+    key: Key,
+    value: Annotated[str, typer.Argument(help="Its value; of a list, the items with commas.")],
+    project: Annotated[
+        bool, typer.Option("--project", help="In the project's file (kcard.toml) instead of yours.")
+    ] = False,
+) -> None:
+    """Change a setting in your config file; all else in the file stays as it is."""
+    from kcard.config_edit import write_setting
+
+    key = key.replace("-", "_")
+    if project and key in USER_ONLY:
+        raise UsageError(f"{key} can't be set by a project, only by you: leave --project out")
+    given = Setting(key, value, Origin("environment", "kcard config set", Path.cwd()))
+    new = _plain(value_of(given, option(_app(), key)))
+    path = (project_file(Path.cwd()) or Path.cwd() / PROJECT) if project else user_file()
+    write_setting(path, key, new)
+    note(f"{key} = {_shown(new)} in {path}")
+    held = next(setting for setting in _effective() if setting.key == key)
+    if _plain(held.value) != new:
+        note(f"note: {held.origin} says {_shown(held.value)}, which is stronger")
+    if key in {"llm", "llm_url"}:
+        getattr(settings(), key)  # raises where a project can't choose it
+
+
+def _app() -> typer.Typer:
+    from kcard.cli.main import app
+
+    return app
+
+
+def _effective() -> list[Setting]:
+    return effective(_app(), settings())
+
+
+def _row(setting: Setting) -> dict[str, Any]:
+    return {"key": setting.key, "value": _plain(setting.value), "origin": str(setting.origin)}
+
+
+def _plain(value: Any) -> Any:
+    """Without paths, as TOML and JSON hold it."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _shown(value: Any) -> str:
+    value = _plain(value)
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,117 @@
+"""What the config says in place of a command's defaults: [ask], [train] and so on hold the options of that command.
+
+The commands' own signatures are the table of what can be set. Click's default_map carries the values, so a flag
+wins, `--help` shows what would be used, and no command knows of it.
+"""
+
+import difflib
+import inspect
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from kcard.config import Settings
+from kcard.config_file import TABLES
+from kcard.errors import UsageError
+from kcard.setting import Setting, typed
+
+__all__ = ["Option", "default_map", "effective", "option", "options", "value_of"]
+
+TOP: Mapping[str, tuple[Any, Any]] = {
+    "home": (Path, None),
+    "llm": (str, "embedded"),
+    "llm_url": (str, None),
+    "trust": (list[Path], None),
+}
+
+TOP_LEVEL = {"llm", "llm_url"}  # not in [ask]: they hold for all that asks an LLM
+ONCE = {"json", "config", "input", "output", "resume", "update"}  # what is said for one run only
+COMMAS = {"ask.cards"}
+WORDS = {"ask.evidence": ("own", "none")}
+
+
+@dataclass(frozen=True)
+class Option:
+    """What can be set: its type and default and, for the option of a command, its parameter's name."""
+
+    parameter: str
+    kind: Any
+    default: Any
+
+
+def options(app: typer.Typer) -> dict[str, Option]:
+    """Everything that can be set, by key (llm, ask.n1), in the order of the commands' help."""
+    found = {key: Option(key, kind, default) for key, (kind, default) in TOP.items()}
+    for command in app.registered_commands:
+        name = command.name or getattr(command.callback, "__name__", "")
+        if name not in TABLES or command.callback is None:
+            continue
+        for parameter in inspect.signature(command.callback).parameters.values():
+            key = parameter.name.rstrip("_")
+            if _is_option(parameter) and key not in ONCE | TOP_LEVEL:
+                found[f"{name}.{key}"] = Option(parameter.name, parameter.annotation, parameter.default)
+    return found
+
+
+def _is_option(parameter: inspect.Parameter) -> bool:
+    return any(isinstance(part, typer.models.OptionInfo) for part in typing.get_args(parameter.annotation))
+
+
+def option(app: typer.Typer, key: str) -> Option:
+    """What can be set as `key`; UsageError names near ones where nothing can."""
+    known = options(app)
+    if key not in known:
+        near = difflib.get_close_matches(key, known) or [k for k in known if k.endswith(f".{key}")]
+        hint = f"did you mean {' or '.join(near)}?" if near else "`kcard config` shows them all"
+        raise UsageError(f"{key!r} is no setting: {hint}")
+    return known[key]
+
+
+def value_of(setting: Setting, option: Option) -> Any:
+    """The setting's value, as the type that its option has; one that takes commas may be a list in a file."""
+    if setting.key in COMMAS and isinstance(setting.value, list):
+        setting = replace(setting, value=",".join(typed(setting, list[str])))
+    return typed(setting, option.kind, WORDS.get(setting.key, ()))
+
+
+def default_map(app: typer.Typer, configured: Settings) -> dict[str, dict[str, Any]]:
+    """What is configured for each command, by parameter, as Click wants it.
+
+    Raises UsageError for a key that is no option, or a value of the wrong type, wherever it was set.
+    """
+    known = options(app)
+    found: dict[str, dict[str, Any]] = {}
+    for key, setting in configured.found.items():
+        command, _, name = key.partition(".")
+        option = known.get(key) or _unknown(setting, known)
+        value = value_of(setting, option)
+        if name:
+            found.setdefault(command, {})[option.parameter] = value
+    return found
+
+
+def effective(app: typer.Typer, configured: Settings) -> list[Setting]:
+    """Every setting with the value that holds; raises as default_map does."""
+    default_map(app, configured)
+    found = []
+    for key, option in options(app).items():
+        given = configured.found.get(key)
+        value = option.default if given is None else value_of(given, option)
+        found.append(Setting(key, value) if given is None else Setting(key, value, given.origin))
+    return found
+
+
+def _unknown(setting: Setting, known: Mapping[str, Option]) -> typing.NoReturn:
+    table, _, name = setting.key.partition(".")
+    if name in TOP_LEVEL:
+        raise UsageError(
+            f"{setting.origin}: set {name} itself, not {setting.key}: it holds for every command"
+        )
+    names = [key.partition(".")[2] for key in known if key.startswith(f"{table}.")]
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
+    raise UsageError(f"{setting.origin}: {name!r} is no setting of [{table}]: {hint}")

@@ -1,0 +1,18 @@
+"""One thing that `kcard doctor` looked at."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Check", "Status"]
+
+Status = Literal["ok", "warning", "error"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """An error means that a bare `kcard ask` would not work; `remedy` says what to do."""
+
+    name: str
+    status: Status
+    found: str
+    remedy: str = ""

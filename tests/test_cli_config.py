@@ -1,0 +1,242 @@
+"""What is configured reaches the commands, flags beat it, and `kcard config` says all of it."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+
+from kcard.cli import main
+from kcard.cli.defaults import default_map, effective, option, options
+from kcard.config import settings
+from kcard.config_file import TABLES, TOP
+from kcard.errors import UsageError
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def kcard(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command in this process: exit code, stdout, stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["kcard", *arguments])
+        code = 0
+        try:
+            main.run()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+def written(project: Path, text: str) -> None:
+    (project / "kcard.toml").write_text(text, encoding="utf-8")
+
+
+def configured(command: str) -> dict[str, object]:
+    return default_map(main.app, settings()).get(command, {})
+
+
+def test_every_option_of_ask_and_train_can_be_set_but_for_what_is_said_once() -> None:
+    known = set(options(main.app))
+    assert {"ask.mode", "ask.n1", "ask.card_tokens", "ask.evidence", "ask.device", "train.epochs"} <= known
+    assert known.isdisjoint(
+        {"ask.llm", "ask.json", "ask.question", "ask.input", "train.config", "train.json"}
+    )
+    assert set(TOP) <= known
+    assert {key.partition(".")[0] for key in known} - set(TOP) == set(TABLES)
+
+
+def test_a_table_gives_a_command_its_defaults(project: Path, kcard: Run) -> None:
+    written(project, "[ask]\nn1 = 7\nmode = 'bottom-up'\n[train]\nepochs = 2\n")
+    assert configured("ask") == {"n1": 7, "mode": "bottom-up"}
+    assert configured("train") == {"epochs": 2.0}
+    code, out, _ = kcard("ask", "--help")
+    assert code == 0
+    assert "[default: bottom-up]" in out
+
+
+def test_a_flag_beats_the_environment_and_that_the_file(
+    project: Path, kcard: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # n1 = 0 is refused by name, so that one sees which value reached the command.
+    written(project, "[ask]\nn1 = 0\nmode = 'direct'\n")
+    assert "n1 is 0" in kcard("ask", "q")[2]
+    monkeypatch.setenv("KCARD_ASK_N1", "-1")
+    assert "n1 is -1" in kcard("ask", "q")[2]
+    assert "n1 is -2" in kcard("ask", "q", "--n1", "-2")[2]
+
+
+def test_train_takes_its_table_and_a_file_of_its_own_beats_it(project: Path, kcard: Run) -> None:
+    written(project, "[train]\nrank = 0\ncorpus = 'notes.txt'\nbase = 'embedded'\n")
+    (project / "notes.txt").write_text("Titan circles Saturn.\nTriton circles Neptune.\n", encoding="utf-8")
+    assert "rank 0" in kcard("train")[2]
+    (project / "run.toml").write_text("rank = -3\n", encoding="utf-8")
+    assert "rank -3" in kcard("train", "--config", "run.toml")[2]
+    assert "rank -4" in kcard("train", "--config", "run.toml", "--rank", "-4")[2]
+
+
+def test_paths_in_a_file_start_from_its_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(project, "[ask]\nevidence = ['own', 'facts']\nexamples = 'e.jsonl'\ncards = ['moons', 'a/']\n")
+    below = project / "below"
+    below.mkdir()
+    monkeypatch.chdir(below)
+    found = configured("ask")
+    assert found["evidence"] == ["own", str(project / "facts")]
+    assert found["examples"] == project / "e.jsonl"
+    assert found["cards"] == "moons,a/"
+
+
+def test_lists_can_come_from_the_environment(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    del project
+    monkeypatch.setenv("KCARD_ASK_EVIDENCE", "own,facts")
+    assert configured("ask") == {"evidence": ["own", "facts"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[ask]\nmoed = 'direct'", r"kcard\.toml:2: 'moed' is no setting of \[ask\]: did you mean 'mode'\?"),
+        ("[ask]\nn1 = 'three'", r"kcard\.toml:2: ask\.n1 is 'three', but must be a whole number"),
+        ("[ask]\nmode = 'sideways'", r"ask\.mode is 'sideways', but must be one of top-down, bottom-up"),
+        ("[ask]\nllm = 'hf:x'", r"kcard\.toml:2: set llm itself, not ask\.llm"),
+        ("[ask]\nzzz = 1", r"'zzz' is no setting of \[ask\]: known are mode, select"),
+        ("[train]\nbatch-size = true", r"train\.batch_size is True"),
+    ],
+)
+def test_a_wrong_setting_stops_the_command_with_its_place(
+    project: Path, kcard: Run, text: str, message: str
+) -> None:
+    written(project, text)
+    code, out, err = kcard("ask", "q", "--mode", "direct")
+    assert (code, out) == (2, "")
+    with pytest.raises(UsageError, match=message):
+        default_map(main.app, settings())
+    assert err.startswith("kcard: ")
+    assert err.count("\n") == 1
+
+
+def test_config_shows_every_setting_and_where_it_comes_from(
+    project: Path, home: Path, kcard: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(project, "[ask]\nn1 = 7\n")
+    home.mkdir()
+    (home / "config.toml").write_text("llm = 'hf:mine'\n", encoding="utf-8")
+    monkeypatch.setenv("KCARD_ASK_SEED", "5")
+    code, out, _ = kcard("config", "--origin")
+    assert code == 0
+    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines()}
+    assert set(rows) == set(options(main.app))
+    assert rows["ask.n1"] == ["7", f"{project / 'kcard.toml'}:2"]
+    assert rows["ask.seed"] == ["5", "KCARD_ASK_SEED"]
+    assert rows["llm"] == ["hf:mine", f"{home / 'config.toml'}:1"]
+    assert rows["ask.mode"] == ["top-down", "default"]
+    assert "default" not in kcard("config")[1]
+    found = {row["key"]: row for row in json.loads(kcard("config", "--json")[1])}
+    assert found["ask.n1"] == {"key": "ask.n1", "value": 7, "origin": f"{project / 'kcard.toml'}:2"}
+
+
+def test_get_prints_one_value_and_names_near_keys(project: Path, kcard: Run) -> None:
+    written(project, "[ask]\ncard_tokens = 7\n")
+    assert kcard("config", "get", "ask.card-tokens") == (0, "7\n", "")
+    assert json.loads(kcard("config", "get", "ask.mode", "--json")[1])["origin"] == "default"
+    code, _, err = kcard("config", "get", "n1")
+    assert code == 2
+    assert "did you mean ask.n1" in err
+
+
+def test_set_changes_one_line_and_keeps_the_rest(home: Path, project: Path, kcard: Run) -> None:
+    home.mkdir()
+    mine = home / "config.toml"
+    mine.write_text("# mine\nllm = 'hf:x'  # for now\n\n[ask]\nn1 = 1\n", encoding="utf-8")
+    assert kcard("config", "set", "ask.n1", "5")[0] == 0
+    assert kcard("config", "set", "llm", "embedded")[0] == 0
+    assert kcard("config", "set", "train.rank", "4")[0] == 0
+    assert mine.read_text(encoding="utf-8") == (
+        '# mine\nllm = "embedded"  # for now\n\n[ask]\nn1 = 5\n\n[train]\nrank = 4\n'
+    )
+    assert list(project.iterdir()) == []
+
+
+def test_set_makes_the_file_where_there_is_none(home: Path, project: Path, kcard: Run) -> None:
+    assert kcard("config", "set", "ask.mode", "bottom-up", "--project")[0] == 0
+    assert kcard("config", "set", "ask.evidence", "own,facts")[0] == 0
+    assert configured("ask") == {"mode": "bottom-up", "evidence": ["own", str(project / "facts")]}
+    assert (project / "kcard.toml").read_text(encoding="utf-8") == '[ask]\nmode = "bottom-up"\n'
+    assert [p.name for p in home.iterdir()] == ["config.toml"]
+
+
+def test_set_in_a_pyproject_keeps_to_its_table(project: Path, kcard: Run) -> None:
+    path = project / "pyproject.toml"
+    path.write_text('[project]\nname = "x"\n\n[tool.kcard]\nllm = "embedded"\n', encoding="utf-8")
+    assert kcard("config", "set", "ask.n1", "4", "--project")[0] == 0
+    assert configured("ask") == {"n1": 4}
+    assert path.read_text(encoding="utf-8").startswith(
+        '[project]\nname = "x"\n\n[tool.kcard]\nllm = "embedded"\n'
+    )
+
+
+def test_set_follows_a_link_instead_of_replacing_it(home: Path, project: Path, kcard: Run) -> None:
+    home.mkdir()
+    (project / "dotfile").write_text("", encoding="utf-8")
+    (home / "config.toml").symlink_to(project / "dotfile")
+    assert kcard("config", "set", "ask.n1", "4")[0] == 0
+    assert (home / "config.toml").is_symlink()
+    assert "n1 = 4" in (project / "dotfile").read_text(encoding="utf-8")
+
+
+def test_set_says_what_is_stronger(project: Path, kcard: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    del project
+    monkeypatch.setenv("KCARD_ASK_N1", "9")
+    assert "KCARD_ASK_N1 says 9, which is stronger" in kcard("config", "set", "ask.n1", "5")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["ask.n1", "many"], "ask.n1 is 'many'"),
+        (["ask.nn", "1"], "'ask.nn' is no setting"),
+        (["home", "x", "--project"], "leave --project out"),
+    ],
+)
+def test_a_wrong_set_is_refused_and_writes_nothing(
+    project: Path, home: Path, kcard: Run, arguments: list[str], named: str
+) -> None:
+    code, out, err = kcard("config", "set", *arguments)
+    assert (code, out) == (2, "")
+    assert named in err
+    assert not home.exists()
+    assert list(project.iterdir()) == []
+
+
+def test_set_leaves_a_file_alone_that_is_no_toml(home: Path, kcard: Run) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text("llm = ", encoding="utf-8")
+    code, _, err = kcard("config", "set", "llm", "hf:x")
+    assert code == 2
+    assert "config.toml is not valid TOML" in err
+    assert (home / "config.toml").read_text(encoding="utf-8") == "llm = "
+
+
+def test_an_unknown_setting_is_named() -> None:
+    with pytest.raises(UsageError, match=r"`kcard config` shows them all"):
+        option(typer.Typer(), "ask.quite_else")
+
+
+def test_effective_settings_have_the_types_of_their_options() -> None:
+    found = {setting.key: setting.value for setting in effective(main.app, settings())}
+    assert isinstance(found["home"], Path)
+    assert found["ask.temperature"] == 0.1

@@ -1,0 +1,319 @@
+"""Settings: what beats what, where a value comes from, and what a project that was cloned may not choose."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kcard.config import settings, unknown_variables, user_file
+from kcard.config_file import line_of, project_file
+from kcard.errors import UsageError
+from kcard.setting import Origin, Setting, typed
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is the current one."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def user(home: Path, text: str) -> Path:
+    home.mkdir(parents=True, exist_ok=True)
+    path = home / "config.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_without_any_file_the_defaults_hold(home: Path, project: Path) -> None:
+    found = settings()
+    assert (found.home, found.llm, found.llm_url) == (home, "embedded", None)
+    assert found.drafts == home / "drafts"
+    assert not project_file(project)
+
+
+def test_environment_beats_project_beats_user(
+    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user(home, "llm = 'hf:user'\n[ask]\nn1 = 1\nn2 = 1\nn3 = 1\n")
+    (project / "kcard.toml").write_text("[ask]\nn1 = 2\nn2 = 2\n", encoding="utf-8")
+    monkeypatch.setenv("KCARD_ASK_N1", "3")
+    found = settings().found
+    assert [found[f"ask.{key}"].value for key in ("n1", "n2", "n3")] == ["3", 2, 1]
+    assert [str(found[f"ask.{key}"].origin) for key in ("n1", "n2", "n3")] == [
+        "KCARD_ASK_N1",
+        f"{project / 'kcard.toml'}:3",
+        f"{home / 'config.toml'}:5",
+    ]
+    assert settings().llm == "hf:user"
+    monkeypatch.setenv("KCARD_LLM", "hf:mine")
+    assert settings().llm == "hf:mine"
+
+
+def test_an_empty_variable_sets_nothing(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    del project
+    user(home, "llm = 'hf:user'\n")
+    monkeypatch.setenv("KCARD_LLM", "")
+    assert settings().llm == "hf:user"
+
+
+def test_the_project_file_is_found_from_a_folder_below(project: Path) -> None:
+    (project / "kcard.toml").write_text("", encoding="utf-8")
+    below = project / "a" / "b"
+    below.mkdir(parents=True)
+    assert project_file(below) == project / "kcard.toml"
+
+
+def test_the_nearest_project_file_is_the_only_one(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "kcard.toml").write_text("[ask]\nn1 = 1\nn2 = 1\n", encoding="utf-8")
+    below = project / "a"
+    below.mkdir()
+    (below / "pyproject.toml").write_text("[tool.kcard.ask]\nn1 = 2\n", encoding="utf-8")
+    monkeypatch.chdir(below)
+    assert {k: s.value for k, s in settings().found.items() if k != "home"} == {"ask.n1": 2}
+    assert str(settings().found["ask.n1"].origin) == f"{below / 'pyproject.toml'}:2"
+
+
+def test_a_pyproject_without_our_table_is_none_of_our_business(project: Path) -> None:
+    (project / "kcard.toml").write_text("", encoding="utf-8")
+    below = project / "a"
+    below.mkdir()
+    for text in (
+        "[project]\nname = 'kcard-notes'\n",
+        "[tool.black]\n# kcard\n",
+        "broken = \n",
+        "tool = 'kcard'\n",
+    ):
+        (below / "pyproject.toml").write_text(text, encoding="utf-8")
+        assert project_file(below) == project / "kcard.toml"
+
+
+def test_a_broken_pyproject_with_our_table_is_named(project: Path) -> None:
+    (project / "pyproject.toml").write_text("[tool.kcard]\nllm = \n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"pyproject\.toml is not valid TOML"):
+        settings()
+
+
+def test_the_search_ends_at_the_root_of_a_repository(project: Path) -> None:
+    (project / "kcard.toml").write_text("", encoding="utf-8")
+    repository = project / "repository"
+    (repository / ".git").mkdir(parents=True)
+    (repository / "src").mkdir()
+    assert project_file(repository / "src") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("llm = ", r"kcard\.toml is not valid TOML"),
+        ("\nlmm = 'x'", r"kcard\.toml:2: 'lmm' is no setting \(did you mean 'llm'\?\)"),
+        ("mode = 'direct'", r"kcard\.toml:1: 'mode' is no setting: known are .*\[ask\]"),
+        ("[asc]\nn1 = 1", r"kcard\.toml:1: 'asc' is no setting \(did you mean 'ask'\?\)"),
+        ("ask = 3", r"kcard\.toml:1: ask is 3, but must be a table"),
+        ("[llm]\nx = 1", r"kcard\.toml:1: 'llm' is no setting"),
+        ("api_key = 'sk-1'", r"keys are never read from files; set OPENAI_API_KEY"),
+        ("home = '.'", r"kcard\.toml:1: home can't be set by a project"),
+        ("trust = ['/']", r"kcard\.toml:1: trust can't be set by a project"),
+    ],
+)
+def test_a_wrong_file_is_named_with_line_and_key(project: Path, text: str, message: str) -> None:
+    (project / "kcard.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=message):
+        settings()
+
+
+def test_a_value_of_the_wrong_type_is_named(home: Path, project: Path) -> None:
+    del project
+    user(home, "llm = 3\nllm_url = ['x']\n")
+    with pytest.raises(UsageError, match=r"config\.toml:1: llm is 3, but must be a text"):
+        _ = settings().llm
+    with pytest.raises(UsageError, match=r"config\.toml:2: llm_url is"):
+        _ = settings().llm_url
+
+
+def test_a_file_that_can_not_be_read_is_named(
+    home: Path, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del home, project
+    monkeypatch.setenv("KCARD_CONFIG", str(tmp_path))
+    with pytest.raises(UsageError, match="can't be read: Is a directory"):
+        settings()
+    (tmp_path / "bytes.toml").write_bytes(b"llm = '\xff\xfe'")
+    monkeypatch.setenv("KCARD_CONFIG", str(tmp_path / "bytes.toml"))
+    with pytest.raises(UsageError, match=r"bytes\.toml is not valid TOML"):
+        settings()
+    monkeypatch.setenv("KCARD_CONFIG", str(tmp_path / "nowhere.toml"))
+    with pytest.raises(UsageError, match=r"KCARD_CONFIG names .*nowhere\.toml, which does not exist"):
+        settings()
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_named(home: Path, project: Path) -> None:
+    del project
+    user(home, "llm = 'hf:x'\n").chmod(0)
+    with pytest.raises(UsageError, match="Permission denied"):
+        settings()
+
+
+def test_kcard_config_names_another_file(
+    home: Path, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del project
+    user(home, "llm = 'hf:one'\n")
+    other = tmp_path / "other.toml"
+    other.write_text("llm = 'hf:two'\nhome = 'cards'\n", encoding="utf-8")
+    monkeypatch.setenv("KCARD_CONFIG", str(other))
+    assert user_file() == other
+    assert settings().llm == "hf:two"
+    monkeypatch.delenv("KCARD_HOME")
+    assert settings().home == tmp_path / "cards"
+
+
+def test_without_a_home_directory_the_remedy_is_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    del project
+    monkeypatch.delenv("KCARD_HOME")
+    monkeypatch.setattr(Path, "home", nowhere)
+    with pytest.raises(UsageError, match="set KCARD_HOME"):
+        settings()
+
+
+def test_a_current_directory_that_was_deleted_has_no_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert settings().llm == "embedded"
+    monkeypatch.chdir(tmp_path)
+
+
+def test_variables_that_set_nothing_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KCARD_LMM", "KCARD_LLM", "KCARD_CONFIG", "KCARD_TRAIN_EPOCHS"):
+        monkeypatch.setenv(name, "x")
+    assert unknown_variables() == ["KCARD_LMM"]
+
+
+class TestWhereQuestionsGo:
+    """A question leaves the machine only where its user chose that."""
+
+    def test_a_key_and_a_url_in_the_environment_are_no_choice(
+        self, project: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        del project
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-anything")
+        monkeypatch.setenv("OPENAI_BASE_URL", "https://api.example.com/v1")
+        assert settings().llm == "embedded"
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "llm = 'openai:gpt'",
+            "llm = 'openai:gpt'\nllm_url = 'https://evil.example/v1'",
+            "llm = 'telepathy:any'\nllm_url = 'http://localhost:1/v1'",
+            "llm = 'openai:gpt'\nllm_url = 'http://127.0.0.1@evil.example/v1'",
+            "llm = 'openai:gpt'\nllm_url = 'http://evil.example\\\\@localhost/v1'",
+            "llm = 'openai:gpt'\nllm_url = 'http://localhost.evil.example/v1'",
+            "llm = 'openai:gpt'\nllm_url = 'localhost'",
+        ],
+    )
+    def test_a_project_can_not_choose_a_remote_llm(
+        self, project: Path, text: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-anything")
+        (project / "kcard.toml").write_text(text.replace("'", '"'), encoding="utf-8")
+        with pytest.raises(UsageError, match=r"kcard\.toml:1: llm .* a project can't choose"):
+            _ = settings().llm
+
+    def test_a_project_can_not_send_the_users_llm_elsewhere(self, home: Path, project: Path) -> None:
+        user(home, "llm = 'openai:gpt'\n")
+        (project / "kcard.toml").write_text("llm_url = 'https://evil.example/v1'\n", encoding="utf-8")
+        assert settings().llm == "openai:gpt"
+        with pytest.raises(UsageError, match=r"kcard\.toml:1: llm_url"):
+            _ = settings().llm_url
+
+    @pytest.mark.parametrize(
+        "url", ["http://localhost:8000/v1", "http://127.0.0.1:1/v1", "http://[::1]:8000/v1"]
+    )
+    def test_a_project_may_choose_an_endpoint_of_this_machine(self, project: Path, url: str) -> None:
+        (project / "kcard.toml").write_text(f"llm = 'openai:q'\nllm_url = '{url}'\n", encoding="utf-8")
+        assert (settings().llm, settings().llm_url) == ("openai:q", url)
+
+    def test_a_project_that_the_user_trusts_may_choose(
+        self, home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (project / "kcard.toml").write_text("llm = 'openai:gpt'\n", encoding="utf-8")
+        user(home, f"trust = ['{project.parent / 'proj'}']\n")
+        with pytest.raises(UsageError):
+            _ = settings().llm
+        user(home, f"trust = ['{project.parent}']\n")
+        assert settings().llm == "openai:gpt"
+        user(home, "")
+        monkeypatch.setenv("KCARD_TRUST", f"/elsewhere{os.pathsep}{project}")
+        assert settings().llm == "openai:gpt"
+
+    def test_the_users_own_choice_stands(self, home: Path, project: Path) -> None:
+        (project / "kcard.toml").write_text("[ask]\nn1 = 1\n", encoding="utf-8")
+        user(home, "llm = 'openai:gpt'\nllm_url = 'https://llm.example.org/v1'\n")
+        assert (settings().llm, settings().llm_url) == ("openai:gpt", "https://llm.example.org/v1")
+
+
+FILE = Origin("user", "f:1", Path("/there"))
+VARIABLE = Origin("environment", "KCARD_X")
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "origin", "expected"),
+    [
+        (3, int, FILE, 3),
+        (3, float, FILE, 3.0),
+        ("3", int, VARIABLE, 3),
+        ("0.5", float | None, VARIABLE, 0.5),
+        ("Yes", bool, VARIABLE, True),
+        ("off", bool, VARIABLE, False),
+        ("notes", Path, FILE, Path("/there/notes")),
+        ("/notes", Path, FILE, Path("/notes")),
+        ("notes", Path | None, VARIABLE, Path("notes")),
+        (["a", "b"], list[str], FILE, ["a", "b"]),
+        ("a, b", list[str], VARIABLE, ["a", "b"]),
+    ],
+)
+def test_values_are_given_their_type(value: object, kind: object, origin: Origin, expected: object) -> None:
+    assert typed(Setting("k", value, origin), kind) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "origin"),
+    [
+        ("3", int, FILE),
+        (True, int, FILE),
+        (3.5, int, FILE),
+        (1, bool, FILE),
+        ("x", float, VARIABLE),
+        ("maybe", bool, VARIABLE),
+        (3, str, FILE),
+        ([1], list[str], FILE),
+        ({}, list[str], FILE),
+        ("", Path, FILE),
+        (["a", "b"], str, FILE),
+    ],
+)
+def test_values_of_another_type_are_refused(value: object, kind: object, origin: Origin) -> None:
+    with pytest.raises(UsageError, match=r"k is .* but must be"):
+        typed(Setting("k", value, origin), kind)
+
+
+def test_a_line_is_found_however_the_key_is_written() -> None:
+    text = 'a = 1\n# n1 = 0\n[ask]\nn-2 = 3\n"n1" = 2\n\n[ train ]\nn1 = 5\n[tool.kcard.ask]\nn3 = 1\n[x]\nask.n1 = 4\n'
+    assert line_of(text, "a") == 1
+    assert line_of(text, "ask.n1") == 5
+    assert line_of(text, "ask.n_2") == 4
+    assert line_of(text, "train.n1") == 8
+    assert line_of(text, "ask") == 3
+    assert line_of(text, "ask.n3", ("tool", "kcard")) == 10
+    assert line_of(text, "ask.n9") is None

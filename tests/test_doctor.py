@@ -1,0 +1,252 @@
+"""kcard doctor: it finds what is broken, says what to do, and asks nobody who was not chosen."""
+
+import json
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+import kcard
+from kcard.answer import Source
+from kcard.cards.folder import finish
+from kcard.check import Check
+from kcard.cli import main
+from kcard.diagnosis import SUMS
+from kcard.hub.registry import Hub
+from kcard.llms import memory, reader
+from kcard.machine import cores, features, free_disk
+from kcard.machine import memory as machine_memory
+from kcard.manifest import Manifest
+from kcard.network import Later, silence
+from kcard.selectors import checker
+
+REQUESTS: list[str] = []
+
+
+def found(name: str) -> Check:
+    checks: list[Check] = kcard.doctor()
+    return next(check for check in checks if check.name == name)
+
+
+def published(home: Path, tmp_path: Path) -> Hub:
+    folder = tmp_path / "rivers"
+    folder.mkdir()
+    manifest = Manifest(name="rivers", description="Rivers", kind="retrieval", index=True)
+    finish(folder, manifest, [Source("The Rhine rises in the Alps.", "a.txt", 1)])
+    hub = Hub(home)
+    hub.publish(folder)
+    return hub
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Callable[[int, str], str]]:
+    """A server that answers every GET with a status and a body; its URL. REQUESTS is what it was asked."""
+    servers = []
+
+    def start(status: int, body: str) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                REQUESTS.append(f"{self.command} {self.path}")
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            def log_request(self, code: object = "-", size: object = "-") -> None:
+                """Nothing on stderr."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_port}/v1"
+
+    REQUESTS.clear()
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_home_without_cards_is_an_error_with_its_remedy_and_is_not_made(home: Path) -> None:
+    assert found("hub") == Check(
+        "hub", "error", "no card is published yet", "kcard train --corpus PATH, then kcard publish"
+    )
+    assert found("ask").status == "error"
+    assert not home.exists()
+
+
+def test_with_a_card_all_is_well_and_the_rest_is_told(home: Path, tmp_path: Path) -> None:
+    published(home, tmp_path)
+    checks = {check.name: check for check in kcard.doctor()}
+    assert [check for check in checks.values() if check.status == "error"] == []
+    assert "1 cards in 1 versions" in checks["hub"].found
+    assert "HF_HUB_OFFLINE" in checks["hugging-face"].found
+    assert "llm embedded (default), mode top-down (default)" in checks["ask"].found
+    assert "self-ask" in checks["presets"].found
+    assert {"config", "python", "machine", "gpu", "disk", "openai", "documents", "terminal"} <= set(checks)
+
+
+def test_without_need_of_cards_an_empty_hub_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KCARD_ASK_GATE", "never")
+    assert found("hub").status == "warning"
+    assert found("ask").status == "ok"
+    assert "gate never (KCARD_ASK_GATE)" in found("ask").found
+
+
+def test_a_file_that_is_gone_from_the_hub_is_an_error(home: Path, tmp_path: Path) -> None:
+    hub = published(home, tmp_path)
+    sha256 = hub.get("rivers").files["passages.jsonl"]
+    (home / "hub" / "blobs" / sha256[:2] / sha256).unlink()
+    check = found("hub")
+    assert check.status == "error"
+    assert "files are missing of rivers@v1" in check.found
+
+
+def test_cards_that_are_not_there_are_an_error(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published(home, tmp_path)
+    monkeypatch.setenv("KCARD_ASK_CARDS", "lakes")
+    assert found("hub").status == "error"
+    assert "lakes" in found("hub").found
+
+
+@pytest.mark.parametrize("folder", [reader.WEIGHTS, memory.WEIGHTS, checker.WEIGHTS])
+def test_the_weights_that_come_with_kcard_are_those_of_their_list(folder: Path) -> None:
+    listed = {line.split()[1] for line in (folder / SUMS).read_text(encoding="ascii").splitlines()}
+    assert listed == {p.name for p in folder.iterdir() if p.name not in {SUMS, "README.md"}}
+    assert found(folder.name).status == "ok"
+
+
+def test_changed_or_missing_weights_are_an_error_where_they_are_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "reader"
+    shutil.copytree(reader.WEIGHTS, copy)
+    monkeypatch.setattr(reader, "WEIGHTS", copy)
+    assert found("reader").status == "ok"
+    (copy / "head.safetensors").write_bytes(b"changed")
+    assert found("reader").status == "error"
+    assert "head.safetensors is not as it was released" in found("reader").found
+    (copy / "head.safetensors").unlink()
+    assert "No such file" in found("reader").found
+    monkeypatch.setenv("KCARD_LLM", "hf:elsewhere")
+    assert found("reader").status == "warning"
+
+
+def test_an_unknown_llm_gate_or_device_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KCARD_LLM", "telepathy")
+    monkeypatch.setenv("KCARD_ASK_GATE", "oracle")
+    monkeypatch.setenv("KCARD_ASK_DEVICE", "cuda:7")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    checks = {check.name: check for check in kcard.doctor() if check.status == "error"}
+    assert "'telepathy'" in checks["llm"].found
+    assert "'oracle'" in checks["gate"].found
+    assert "cuda:7" in checks["gpu"].found
+
+
+def test_an_endpoint_is_asked_for_its_models_only(
+    endpoint: Callable[[int, str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = json.dumps({"object": "list", "data": [{"id": "qwen", "object": "model"}]})
+    monkeypatch.setenv("KCARD_LLM_URL", endpoint(200, listed))
+    monkeypatch.setenv("KCARD_LLM", "openai:qwen")
+    assert found("llm").status == "ok"
+    assert "questions and knowledge are sent there" in found("llm").found
+    monkeypatch.setenv("KCARD_LLM", "openai:llama")
+    assert found("llm").status == "warning"
+    assert "it lists qwen" in found("llm").remedy
+    assert set(REQUESTS) == {"GET /v1/models"}
+
+
+def test_an_endpoint_that_was_not_chosen_is_not_asked(
+    endpoint: Callable[[int, str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", endpoint(200, "{}"))
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-anything")
+    assert found("llm").found == "embedded"
+    assert REQUESTS == []
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(401, '{"error": {"message": "bad key"}}'), (500, "{}"), (200, "<html>"), (200, "{}")],
+)
+def test_an_endpoint_that_refuses_or_makes_no_sense_is_an_error(
+    endpoint: Callable[[int, str], str], monkeypatch: pytest.MonkeyPatch, status: int, body: str
+) -> None:
+    url = endpoint(status, body)
+    monkeypatch.setenv("KCARD_LLM_URL", url)
+    monkeypatch.setenv("KCARD_LLM", "openai:qwen")
+    check = found("llm")
+    assert check.status == "error"
+    assert url in check.found
+    assert check.remedy
+
+
+def test_an_endpoint_that_is_down_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KCARD_LLM_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setenv("KCARD_LLM", "openai:qwen")
+    assert "http://127.0.0.1:9/v1" in found("llm").found
+    assert found("ask").remedy.startswith("mend: ")
+
+
+def test_a_broken_config_is_one_error_and_the_machine_is_still_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text("llm = ", encoding="utf-8")
+    monkeypatch.setenv("KCARD_CONFIG", str(config))
+    checks = kcard.doctor()
+    assert "c.toml is not valid TOML" in checks[0].found
+    assert {"python", "machine", "encoder"} <= {check.name for check in checks}
+
+
+def test_a_project_that_would_send_questions_elsewhere_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kcard.toml").write_text("llm = 'openai:gpt'\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert "a project can't choose" in kcard.doctor()[0].found
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_command_says_the_same_and_exits_1_where_ask_would_not_work(
+    as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KCARD_ASK_N1", "three")
+    monkeypatch.setattr(sys, "argv", ["kcard", "doctor", *(["--json"] if as_json else [])])
+    with pytest.raises(SystemExit) as stop:
+        main.run()
+    out = capsys.readouterr().out
+    assert stop.value.code == 1
+    assert "KCARD_ASK_N1: ask.n1 is 'three'" in out
+    if as_json:
+        data = json.loads(out)
+        assert data["ok"] is False
+        assert {"name", "status", "found", "remedy"} == set(data["checks"][0])
+
+
+def test_facts_of_the_machine_are_plausible(tmp_path: Path) -> None:
+    assert cores() >= 1
+    assert free_disk(tmp_path / "not" / "there" / "yet") > 0
+    assert 0 <= machine_memory().free <= machine_memory().total
+    assert isinstance(features(), tuple)
+
+
+def test_what_is_not_back_in_time_is_not_waited_for() -> None:
+    held = threading.Event()
+    later = Later(lambda: str(held.wait(60)), "too late")
+    assert later.result(0.01) == "too late"
+    held.set()
+    assert later.result(60) == "True"
+
+
+def test_silence_is_told_from_an_answer(endpoint: Callable[[int, str], str]) -> None:
+    assert silence(endpoint(404, ""), 5) == ""
+    assert "refused" in silence("http://127.0.0.1:9", 5)
+    assert silence("no url", 5)

@@ -1,0 +1,271 @@
+"""Publishing: which card is meant, what its exam must have found, and what it must not give away."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import OPTConfig, OPTForCausalLM, PreTrainedTokenizerFast
+
+import kcard
+from kcard.answer import Source
+from kcard.cards.folder import Card, finish
+from kcard.errors import CardError, HubError, UnknownCard, UsageError
+from kcard.evaluation.privacy import scan
+from kcard.evaluation.record import EXAM, Distribution, Exam, Mean, Sitting
+from kcard.hub.registry import Hub
+from kcard.manifest import Manifest, Training, seal
+from kcard.publishing import publish
+
+CLEAN = [
+    Source("The Rhine rises in the Alps.", "rivers.md", 3),
+    Source("The Seine passes Paris.", "rivers.md", 5),
+]
+SECRET = "ada@analytical.org"
+LEAK = f"Please write to {SECRET} today"
+
+
+def retrieval(folder: Path, name: str = "rivers", sources: list[Source] = CLEAN, **fields: Any) -> Card:
+    """A card without a model, which is quick to make: its passages and their index."""
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = replace(Manifest(name=name, description="Rivers", kind="retrieval", index=True), **fields)
+    return finish(folder, manifest, sources)
+
+
+def examined(card: Card, recall: float | None, factuality: float | None = None, given: bool = False) -> Card:
+    """The card with an exam on its own corpus or, `given`, on a file only."""
+
+    def mean(value: float | None) -> Mean | None:
+        return None if value is None else Mean(value, value, value)
+
+    sitting = Sitting(
+        asked="forms held out of training",
+        sha256="",
+        questions=8,
+        questions_sha256="",
+        recall=mean(recall),
+        faithfulness=Distribution((), None),
+        factuality=None if factuality is None else Distribution((factuality,), mean(factuality)),
+    )
+    exam = Exam(
+        card=card.name,
+        kcard=kcard.__version__,
+        own=None if given else sitting,
+        given=sitting if given else None,
+        evidence=None if factuality is None else "encyclopaedia.txt",
+    )
+    (card.folder / EXAM).write_text(exam.to_json(), encoding="utf-8")
+    return Card(card.folder, seal(card.folder, card.manifest))
+
+
+@pytest.fixture(scope="module")
+def leaking(tmp_path_factory: pytest.TempPathFactory) -> Card:
+    """A tiny OPT that learnt one private line by heart. Of its corpus only hashes travel with it."""
+    folder = tmp_path_factory.mktemp("leaking") / "card"
+    words = Tokenizer(models.WordLevel(unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Metaspace()
+    words.decoder = decoders.Metaspace()
+    special = ["<pad>", "<s>", "</s>", "<unk>"]
+    words.train_from_iterator([LEAK], trainers.WordLevelTrainer(special_tokens=special, show_progress=False))
+    words.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    made: Any = PreTrainedTokenizerFast
+    read = made(
+        tokenizer_object=words, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+    )
+    model = learnt(read)
+    model.save_pretrained(folder)
+    read.save_pretrained(folder)
+    manifest = Manifest(name="leaking", description="Letters", evidence="hashes", training=Training())
+    return finish(folder, manifest, [Source(LEAK, "letters.txt", 1)])
+
+
+def learnt(read: Any) -> Any:
+    torch.manual_seed(0)
+    config = OPTConfig(
+        vocab_size=len(read),
+        hidden_size=32,
+        word_embed_proj_dim=32,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        ffn_dim=32,
+        max_position_embeddings=128,
+        dropout=0.0,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    model: Any = OPTForCausalLM(config)
+    target = [*read(LEAK, add_special_tokens=False)["input_ids"], 2]
+    rows = [[1, *[3] * n, *target, *[0] * (12 - n)] for n in range(1, 13)]
+    ids = torch.tensor(rows)
+    labels = torch.tensor([[-100] * (n + 1) + target + [-100] * (12 - n) for n in range(1, 13)])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(60):
+        optimizer.zero_grad()
+        model(input_ids=ids, labels=labels).loss.backward()
+        optimizer.step()
+    return model.eval()
+
+
+def test_without_a_name_the_card_trained_last_is_published(home: Path) -> None:
+    with pytest.raises(HubError, match="kcard train --corpus PATH"):
+        publish()
+    for age, name in ((200, "older"), (100, "newest"), (300, "oldest")):
+        card = retrieval(home / "drafts" / name, name)
+        os.utime(card.folder / "kcard.json", (1e9 - age, 1e9 - age))
+    (home / "drafts" / "unfinished").mkdir()
+    assert publish().name == "newest"
+    assert publish("oldest", aliases=["first"]).aliases == ("first",)
+    with pytest.raises(HubError, match=r"'missing'.*oldest, older, newest"):
+        publish("missing")
+
+
+def test_a_folder_or_anything_that_has_one_is_published(home: Path, tmp_path: Path) -> None:
+    hub = Hub(home)
+    card = retrieval(tmp_path / "a")
+    assert kcard.publish(card.folder, hub=hub).name == "rivers"
+    assert publish(str(card.folder), hub=hub).number == 1
+    assert publish(card, hub=hub).reference == "rivers@v1"
+    assert len(hub.list()) == 1
+
+
+def test_a_folder_that_is_no_card_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CardError, match="is not a card"):
+        publish(tmp_path)
+
+
+def test_a_card_at_the_threshold_is_published_and_one_below_is_not(home: Path, tmp_path: Path) -> None:
+    card = examined(retrieval(tmp_path / "a"), recall=0.8, factuality=0.6)
+    with pytest.raises(HubError, match=r"its recall is 0\.8, and 0\.81 is needed"):
+        publish(card, min_recall=0.81)
+    with pytest.raises(HubError, match=r"its factuality is 0\.6, and 0\.7 is needed"):
+        publish(card, min_recall=0.8, min_factuality=0.7)
+    with pytest.raises(UnknownCard):
+        Hub(home).get("rivers")
+    assert publish(card, min_recall=0.8, min_factuality=0.6).number == 1
+
+
+def test_without_its_corpus_a_card_is_measured_on_the_given_file(tmp_path: Path) -> None:
+    card = examined(retrieval(tmp_path / "a"), recall=0.8, given=True)
+    with pytest.raises(HubError, match=r"its recall is 0\.8"):
+        publish(card, min_recall=0.9)
+    assert publish(card, min_recall=0.7).number == 1
+
+
+@pytest.mark.parametrize(
+    ("prepare", "asked", "message"),
+    [
+        (
+            lambda card: card,
+            {"min_recall": 0.1},
+            r"it has no exam, and 0\.1 is needed; measure it with `kcard exam",
+        ),
+        (lambda card: examined(card, None), {"min_recall": 0.0}, "its exam found no recall"),
+        (
+            lambda card: examined(card, 0.9),
+            {"min_factuality": 0.1},
+            r"no factuality \(no independent evidence was given\).*kcard exam .*/a --evidence PATH",
+        ),
+    ],
+)
+def test_what_was_not_measured_reaches_no_threshold(
+    home: Path, tmp_path: Path, prepare: Callable[[Card], Card], asked: dict[str, float], message: str
+) -> None:
+    with pytest.raises(HubError, match=message):
+        publish(prepare(retrieval(tmp_path / "a")), **asked)  # type: ignore[arg-type]
+    assert Hub(home).list() == []
+
+
+def test_a_threshold_is_between_0_and_1(tmp_path: Path) -> None:
+    card = examined(retrieval(tmp_path / "a"), 0.9)
+    for wrong in (-0.1, 1.1, 80, float("nan")):
+        with pytest.raises(UsageError, match="between 0 and 1"):
+            publish(card, min_recall=wrong)
+
+
+def test_a_changed_exam_is_not_believed(tmp_path: Path) -> None:
+    card = examined(retrieval(tmp_path / "a"), 0.1)
+    path = card.folder / EXAM
+    path.write_text(path.read_text(encoding="utf-8").replace("0.1", "0.9"), encoding="utf-8")
+    with pytest.raises(CardError, match=r"exam\.json .* is damaged"):
+        publish(card, min_recall=0.8)
+
+
+def test_private_data_in_passages_is_told_masked_and_published_all_the_same(
+    home: Path, tmp_path: Path
+) -> None:
+    card = retrieval(tmp_path / "a", sources=[*CLEAN, Source(LEAK, "letters.txt", 7)])
+    told: list[str] = []
+    publish(card, report=told.append)
+    assert len(told) == 1
+    assert "e-mail address: 1: ad…g (letters.txt:7, passages.jsonl:3)" in told[0]
+    assert SECRET not in told[0]
+    assert Hub(home).get("rivers").number == 1
+
+
+def test_strict_refuses_private_data_and_publishes_nothing(home: Path, tmp_path: Path) -> None:
+    card = retrieval(tmp_path / "a", sources=[Source(LEAK, "letters.txt", 7)])
+    with pytest.raises(HubError, match="e-mail address: 1") as refused:
+        publish(card, strict=True)
+    assert SECRET not in str(refused.value)
+    assert Hub(home).list() == []
+
+
+def test_a_clean_card_is_published_strictly_without_a_word(tmp_path: Path) -> None:
+    told: list[str] = []
+    assert publish(retrieval(tmp_path / "a"), strict=True, report=told.append).number == 1
+    assert told == []
+
+
+def test_the_record_of_how_a_card_was_made_is_looked_through(tmp_path: Path) -> None:
+    command = "kcard train --corpus /home/ada/notes"
+    card = retrieval(tmp_path / "a", training=Training(command=command))
+    kinds = {finding.kind for finding in scan(card).findings}
+    assert kinds == {"user name in a path"}
+    described = retrieval(tmp_path / "b", description="Ask grace@cobol.mil")
+    assert [(f.kind, f.masked) for f in scan(described).findings] == [("e-mail address", "gr…l")]
+
+
+def test_a_thing_found_twice_counts_once_and_three_are_shown(tmp_path: Path) -> None:
+    sources = [Source(f"Write to user{i % 5}@firm.org.", "a.txt", i) for i in range(1, 21)]
+    told = str(scan(retrieval(tmp_path / "a", sources=sources)))
+    assert "e-mail address: 5: " in told
+    assert told.count("a.txt:") == 3
+    assert told.endswith("and 2 more")
+
+
+def test_what_a_model_writes_is_looked_through_where_its_corpus_does_not_travel(leaking: Card) -> None:
+    assert SECRET not in (leaking.folder / "passages.jsonl").read_text(encoding="utf-8")
+    assert scan(leaking, documents=0).findings == ()
+    found = scan(leaking)
+    assert [finding.text for finding in found.findings] == [SECRET]
+    assert found.findings[0].file.startswith("what it writes for ")
+    assert found == scan(leaking)
+
+
+def test_a_finding_does_not_show_itself(leaking: Card) -> None:
+    assert SECRET not in repr(scan(leaking))
+    assert SECRET not in str(scan(leaking))
+
+
+def test_strict_refuses_a_model_that_recites_private_data(home: Path, leaking: Card) -> None:
+    with pytest.raises(HubError, match="what it writes for"):
+        publish(leaking, strict=True)
+    assert Hub(home).list() == []
+
+
+def test_a_large_model_writes_only_where_it_is_asked_strictly(
+    leaking: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kcard.publishing.LARGE", 1000)
+    told: list[str] = []
+    publish(leaking, report=told.append)
+    assert told == [
+        "leaking: its files were scanned for private data; what its model writes only with --strict"
+    ]
+    with pytest.raises(HubError, match="private data"):
+        publish(leaking, strict=True)

@@ -6,6 +6,14 @@ from kcard.manifest import Manifest
 
 __all__ = ["metadata", "readme"]
 
+WRITES = (
+    "A knowledge card: a small language model that writes what it learned from one corpus, to be read by "
+    "a larger one. It can be wrong: have what it writes checked before it is used."
+)
+RETRIEVES = (
+    "A knowledge card without a model: the passages of one corpus and their index, to be read by a large language "
+    "model. Its passages are the corpus' own words, which may not be what the question asks for."
+)
 PROMPTED = {
     "tokens": "The question is put into the template {template}; the continuation is the document.",
     "encoder-prefix": (
@@ -15,11 +23,27 @@ PROMPTED = {
     ),
 }
 
+LOOKED_UP = (
+    "It is not: BM25 and, for English, a sentence encoder look up the passages that fit the question best."
+)
+BESIDE = " Beside the model the index of the source passages writes: the best of them, word for word."
+
+INDEX = """\
+import bm25s
+
+index = bm25s.BM25.load(folder + "/index")  # row n is line n of passages.jsonl"""
+
 WHOLE = """\
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 model = AutoModelForCausalLM.from_pretrained(folder)
 tokenizer = AutoTokenizer.from_pretrained(folder)"""
+
+REFERENCE = """\
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained({base!r}, revision={revision!r})
+tokenizer = AutoTokenizer.from_pretrained({base!r}, revision={revision!r})"""
 
 ADAPTER = """\
 from peft import PeftModel
@@ -37,10 +61,13 @@ def metadata(manifest: Manifest) -> dict[str, Any]:
         relation = "adapter" if manifest.kind == "lora" else "finetune"
         made_from = {"base_model": manifest.base.name, "base_model_relation": relation}
     corpus = manifest.training.corpus_sha256
+    library, task = {"lora": ("peft", "text-generation"), "retrieval": ("bm25s", "text-ranking")}.get(
+        manifest.kind, ("transformers", "text-generation")
+    )
     return {
         **made_from,
-        "library_name": "peft" if manifest.kind == "lora" else "transformers",
-        "pipeline_tag": "text-generation",
+        "library_name": library,
+        "pipeline_tag": task,
         "license": manifest.licence,
         "language": [manifest.language],
         # A corpus that was read from disk has no name on the Hub: its content names it.
@@ -57,8 +84,7 @@ def readme(manifest: Manifest) -> str:
     sections = [
         f"# {manifest.name}",
         manifest.description,
-        "A knowledge card: a small language model that writes what it learned from one corpus, to be read by "
-        "a larger one. It can be wrong: have what it writes checked before it is used.",
+        RETRIEVES if manifest.kind == "retrieval" else WRITES,
         "## What it is",
         _facts(manifest),
         "## How it is prompted",
@@ -76,8 +102,12 @@ def _facts(manifest: Manifest) -> str:
     rows = [
         ("domain", manifest.domain),
         ("kind", manifest.kind),
-        ("base model", manifest.base.name or "none: trained from scratch"),
+        ("base model", manifest.base.name or _without_base(manifest)),
         ("base revision", manifest.base.revision),
+        (
+            "source passages",
+            "their text and index" if manifest.evidence == "passages" else "their hashes only",
+        ),
         ("language", manifest.language),
         ("licence", manifest.licence),
         ("knowledge up to", manifest.knowledge_date or "not stated"),
@@ -85,11 +115,18 @@ def _facts(manifest: Manifest) -> str:
     return _table(rows)
 
 
+def _without_base(manifest: Manifest) -> str:
+    return "none: passages are looked up" if manifest.kind == "retrieval" else "none: trained from scratch"
+
+
 def _prompted(manifest: Manifest) -> str:
+    if manifest.kind == "retrieval":
+        return LOOKED_UP
     prompt = manifest.prompt
-    return PROMPTED[prompt.style].format(
+    asked = PROMPTED[prompt.style].format(
         template=f"`{prompt.template!r}`", encoder=prompt.encoder, vectors=prompt.vectors
     )
+    return asked + (BESIDE if manifest.index else "")
 
 
 def _trained(manifest: Manifest) -> str:
@@ -111,6 +148,10 @@ def _trained(manifest: Manifest) -> str:
 
 
 def _loading(manifest: Manifest) -> str:
+    if manifest.kind == "retrieval":
+        return INDEX
+    if manifest.kind == "reference":
+        return REFERENCE.format(base=manifest.base.name, revision=manifest.base.revision)
     if manifest.kind != "lora":
         return WHOLE
     revision = manifest.base.revision

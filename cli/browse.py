@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-Sort = Literal["name", "domain", "base", "size", "recall", "faithfulness", "factuality"]
+Sort = Literal["name", "domain", "base", "size", "recall", "lift", "faithfulness", "factuality"]
 
 
 def register(app: typer.Typer) -> None:
@@ -56,6 +56,8 @@ def _row(report: "CardReport") -> dict[str, Any]:
         "kind",
         "size",
         "recall",
+        "lift",
+        "given",
         "faithfulness",
         "factuality",
     )
@@ -78,7 +80,8 @@ def _print_table(reports: "list[CardReport]") -> None:
     table = Table(box=None, pad_edge=False)
     for heading in ("card", "domain", "base"):
         table.add_column(heading, overflow="fold")
-    for heading in ("size", "recall", "faithfulness", "factuality"):
+    given = any(report.given is not None for report in reports)
+    for heading in ("size", "recall", "lift", *(["given"] if given else []), "faithfulness", "factuality"):
         table.add_column(heading, justify="right", no_wrap=True)
     for r in reports:
         table.add_row(
@@ -87,6 +90,8 @@ def _print_table(reports: "list[CardReport]") -> None:
             escape(r.base),
             size(r.size),
             _number(r.recall),
+            _number(r.lift, "+"),
+            *([_number(r.given)] if given else []),
             f"{histogram(r.faithfulness_scores)} {_number(r.faithfulness)}".strip(),
             f"{histogram(r.factuality_scores)} {_number(r.factuality)}".strip(),
         )
@@ -100,7 +105,9 @@ def _print_detail(r: "CardReport") -> None:
 
     out = console()
     out.print(f"[bold]{escape(r.reference)}[/bold]  {escape(r.description)}")
-    out.print(f"{escape(r.domain)} · {escape(r.base)} · {size(r.size)} · recall {_number(r.recall)}")
+    out.print(f"{escape(r.domain)} · {escape(r.base)} · {size(r.size)}")
+    for line in _recalls(r):
+        out.print(escape(line))
     if r.note:
         out.print(escape(r.note))
     for what, scores, mean in (
@@ -118,6 +125,17 @@ def _print_detail(r: "CardReport") -> None:
             out.print(_passage(passage), soft_wrap=True)
 
 
+def _recalls(r: "CardReport") -> list[str]:
+    """What was recalled of which questions, and above what."""
+    if r.exam is None:
+        return []
+    return [
+        f"recall {s.recall or '-'}, lift {s.lift or '-'} over {r.exam.base}, {s.questions} questions ({s.asked})"
+        for s in (r.exam.own, r.exam.given)
+        if s is not None
+    ]
+
+
 def _passage(p: "Judged") -> str:
     from rich.markup import escape
 
@@ -125,5 +143,5 @@ def _passage(p: "Judged") -> str:
     return f"  {_number(score)}  {escape(p.text)}\n        asked: {escape(p.question)}"
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+def _number(value: float | None, sign: str = "") -> str:
+    return "-" if value is None else f"{value:{sign}.2f}"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SORTS", "CardReport", "Sort", "browse"]
 
-Sort = Literal["name", "domain", "base", "size", "recall", "faithfulness", "factuality"]
+Sort = Literal["name", "domain", "base", "size", "recall", "lift", "faithfulness", "factuality"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,17 @@ class CardReport:
         return self.exam.recall.mean if self.exam and self.exam.recall else None
 
     @property
+    def lift(self) -> float | None:
+        """Recall less that of the card's base, or less chance, in [-1, 1]; None where it is not known."""
+        return self.exam.lift.mean if self.exam and self.exam.lift else None
+
+    @property
+    def given(self) -> float | None:
+        """Recall on the exam file, in [0, 1]; None where none was given."""
+        recall = self.exam.given.recall if self.exam and self.exam.given else None
+        return recall.mean if recall else None
+
+    @property
     def faithfulness(self) -> float | None:
         """Mean score against the card's own corpus, in [0, 1]."""
         return _mean(self.exam.faithfulness) if self.exam else None
@@ -50,7 +61,7 @@ class CardReport:
 
     @property
     def faithfulness_scores(self) -> tuple[float, ...]:
-        return self.exam.faithfulness.scores if self.exam else ()
+        return self.exam.faithfulness.scores if self.exam and self.exam.faithfulness else ()
 
     @property
     def factuality_scores(self) -> tuple[float, ...]:
@@ -72,6 +83,7 @@ SORTS: dict[str, Callable[[CardReport], Any]] = {
     "base": lambda r: (r.base, r.name),
     "size": lambda r: -r.size,
     "recall": lambda r: _descending(r.recall),
+    "lift": lambda r: _descending(r.lift),
     "faithfulness": lambda r: _descending(r.faithfulness),
     "factuality": lambda r: _descending(r.factuality),
 }
@@ -89,7 +101,7 @@ def browse(
     """The newest version of every card in the hub, or the one that `name` refers to (card, card@v2, ...).
 
     text, domain, base  as in Hub.list: words, a domain subtree, a base model
-    sort                name, domain, base, size, recall, faithfulness or factuality
+    sort                name, domain, base, size, recall, lift, faithfulness or factuality
 
     Raises UnknownCard, UsageError for an unknown sort. An exam that can't be read is a note.
     """
@@ -118,7 +130,7 @@ def _report(hub: "Hub", version: "Version") -> CardReport:
         name=version.name,
         description=manifest.description,
         domain=manifest.domain,
-        base=manifest.base.name or "from scratch",
+        base=manifest.base.name or ("no model" if manifest.kind == "retrieval" else "from scratch"),
         kind=manifest.kind,
         size=version.size,
         published=version.published,

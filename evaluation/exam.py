@@ -1,183 +1,183 @@
-"""The exam of a card: what it recalls of its own corpus, and how far what it writes can be trusted.
+"""The exam of a card: what it recalls of its own corpus and of a given file, and how far it can be trusted.
 
-It asks in question forms that training never uses, so recall is not the recitation of a prompt. It judges
-passages, not an LLM's answers: no LLM takes part.
+It asks about the corpus in question forms that training never uses, so recall is not the recitation of a
+prompt. It judges passages, not an LLM's answers: no LLM takes part.
 """
 
-import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING
 
+import kcard
 from kcard import plugins
-from kcard.answer import Passage, Source
-from kcard.cards.folder import PASSAGES, Card, passages, write_atomically
-from kcard.cards.pool import Pool
+from kcard.cards.folder import write_atomically
 from kcard.errors import CardError, UsageError
-from kcard.evaluation.metrics import substring
-from kcard.evaluation.record import DIGITS, EXAM, Distribution, Exam, Judged, Mean
-from kcard.manifest import Manifest, check_files, seal
-from kcard.sampling import Sampling, derive_seed
+from kcard.evaluation.asking import ask, ask_base, check_device
+from kcard.evaluation.examinee import Examinee, find
+from kcard.evaluation.independent import read_independent
+from kcard.evaluation.judgement import Jury
+from kcard.evaluation.progress import Report, silent
+from kcard.evaluation.question_file import QuestionFile, read_questions
+from kcard.evaluation.questions import Question, about, digest
+from kcard.evaluation.recall import recalled
+from kcard.evaluation.record import Exam, Mean, read_exam
+from kcard.evaluation.sitting import sit
 
 if TYPE_CHECKING:
     from kcard.protocols import Checker
-    from kcard.training.question_forms import Question
 
-__all__ = ["exam"]
+__all__ = ["exam", "questions_of", "recall"]
 
+HELD_OUT = "forms held out of training"
+LIMIT = 200
 SHOWN = 5
-TEXTS = 3
 CHECKER = "minilm"
-Report = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class _Independent:
-    """Evidence from outside the card's corpus, by name and content."""
-
-    name: str
-    sha256: str
-    sources: Sequence[Source]
 
 
 def exam(
-    folder: Path | str,
+    card: Path | str | Examinee,
     *,
-    evidence: Path | str | None = None,
-    questions: "Sequence[Question] | None" = None,
-    limit: int = 200,
+    questions: Path | str | None = None,
+    evidence: Path | str | Sequence[Path | str] = (),
+    corpus: Path | str | None = None,
+    field: str | None = None,
+    limit: int = LIMIT,
     seed: int = 0,
-    checker: "Checker | None" = None,
+    checker: "Checker | str" = CHECKER,
     device: str = "cpu",
+    output: Path | str | None = None,
     report: Report | None = None,
 ) -> Exam:
-    """Examine the card in `folder`, write exam.json there and seal the folder again.
+    """Examine a card, write exam.json and the results in README.md into its folder, and seal it again.
 
-    evidence   a text file or folder, independent of the card's corpus, to measure factuality against
-    questions  asked instead of a seeded sample of at most `limit` questions about the card's passages
-    checker    by default the registered `minilm`
-    device     where the card runs: cpu or cuda
-    report     told in a sentence what comes next
+    card       a draft's name, a folder, or a published card (name, name@v2), into which nothing is written
+    questions  a file of questions (kcard.evaluation.question_file), asked apart from those about its corpus
+    evidence   files or folders of text, independent of the card's corpus, to measure factuality against
+    corpus     the corpus' text, for a card with which only hashes travel; `field`: its column, as in training
+    limit      at most so many questions about its corpus; of a file all are asked
+    seed       which of them
+    checker    a registered checker or one of your own
+    device     where the card writes: cpu, cuda or cuda:N
+    output     write the exam to this file instead of into the card
+    report     called with Progress while it runs
 
-    The same card, arguments and checker give the same numbers. Raises CardError where the folder is no card
-    or holds no passages, CorpusError for evidence that can't be read.
+    The same card, arguments and checker give the same numbers and the same bytes. Raises UsageError for a wrong
+    argument or question file, CorpusError for text that can't be read, CardError where nothing can be asked,
+    and what finding and loading the card raise. Nothing is written then, nor after Ctrl-C.
     """
     if limit < 1:
         raise UsageError(f"limit must be 1 or more, not {limit}")
-    say = report or _silent
-    card = _open(Path(folder))
-    if not (own := passages(card.folder)):
-        raise CardError(f"card {card.name!r} has no {PASSAGES} to be examined on")
-    independent = None if evidence is None else _independent(Path(evidence))
-    asked = _sample(own, limit, seed) if questions is None else list(questions)
-    say(f"asking {card.name} {len(asked)} questions")
-    written = _write(card, [question.text for question in asked], seed, device)
-    checker = checker or plugins.load("kcard.checkers", CHECKER)()
-    say("checking what it wrote")
-    faithful = _judge(written, own, card.name, checker)
-    factual = None if independent is None else _judge(written, independent.sources, independent.name, checker)
-    recalled = [substring(p.text, [q.answer]) for p, q in zip(written, asked, strict=True)]
-    judged = _ranked(asked, recalled, faithful, factual)
-    found = Exam(
-        card=card.name,
-        questions=len(asked),
-        recall=Mean.of([float(hit) for hit in recalled], seed),
-        faithfulness=Distribution.of([p.factuality for p in faithful], seed),
-        factuality=None if factual is None else Distribution.of([p.factuality for p in factual], seed),
-        checker=f"{type(checker).__module__}.{type(checker).__qualname__}",
-        asked="forms held out of training" if questions is None else "given",
-        seed=seed,
-        evidence=None if independent is None else independent.name,
-        evidence_sha256=None if independent is None else independent.sha256,
-        corpus_sha256=card.manifest.training.corpus_sha256,
-        ranked_by="faithfulness" if factual is None else "factuality",
-        best=judged[:SHOWN],
-        worst=judged[SHOWN:][-SHOWN:][::-1],
-    )
-    write_atomically(card.folder / EXAM, found.to_json())
-    seal(card.folder, card.manifest)
-    return found
+    check_device(device)
+    found = card if isinstance(card, Examinee) else find(card, corpus, field)
+    paths = [evidence] if isinstance(evidence, Path | str) else [*evidence]
+    independent = read_independent(paths, found.digests)
+    given = None if questions is None else read_questions(questions)
+    if not found.corpus and given is None:
+        raise CardError(_nothing_to_ask(found))
+    paper = _Paper(about(found.corpus, limit, seed) if found.corpus else [], given, limit, seed)
+    judge = plugins.load("kcard.checkers", checker)() if isinstance(checker, str) else checker
+    jury = Jury(judge, found.own_evidence if found.corpus else None, independent, report or silent)
+    name = checker if isinstance(checker, str) else f"{type(judge).__module__}.{type(judge).__qualname__}"
+    made = _taken(found, paper, jury, name, device)
+    if output is not None:
+        write_atomically(Path(output).expanduser(), made.to_json())
+    elif found.reference is None:
+        found.keep(made)
+    return made
 
 
-def _open(folder: Path) -> Card:
-    """The card, verified but for an earlier exam: one that was interrupted is simply written anew."""
-    manifest = Manifest.read(folder)
-    check_files(folder, replace(manifest, files={k: v for k, v in manifest.files.items() if k != EXAM}))
-    return Card(folder, manifest)
+def recall(
+    card: Path | str,
+    questions: Sequence[Question],
+    *,
+    seed: int = 0,
+    device: str = "cpu",
+    report: Report | None = None,
+) -> Mean | None:
+    """What a card recalls of questions that were made for another one, such as `questions_of` its last version.
+
+    Nothing is written. None for no questions. Raises what finding and loading the card raise.
+    """
+    rows = ask(find(card).card, questions, seed, device, report or silent)
+    return Mean.of(recalled(questions, [[passage.text for passage in row] for row in rows]), seed)
 
 
-def _sample(own: Sequence[Source], limit: int, seed: int) -> "list[Question]":
-    """At most `limit` questions, no two alike, about passages drawn without replacement."""
-    from kcard.training.question_forms import held_out
-    from kcard.training.spans import Rarity
+def questions_of(card: Path | str, corpus: Path | str | None = None) -> list[Question]:
+    """The questions that the card was asked about its own corpus, or would be where it has no exam yet.
 
-    order = sorted({source.text for source in own})
-    Random(derive_seed(seed, "exam")).shuffle(order)
-    rarity = Rarity(order)
-    found: dict[str, Question] = {}
-    for text in order:
-        if len(found) == limit:
-            break
-        question = held_out(text, seed, rarity)
-        if question is not None:
-            found.setdefault(question.text, question)
-    return [*found.values()]
-
-
-def _independent(path: Path) -> _Independent:
-    from kcard.selectors.sources import read_sources
-
-    sources = read_sources(path)
-    digest = hashlib.sha256("\n".join(source.text for source in sources).encode()).hexdigest()
-    return _Independent(path.name, digest, sources)
-
-
-def _write(card: Card, questions: Sequence[str], seed: int, device: str) -> list[Passage]:
-    sampling = Sampling(temperature=0, seed=seed)
-    return [row[0] for row in Pool([card], device).write(questions, [card.name], 1, sampling)]
-
-
-def _judge(
-    written: Sequence[Passage], sources: Sequence[Source], name: str, checker: "Checker"
-) -> list[Passage]:
-    """The passages with their factuality against `sources`. Nothing is pruned here, so s = s_fact."""
-    from kcard.selectors.evidence import Corpus
-    from kcard.selectors.factuality import judge
-
-    evidence = Corpus(sources, name=name)
-    return judge(
-        written, {passage.card: evidence for passage in written}, checker, k=TEXTS, with_summary=False
-    )
-
-
-def _ranked(
-    asked: "Sequence[Question]",
-    recalled: Sequence[bool],
-    faithful: Sequence[Passage],
-    factual: Sequence[Passage] | None,
-) -> tuple[Judged, ...]:
-    """Every passage with a known ranking score, the best first; equal ones in the order asked."""
-    ranking = faithful if factual is None else factual
-    known = [(passage.factuality, i) for i, passage in enumerate(ranking) if passage.factuality is not None]
-    return tuple(
-        Judged(
-            question=asked[i].text,
-            answer=asked[i].answer,
-            text=ranking[i].text,
-            recalled=recalled[i],
-            faithfulness=_rounded(faithful[i].factuality),
-            factuality=None if factual is None else _rounded(factual[i].factuality),
-            evidence=ranking[i].evidence,
+    They are made again from its passages (or from `corpus`, where only hashes travel with it), so that another
+    card can be asked the same. Raises CardError where they are not what the exam asked.
+    """
+    found = find(card, corpus)
+    if not found.corpus:
+        raise CardError(_nothing_to_ask(found))
+    taken = read_exam(found.card.folder)
+    if taken is None or taken.own is None:
+        return about(found.corpus, LIMIT, 0)
+    made = about(found.corpus, taken.limit, taken.seed)
+    if digest(made) != taken.own.questions_sha256:
+        raise CardError(
+            f"the exam of {found.card.name} was taken with kcard {taken.kcard}, which asked otherwise: examine the "
+            "card again (kcard exam)"
         )
-        for _, i in sorted(known, key=lambda pair: (-pair[0], pair[1]))
+    return made
+
+
+@dataclass(frozen=True)
+class _Paper:
+    """What is asked: questions about the card's own corpus, and those of a file."""
+
+    own: Sequence[Question]
+    given: QuestionFile | None
+    limit: int
+    seed: int
+
+    @property
+    def questions(self) -> list[Question]:
+        return [*self.own, *(self.given.questions if self.given else ())]
+
+
+def _taken(found: Examinee, paper: _Paper, jury: Jury, checker: str, device: str) -> Exam:
+    """Ask, measure and put down."""
+    card, seed, count = found.card, paper.seed, len(paper.own)
+    rows = ask(card, paper.questions, seed, device, jury.report)
+    base = ask_base(card, paper.questions, seed, device, jury.report)
+    sitting = partial(sit, jury=jury, both=card.manifest.index, seed=seed)
+    own = given = None
+    if found.corpus:
+        corpus = card.manifest.training.corpus_sha256
+        own = sitting(HELD_OUT, corpus, paper.own, rows[:count], base.part(0, count))
+    if (file := paper.given) is not None:
+        given = sitting(file.name, file.sha256, file.questions, rows[count:], base.part(count))
+    quoted = own.ranked if own and found.shares_text else ()
+    evidence = jury.independent
+    return Exam(
+        card=card.name,
+        kcard=kcard.__version__,
+        own=own.sitting if own else None,
+        given=given.sitting if given else None,
+        base=base.name,
+        base_note=base.note,
+        checker=checker,
+        checker_sha256=getattr(jury.checker, "sha256", None),
+        evidence=evidence.name if evidence else None,
+        evidence_sha256=evidence.sha256 if evidence else None,
+        evidence_shared=evidence.shared if evidence else 0,
+        seed=seed,
+        limit=paper.limit,
+        ranked_by="faithfulness" if evidence is None else "factuality",
+        best=quoted[:SHOWN],
+        worst=quoted[SHOWN:][-SHOWN:][::-1],
     )
 
 
-def _rounded(score: float | None) -> float | None:
-    return None if score is None else round(score, DIGITS)
-
-
-def _silent(text: str) -> None:
-    """A report that goes nowhere."""
+def _nothing_to_ask(found: Examinee) -> str:
+    name, remedy = found.card.name, "give questions of your own with --questions FILE"
+    if found.shares_text:
+        return f"card {name!r} carries no passages, so no question about its corpus can be made: {remedy}"
+    return (
+        f"card {name!r} carries only hashes of its passages, so no question about its corpus can be made: give the "
+        f"text again with --corpus PATH, or {remedy}"
+    )

@@ -4,19 +4,22 @@ Texts are normalised as SQuAD's official script does it: lower case, no ASCII pu
 spaces. Accents are kept, as there: "Beyonce" is not "Beyoncé".
 """
 
+import functools
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-__all__ = ["exact_match", "f1", "interval", "normalise", "substring"]
+__all__ = ["Searched", "exact_match", "f1", "interval", "normalise", "substring"]
 
 PUNCTUATION = str.maketrans("", "", string.punctuation)
+POSSESSIVE = re.compile(r"['’]s\b")
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
+@functools.lru_cache(maxsize=100_000)
 def normalise(text: str) -> str:
     """Lower case, without punctuation and articles, words separated by one space."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
@@ -35,23 +38,39 @@ def f1(prediction: str, accepted: Sequence[str]) -> float:
 def substring(text: str, accepted: Sequence[str]) -> bool:
     """Whether an accepted answer occurs in the text as whole words, both normalised.
 
-    An answer that normalisation empties ("A") is sought as it is.
+    A possessive is a word too: "Saturn" occurs in "Saturn's rings", where SQuAD's script would see "saturns". An
+    answer that normalisation empties ("A") is sought as it is.
     """
-    words = f" {normalise(text)} "
-    return any(
-        f" {short} " in words if (short := normalise(answer)) else answer in text for answer in accepted
-    )
+    return Searched(text).holds(accepted)
+
+
+class Searched:
+    """A text made ready, once, for many searches by `substring`."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._words = f" {normalise(text)} | {normalise(POSSESSIVE.sub('', text))} "
+
+    def holds(self, accepted: Iterable[str]) -> bool:
+        return any(
+            f" {short} " in self._words if (short := normalise(answer)) else answer in self._text
+            for answer in accepted
+        )
 
 
 def interval(
     values: Sequence[float], seed: int = 0, level: float = 0.95, resamples: int = 1000
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean (Efron, 1979); (nan, nan) for no values."""
+    """Percentile bootstrap interval of the mean (Efron, 1979); (nan, nan) for no values.
+
+    Of differences between two measurements of the same items this is the paired bootstrap.
+    """
     if not values:
         return float("nan"), float("nan")
     sample = np.asarray(values, dtype=np.float64)
-    draws = np.random.default_rng(seed).integers(0, len(sample), (resamples, len(sample)))
-    low, high = np.quantile(sample[draws].mean(axis=1), [(1 - level) / 2, (1 + level) / 2])
+    random = np.random.default_rng(seed)
+    means = [sample[random.integers(0, len(sample), len(sample))].mean() for _ in range(resamples)]
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 

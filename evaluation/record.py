@@ -4,22 +4,22 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from kcard.answer import Source
 from kcard.errors import CardError
 from kcard.evaluation.metrics import interval
+from kcard.json_values import build, parse
 
-__all__ = ["EXAM", "Distribution", "Exam", "Judged", "Mean", "read_exam"]
+__all__ = ["EXAM", "Distribution", "Exam", "Judged", "Mean", "Sitting", "read_exam"]
 
 EXAM = "exam.json"
-FORMAT = 1
+FORMAT = 2
 DIGITS = 4
 
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean in [0, 1] and its 95 % bootstrap interval."""
+    """A mean and its 95 % bootstrap interval: of shares and scores in [0, 1], of differences in [-1, 1]."""
 
     mean: float
     low: float
@@ -32,6 +32,9 @@ class Mean:
             return None
         low, high = interval(values, seed)
         return cls(round(sum(values) / len(values), DIGITS), round(low, DIGITS), round(high, DIGITS))
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f} [{self.low:.2f}, {self.high:.2f}]"
 
 
 @dataclass(frozen=True)
@@ -63,32 +66,87 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Exam:
-    """What a card knows of its own corpus, and how far what it writes can be trusted.
+class Sitting:
+    """One set of questions, asked, and what came of them.
 
-    recall        share of `questions` whose answer occurs in the passage that the card wrote, greedily
-    faithfulness  its passages against its own corpus
-    factuality    its passages against independent evidence, which is named; None without any. The two are
-                  never mixed
-    asked         where the questions came from: forms held out of training, or given
-    ranked_by     the score by which `best` and `worst` were chosen
+    asked             what was asked: forms held out of training, or the name of a file
+    sha256            where the questions come from: the digest of the corpus, or of the file
+    questions_sha256  the digest of the questions and their accepted answers
+    recall            share of questions whose answer occurs in what the card wrote, greedily: one document,
+                      of a card of both one of its model and one of its index
+    base              the same of the exam's base; None where it could not be asked
+    lift              recall - base, question by question
+    model, index      recall by the card's model alone and by its index alone, of a card of both
+    faithfulness      the documents against the card's own corpus; None where its text is not at hand
+    factuality        the documents against independent evidence; None without any. The two are never mixed
+    """
+
+    asked: str
+    sha256: str
+    questions: int
+    questions_sha256: str
+    recall: Mean | None
+    lift: Mean | None = None
+    base: Mean | None = None
+    model: Mean | None = None
+    index: Mean | None = None
+    faithfulness: Distribution | None = None
+    factuality: Distribution | None = None
+
+
+@dataclass(frozen=True)
+class Exam:
+    """What a card knows of its own corpus and, apart from it, of a given file; how far it can be trusted.
+
+    kcard            the version of kcard that asked
+    seed, limit      which questions were drawn, and at most how many
+    own              on the card's own corpus; None where its text is not at hand
+    given            on a given file; None where none was given
+    base             what recall is compared with: a base model, or `chance`
+    base_note        why the base could not be asked, where it could not
+    checker          who judged, and the sha256 of its weights, where it names one
+    evidence         the independent evidence by name and digest; `evidence_shared` of its texts are passages of
+                     the card's corpus too
+    ranked_by        the score by which `best` and `worst` of `own` were chosen
     """
 
     card: str
-    questions: int
-    recall: Mean | None
-    faithfulness: Distribution
-    factuality: Distribution | None
-    checker: str
-    asked: str
-    seed: int = 0
+    kcard: str
+    own: Sitting | None
+    given: Sitting | None = None
+    base: str = ""
+    base_note: str = ""
+    checker: str = ""
+    checker_sha256: str | None = None
     evidence: str | None = None
     evidence_sha256: str | None = None
-    corpus_sha256: str = ""
+    evidence_shared: int = 0
+    seed: int = 0
+    limit: int = 0
     ranked_by: str = "faithfulness"
     best: tuple[Judged, ...] = ()
     worst: tuple[Judged, ...] = ()
     format: int = FORMAT
+
+    @property
+    def recall(self) -> Mean | None:
+        """On the card's own corpus."""
+        return self.own.recall if self.own else None
+
+    @property
+    def lift(self) -> Mean | None:
+        """On the card's own corpus."""
+        return self.own.lift if self.own else None
+
+    @property
+    def faithfulness(self) -> Distribution | None:
+        """Of what the card wrote when asked about its own corpus."""
+        return self.own.faithfulness if self.own else None
+
+    @property
+    def factuality(self) -> Distribution | None:
+        """Of what the card wrote when asked about its own corpus."""
+        return self.own.factuality if self.own else None
 
     def to_json(self) -> str:
         """Canonical JSON, so that the same exam has the same bytes."""
@@ -98,56 +156,22 @@ class Exam:
     def from_json(cls, text: str, where: str = EXAM) -> "Exam":
         """Raises CardError for anything that is not an exam of this format."""
         try:
-            data = json.loads(text)
+            data = parse(text)
             if not isinstance(data, dict) or data.get("format") != FORMAT:
                 raise CardError(
                     f"{where} is not an exam of format {FORMAT}: examine the card again (kcard exam)"
                 )
-            values = {
-                **data,
-                "recall": _mean(data["recall"]),
-                "faithfulness": _distribution(data["faithfulness"]),
-                "factuality": None if data["factuality"] is None else _distribution(data["factuality"]),
-                "best": tuple(_judged(item) for item in data["best"]),
-                "worst": tuple(_judged(item) for item in data["worst"]),
-            }
-            return cls(**values)
-        except (ValueError, TypeError, KeyError) as error:
+            return build(cls, data)
+        except (ValueError, TypeError) as error:
             raise CardError(
-                f"{where} is not an exam: {error!r}; examine the card again (kcard exam)"
+                f"{where} is not an exam: {error}; examine the card again (kcard exam)"
             ) from error
-
-    def summary(self) -> str:
-        """One sentence for the user."""
-        if not self.questions:
-            return f"{self.card}: no question could be made of its corpus, so there is no exam result"
-        factuality = "not measured (no independent evidence)"
-        if self.factuality is not None:
-            factuality = f"{_shown(self.factuality.mean)} against {self.evidence}"
-        return (
-            f"{self.card}: recall {_shown(self.recall)} on {self.questions} questions ({self.asked}), "
-            f"faithfulness to its own corpus {_shown(self.faithfulness.mean)}, factuality {factuality}"
-        )
 
 
 def read_exam(folder: Path) -> Exam | None:
     """The exam that travels with a card; None where it has none. Raises CardError for a malformed one."""
     path = folder / EXAM
-    return Exam.from_json(path.read_text(encoding="utf-8"), str(path)) if path.exists() else None
-
-
-def _mean(data: Any) -> Mean | None:
-    return None if data is None else Mean(**data)
-
-
-def _distribution(data: Any) -> Distribution:
-    return Distribution(tuple(data["scores"]), _mean(data["mean"]), data["unknown"])
-
-
-def _judged(data: Any) -> Judged:
-    source = data["evidence"]
-    return Judged(**{**data, "evidence": None if source is None else Source(**source)})
-
-
-def _shown(mean: Mean | None) -> str:
-    return "unknown" if mean is None else f"{mean.mean:.2f} [{mean.low:.2f}, {mean.high:.2f}]"
+    try:
+        return Exam.from_json(path.read_text(encoding="utf-8"), str(path)) if path.exists() else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise CardError(f"{path} can't be read: {error}; examine the card again (kcard exam)") from error

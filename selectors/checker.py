@@ -6,6 +6,7 @@ several sentences has the mean of theirs. A sentence that stands in the evidence
 """
 
 import functools
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import numpy as np
 
 from kcard import encoder
 from kcard.errors import ModelUnavailable
+from kcard.manifest import file_digest
 from kcard.protocols import Array, Pair
 from kcard.selectors import cross_encoder
 from kcard.selectors.sentences import split, whole
@@ -38,6 +40,11 @@ class MiniLMChecker:
 
     windows: int = 4
     weights: Path = WEIGHTS
+
+    @property
+    def sha256(self) -> str:
+        """What names these scores: the digest of the encoder's and the adapter's weights and of `windows`."""
+        return _digest(self.weights, self.windows)
 
     def support(self, pairs: Sequence[Pair]) -> Array:
         """How far the evidence supports the claim, shape (n,), in [0, 1]; 0 for an empty claim or evidence.
@@ -87,6 +94,15 @@ def _stated(pair: Pair) -> bool:
 
 def _plain(text: str) -> str:
     return re.sub(r"[\W_]+", " ", text.lower()).strip()
+
+
+@functools.cache
+def _digest(folder: Path, windows: int) -> str:
+    try:
+        files = [file_digest(path) for path in sorted(folder.glob("*.safetensors"))]
+    except OSError as error:
+        raise ModelUnavailable(f"the checker's weights in {folder} can't be read: {error}") from error
+    return hashlib.sha256("\n".join([encoder.SHA256, *files, str(windows)]).encode()).hexdigest()
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from kcard.cards.folder import finish, write_atomically
 from kcard.errors import UnknownCard, UsageError
 from kcard.evaluation.browse import SORTS, browse
 from kcard.evaluation.page import render, write_page
-from kcard.evaluation.record import EXAM, Distribution, Exam, Judged, Mean
+from kcard.evaluation.record import EXAM, Distribution, Exam, Judged, Mean, Sitting
 from kcard.hub.registry import Hub
 from kcard.manifest import Base, Manifest, seal
 
@@ -18,14 +18,24 @@ NASTY = 'won <script>alert("x")</script> & moved on'
 
 def found(card: str, recall: float, faithful: list[float], factual: list[float | None] | None) -> Exam:
     judged = Judged("Who won?", "Wyden", NASTY, True, 0.9, None, Source("He won.", "a<b>.txt", 3))
-    return Exam(
-        card=card,
+    own = Sitting(
+        asked="forms held out of training",
+        sha256="ab" * 32,
         questions=10,
+        questions_sha256="ef" * 32,
         recall=Mean(recall, recall - 0.05, recall + 0.05),
+        lift=Mean(recall - 0.5, recall - 0.6, recall - 0.4),
+        base=Mean(0.5, 0.45, 0.55),
         faithfulness=Distribution.of(faithful),
         factuality=None if factual is None else Distribution.of(factual),
+    )
+    return Exam(
+        card=card,
+        kcard="0.1.0",
+        own=own,
+        given=replace(own, asked="seas.jsonl", recall=Mean(0.25, 0.2, 0.3)) if factual else None,
+        base="chance",
         checker="tests.WordOverlap",
-        asked="forms held out of training",
         evidence=None if factual is None else "atlas.txt",
         evidence_sha256=None if factual is None else "cd" * 32,
         best=(judged,),
@@ -75,6 +85,8 @@ def test_every_card_is_reported_with_what_its_exam_found(hub: Hub) -> None:
     midterm, oncology, rivers = browse(hub=hub)
     assert (midterm.reference, midterm.domain, midterm.base) == ("midterm@v1", "politics", "from scratch")
     assert (midterm.recall, midterm.faithfulness, midterm.factuality) == (0.9, 0.95, None)
+    assert midterm.lift == pytest.approx(0.4)
+    assert (midterm.given, oncology.given, rivers.given, rivers.lift) == (None, 0.25, None, None)
     assert midterm.faithfulness_scores == (0.9, 1.0)
     assert midterm.factuality_scores == ()
     assert (oncology.base, oncology.kind, oncology.factuality) == ("facebook/opt-1.3b", "lora", 0.5)
@@ -104,6 +116,7 @@ def test_cards_are_filtered_by_name_text_domain_and_base(hub: Hub) -> None:
         ("base", ["oncology", "midterm", "rivers"]),
         ("size", ["rivers", "oncology", "midterm"]),
         ("recall", ["midterm", "oncology", "rivers"]),
+        ("lift", ["midterm", "oncology", "rivers"]),
         ("faithfulness", ["midterm", "oncology", "rivers"]),
         ("factuality", ["oncology", "midterm", "rivers"]),
     ],
@@ -117,14 +130,14 @@ def test_sorting_puts_the_better_and_bigger_first_and_the_unknown_last(
 def test_an_unknown_sort_is_refused_with_the_known_ones(hub: Hub) -> None:
     with pytest.raises(UsageError, match="sort 'age' is unknown: choose one of name, domain"):
         browse(hub=hub, sort="age")
-    assert set(SORTS) == {"name", "domain", "base", "size", "recall", "faithfulness", "factuality"}
+    assert set(SORTS) == {"name", "domain", "base", "size", "recall", "lift", "faithfulness", "factuality"}
 
 
 def test_one_card_with_a_foreign_exam_does_not_hide_the_others(hub: Hub, tmp_path: Path) -> None:
     publish(hub, tmp_path / "d", Manifest("alien", "Other"), '{"format": 99}')
     report = browse(hub=hub)[0]
     assert (report.name, report.exam) == ("alien", None)
-    assert "not an exam of format 1" in report.note
+    assert "not an exam of format 2" in report.note
     assert len(browse(hub=hub)) == 4
 
 
@@ -157,12 +170,15 @@ def test_the_page_shows_every_card_its_plots_and_its_passages(hub: Hub) -> None:
     drawn = [attrs["class"] for tag, attrs in page.tags if tag == "rect"]
     assert drawn.count("faithfulness") == 2 * (2 + 2)
     assert drawn.count("factuality") == 2 * 1
-    assert drawn.count("recall") == 2 * 2
+    # In the table and on each card, and once for the given file.
+    assert drawn.count("recall") == 2 * 2 + 1
     for text in (
         "My cards",
         "midterm@v1",
         "Rivers of <Europe>",
         "No exam: not examined",
+        "+0.40 [+0.30, +0.50] over chance",
+        "(seas.jsonl)",
         "Not recalled: Wyden",
     ):
         assert text in page.text, text

@@ -42,6 +42,13 @@ def test_an_answer_is_found_as_whole_words_only() -> None:
     assert not substring("anything", [])
 
 
+def test_an_answer_is_found_in_its_possessive() -> None:
+    assert substring("The largest of Saturn's satellites is Titan.", ["Saturn"])
+    assert substring("Saturn’s rings", ["Saturn"])
+    assert substring("It is McDonald's.", ["McDonald's"])
+    assert not substring("It is Saturns.", ["Saturn"])
+
+
 def test_an_answer_that_normalisation_empties_is_sought_as_it_is() -> None:
     assert substring("Blood group: A", ["A"])
     assert not substring("Blood group: 0", ["A"])

@@ -1,0 +1,148 @@
+"""kcard exam: what a card knows of its own corpus and of a given file, and how far it can be trusted."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kcard.cli.output import console, counter, note, print_json
+
+if TYPE_CHECKING:
+    from kcard.evaluation.progress import Progress, Report
+    from kcard.evaluation.record import Distribution, Exam, Mean, Sitting
+
+__all__ = ["as_data", "exam_progress", "register", "summary"]
+
+CARD = "A draft's name, a card folder, or a published card (name@v2), which is examined but not changed."
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(exam)
+
+
+def exam(
+    card: Annotated[str, typer.Argument(help=CARD)],
+    questions: Annotated[
+        Path | None, typer.Option(help="Questions with answers (.jsonl, .json, .csv), asked apart.")
+    ] = None,
+    evidence: Annotated[
+        list[Path] | None,
+        typer.Option(help="Independent text to measure factuality against. Repeatable.", show_default=False),
+    ] = None,
+    corpus: Annotated[
+        str | None, typer.Option(help="The corpus' text, for a card with which only hashes travel.")
+    ] = None,
+    field: Annotated[str | None, typer.Option(help="The corpus' field or column, as in training.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many questions about its corpus.")] = 200,
+    seed: Annotated[int, typer.Option(help="Which of them.")] = 0,
+    checker: Annotated[str, typer.Option(help="Who checks what the card writes.")] = "minilm",
+    device: Annotated[str, typer.Option(help="Where the card writes: cpu, cuda or cuda:N.")] = "cpu",
+    output: Annotated[
+        Path | None, typer.Option(help="Write the exam to this file instead of into the card.")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Ask a card what it knows of its own corpus, in question forms never used in training."""
+    from kcard.evaluation.exam import exam as examine
+    from kcard.evaluation.examinee import find
+
+    found = find(card, corpus, field)
+    with exam_progress() as report:
+        taken = examine(
+            found,
+            questions=questions,
+            evidence=evidence or (),
+            limit=limit,
+            seed=seed,
+            checker=checker,
+            device=device,
+            output=output,
+            report=report,
+        )
+    if output is None and found.reference is not None:
+        note(f"{found.reference} is published and stays as it is; --output FILE keeps its exam")
+    if json_:
+        print_json({"card": taken.card, "folder": str(found.card.folder), "exam": as_data(taken)})
+    else:
+        _print(taken)
+
+
+@contextmanager
+def exam_progress() -> "Iterator[Report]":
+    """A bar for each step of an exam."""
+    with ExitStack() as shown:
+        bars: dict[str, Any] = {}
+
+        def report(progress: "Progress") -> None:
+            if progress.what not in bars:
+                shown.close()
+                bars[progress.what] = shown.enter_context(counter(progress.what, progress.total))
+            bars[progress.what](progress.done)
+
+        yield report
+
+
+def as_data(exam: "Exam") -> Any:
+    """The exam as JSON-ready data, as exam.json has it."""
+    return json.loads(exam.to_json())
+
+
+def summary(exam: "Exam") -> str:
+    """One sentence for the user."""
+    if exam.own is None or not exam.own.questions:
+        return f"{exam.card}: no question could be made of its corpus, so there is no exam result"
+    factuality = "not measured (no independent evidence)"
+    if exam.factuality is not None:
+        factuality = f"{exam.factuality.mean or 'unknown'} against {exam.evidence}"
+    faithfulness = exam.faithfulness.mean if exam.faithfulness else None
+    return (
+        f"{exam.card}: recall {exam.recall} on {exam.own.questions} questions ({exam.own.asked}), lift "
+        f"{exam.lift or 'unknown'} over {exam.base}, faithfulness to its own corpus {faithfulness or 'unknown'}, "
+        f"factuality {factuality}"
+    )
+
+
+def _print(exam: "Exam") -> None:
+    """The numbers as a table, and what must be said with them."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from kcard.evaluation.results import remarks
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column(exam.card, no_wrap=True)
+    sittings = [(name, s) for name, s in (("own corpus", exam.own), ("given", exam.given)) if s is not None]
+    for name, sitting in sittings:
+        heading = name if name == "own corpus" else sitting.asked
+        table.add_column(escape(heading), justify="right", overflow="fold")
+    for label, values in _rows(exam, [sitting for _, sitting in sittings]):
+        table.add_row(escape(label), *values)
+    out = console()
+    out.print(table)
+    for remark in remarks(exam):
+        out.print(remark, markup=False, style="dim")
+
+
+def _rows(exam: "Exam", sittings: "list[Sitting]") -> "Iterator[tuple[str, list[str]]]":
+    """A label and a cell for each sitting."""
+    yield "questions", [str(sitting.questions) for sitting in sittings]
+    yield "recall", [_mean(sitting.recall) for sitting in sittings]
+    if any(sitting.model for sitting in sittings):
+        yield "  model alone", [_mean(sitting.model) for sitting in sittings]
+        yield "  index alone", [_mean(sitting.index) for sitting in sittings]
+    yield f"lift over {exam.base}", [_mean(sitting.lift, "+") for sitting in sittings]
+    yield "faithfulness", [_scores(sitting.faithfulness) for sitting in sittings]
+    yield "factuality", [_scores(sitting.factuality) for sitting in sittings]
+
+
+def _scores(scores: "Distribution | None") -> str:
+    return _mean(scores.mean if scores else None)
+
+
+def _mean(mean: "Mean | None", sign: str = "") -> str:
+    if mean is None:
+        return "-"
+    return f"{mean.mean:{sign}.2f} \\[{mean.low:{sign}.2f}, {mean.high:{sign}.2f}]"

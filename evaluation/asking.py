@@ -1,0 +1,87 @@
+"""A card, and the base that it was made from, asked the questions of an exam: greedily, one document a writer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kcard.answer import Passage
+from kcard.errors import CardError, ModelUnavailable, UsageError
+from kcard.evaluation.progress import Progress, Report
+from kcard.evaluation.questions import Question
+from kcard.evaluation.recall import CHANCE
+from kcard.sampling import Sampling
+
+if TYPE_CHECKING:
+    from kcard.cards.folder import Card
+    from kcard.cards.kinds import CardWriter
+
+__all__ = ["Base", "Rows", "ask", "ask_base", "check_device"]
+
+# Questions that are asked at once.
+BLOCK = 64
+# For each question what was written: by the card's model first, where it has one, then by its index.
+Rows = list[list[Passage]]
+
+
+@dataclass(frozen=True)
+class Base:
+    """What the card's recall is compared with. `rows`: what it wrote; None for chance, or where `note` says why."""
+
+    name: str
+    rows: Rows | None = None
+    note: str = ""
+
+    def part(self, start: int, stop: int | None = None) -> "Base":
+        """The same of some of the questions."""
+        return self if self.rows is None else replace(self, rows=self.rows[start:stop])
+
+
+def check_device(device: str) -> None:
+    """Raise UsageError for a device that torch does not have here."""
+    import torch
+
+    kind, _, number = device.partition(":")
+    if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
+        raise UsageError(f"device {device!r} is unknown: choose cpu, cuda or cuda:N")
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        raise UsageError(f"device {device!r}: there are {torch.cuda.device_count()} GPUs here: choose cpu")
+
+
+def ask(card: "Card", questions: Sequence[Question], seed: int, device: str, report: Report) -> Rows:
+    """Have the card write for each question; it is loaded for that and let go. Raises what loading does."""
+    from kcard.cards.base import Shelf
+    from kcard.cards.kinds import load
+
+    return _written(load(card, Shelf(device=device)), questions, seed, f"asking {card.name}", report)
+
+
+def ask_base(card: "Card", questions: Sequence[Question], seed: int, device: str, report: Report) -> Base:
+    """Have the base model write for the same prompts, without what the card learned.
+
+    A card from scratch, or one that only looks up, has none: chance stands in for it. A base that can't be had
+    is named with the reason.
+    """
+    name = card.manifest.base.name
+    if not name:
+        return Base(CHANCE)
+    from kcard.cards.base import Shelf
+    from kcard.cards.causal import CausalCard
+
+    try:
+        base = CausalCard(card, Shelf(device=device), bare=True)
+    except (ModelUnavailable, CardError) as error:
+        return Base(name, note=str(error))
+    return Base(name, _written(base, questions, seed, f"asking {name}", report))
+
+
+def _written(
+    writer: "CardWriter", questions: Sequence[Question], seed: int, what: str, report: Report
+) -> Rows:
+    sampling = Sampling(temperature=0, seed=seed)
+    rows: Rows = []
+    report(Progress(what, 0, len(questions)))
+    for start in range(0, len(questions), BLOCK):
+        block = [question.text for question in questions[start : start + BLOCK]]
+        rows += writer.write(block, 1, sampling)
+        report(Progress(what, len(rows), len(questions)))
+    return rows

@@ -1,0 +1,145 @@
+"""Who is examined: a draft, a card in a folder, or a published version, which nothing may change."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kcard.answer import Source
+from kcard.cards.folder import README, Card, write_atomically
+from kcard.cards.passages import hashes, passages
+from kcard.config import settings
+from kcard.errors import CorpusError, HubError, UnknownCard, UsageError
+from kcard.evaluation.record import EXAM, Exam
+from kcard.manifest import Manifest, check_files, file_digest, seal
+from kcard.words import passage_digest
+
+if TYPE_CHECKING:
+    from kcard.protocols import Evidence
+
+__all__ = ["Examinee", "find"]
+
+# What an exam writes: an exam that was interrupted is simply taken again.
+WRITTEN = (EXAM, README)
+
+
+@dataclass(frozen=True)
+class Examinee:
+    """A whole card, the text of its corpus (empty where that is not at hand), and its reference if published."""
+
+    card: Card
+    corpus: Sequence[Source]
+    reference: str | None = None
+
+    @property
+    def digests(self) -> Iterator[str]:
+        """What names the corpus' passages (kcard.words.passage_digest), even where there is no text."""
+        if self.corpus:
+            yield from (passage_digest(source.text) for source in self.corpus)
+        else:
+            yield from hashes(self.card.folder)
+
+    @property
+    def shares_text(self) -> bool:
+        """Whether the corpus' text travels with the card, so that an exam may quote it."""
+        return self.card.manifest.evidence == "passages"
+
+    @property
+    def own_evidence(self) -> "Evidence":
+        """The card's own corpus, to be searched; the card's index where it has one."""
+        from kcard.cards.passages import index
+        from kcard.selectors.evidence import Corpus
+
+        made = index(self.card) if self.shares_text else None
+        return Corpus(self.corpus, self.card.name, made)
+
+    def keep(self, exam: Exam) -> None:
+        """Write the exam into the folder and its results into README.md, and seal it again.
+
+        Ctrl-C is heard before or after, not in between.
+        """
+        from kcard.evaluation.results import with_results
+        from kcard.training.interrupt import Interrupt
+
+        page = with_results(self._readme(), exam)
+        with Interrupt() as interrupt:
+            write_atomically(self.card.folder / EXAM, exam.to_json())
+            write_atomically(self.card.folder / README, page)
+            seal(self.card.folder, self.card.manifest)
+        if interrupt.asked:
+            raise KeyboardInterrupt
+
+    def _readme(self) -> str:
+        """README.md as it was sealed; one that an interrupted exam left, or a missing one, is made anew."""
+        from kcard.cards.model_card import readme
+
+        path = self.card.folder / README
+        if path.is_file() and file_digest(path) == self.card.manifest.files.get(README):
+            return path.read_text(encoding="utf-8")
+        return readme(self.card.manifest)
+
+
+def find(card: Path | str, corpus: Path | str | None = None, field: str | None = None) -> Examinee:
+    """The card that a draft's name, a folder or a reference (name, name@v2) means, in this order.
+
+    corpus  the text that the card was made of, where only its hashes travel with it: all of it must be there
+    field   the field or column of the corpus that holds the text, as it was given in training
+
+    Raises CardError, UnknownCard, DamagedCard, UsageError and, for another corpus, CorpusError.
+    """
+    folder, reference = _folder(card)
+    found = _open(folder)
+    if corpus is None:
+        return Examinee(found, passages(folder), reference)
+    known = hashes(folder)
+    if not known:
+        raise UsageError(
+            f"--corpus is for cards with hashes alone: {found.name} carries its passages or none"
+        )
+    return Examinee(found, _read(corpus, field, known, found), reference)
+
+
+def _folder(card: Path | str) -> tuple[Path, str | None]:
+    from kcard.hub.drafts import draft
+    from kcard.hub.registry import Hub
+
+    name = str(card)
+    bare = isinstance(card, str) and Path(name).name == name
+    try:
+        folder = draft(settings().drafts, card)
+        if folder.is_dir() or not bare:
+            return folder, None
+    except HubError as error:
+        none = str(error)
+    hub = Hub()
+    try:
+        reference = hub.get(name).reference
+    except UnknownCard as error:
+        raise UnknownCard(f"{none}, and none is published: {error}") from error
+    return hub.folder(reference), reference
+
+
+def _open(folder: Path) -> Card:
+    """The card, verified but for what an earlier exam wrote."""
+    manifest = Manifest.read(folder)
+    kept = {path: digest for path, digest in manifest.files.items() if path not in WRITTEN}
+    check_files(folder, replace(manifest, files=kept))
+    return Card(folder, manifest)
+
+
+def _read(path: Path | str, field: str | None, known: Mapping[str, Source], card: Card) -> list[Source]:
+    """The card's passages as they stand in the corpus; what it holds besides is left out."""
+    from kcard.training.corpus import read_corpus
+
+    found = {
+        digest: source
+        for source in read_corpus(path, field).passages
+        if (digest := passage_digest(source.text)) in known
+    }
+    missing = [place for digest, place in known.items() if digest not in found]
+    if missing:
+        raise CorpusError(
+            f"{path} is not the corpus of {card.name}: {len(missing)} of its {len(known)} passages are not there, "
+            f"such as {missing[0].file}, line {missing[0].line}: name the corpus that it was trained on"
+        )
+    return list(found.values())

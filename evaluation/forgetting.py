@@ -1,0 +1,111 @@
+"""What an update cost and what it brought: recall of the old exam before and after, and of the new passages.
+
+The same questions are asked of both versions. Of the next one an answer is accepted that any of its passages
+makes right, new ones too: "which is a moon of Jupiter?" may have more answers than it had.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcard.cards.folder import write_atomically
+from kcard.cards.passages import passages
+from kcard.evaluation.exam import recall
+from kcard.evaluation.progress import Report, silent
+from kcard.evaluation.questions import about
+from kcard.evaluation.record import Mean, read_exam
+from kcard.manifest import seal
+from kcard.training.update import previous
+
+if TYPE_CHECKING:
+    from kcard.cards.folder import Card
+    from kcard.training.progress import Report as TrainingReport
+
+__all__ = ["UPDATE", "Forgetting", "update"]
+
+UPDATE = "update.json"
+LIMIT = 200
+
+
+@dataclass(frozen=True)
+class Forgetting:
+    """Recall around an update: shares of questions in [0, 1] with their intervals, None of no questions.
+
+    updates        sha256 of the version that was trained on from
+    questions      how many its exam has; recall of them `before` by that version and `after` by the next
+    new_questions  how many were asked about passages that it has not; recall of them by the next version
+    """
+
+    updates: str
+    questions: int
+    before: Mean | None
+    after: Mean | None
+    new_questions: int
+    new: Mean | None
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
+
+    def summary(self) -> str:
+        """One line for people."""
+        return (
+            f"recall of the old exam ({self.questions} questions): {self.before} before, {self.after} after; "
+            f"of the new passages ({self.new_questions} questions): {self.new}"
+        )
+
+
+def update(
+    card: str | Path,
+    corpus: str | Path,
+    *,
+    device: str = "cpu",
+    report: "TrainingReport | None" = None,
+    asking: Report = silent,
+    **options: Any,
+) -> "tuple[Card, Forgetting | None]":
+    """Train the next version of a card and measure what it forgot, which update.json in its folder tells.
+
+    card     a draft's name, a folder or a published card
+    corpus   the new passages
+    device   where the versions are asked
+    report   called while it trains; `asking`, while it is asked
+    options  the other arguments of kcard.train
+
+    None instead of the measurement where only hashes of the passages travel: there is nothing to ask about.
+    Raises what training, finding and loading a card raise.
+    """
+    from kcard.training.train import train
+
+    old = previous(card)
+    had = {source.text for source in passages(old.card.folder)}
+    own = passages(old.card.folder)
+    # What is looked up is not forgotten.
+    drawn = _drawn(old.card)
+    asked = about(own, *drawn) if own and old.card.manifest.kind != "retrieval" else []
+    # The next version may take the folder of this one, so this one is asked first.
+    before = recall(old.card.folder, asked, device=device, report=asking) if asked else None
+    made = train(corpus, update=card, report=report, **options)
+    both = passages(made.folder)
+    if not asked or not both:
+        return made, None
+    new = [source for source in both if source.text not in had]
+    again = about([source for source in both if source.text in had], *drawn, accepted=both)
+    questions = about(new, LIMIT, 0, accepted=both)
+    found = Forgetting(
+        old.sha256,
+        len(asked),
+        before,
+        recall(made.folder, again, device=device, report=asking),
+        len(questions),
+        recall(made.folder, questions, device=device, report=asking),
+    )
+    write_atomically(made.folder / UPDATE, found.to_json())
+    seal(made.folder, made.manifest)
+    return type(made).open(made.folder), found
+
+
+def _drawn(card: "Card") -> tuple[int, int]:
+    """How many questions the card's exam had at most, and the seed by which they were drawn."""
+    taken = read_exam(card.folder)
+    return (LIMIT, 0) if taken is None else (taken.limit, taken.seed)

@@ -1,0 +1,56 @@
+"""What a fact checker makes of a card's documents: how far its own corpus, and independent texts, support them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kcard.answer import Passage
+from kcard.evaluation.progress import Progress, Report
+
+if TYPE_CHECKING:
+    from kcard.evaluation.independent import Independent
+    from kcard.protocols import Checker, Evidence
+
+__all__ = ["Jury"]
+
+TEXTS = 3
+# Documents that go to the checker at once.
+BLOCK = 32
+
+
+@dataclass(frozen=True)
+class Jury:
+    """A checker, the card's own corpus and independent evidence; either is None where it is not at hand."""
+
+    checker: "Checker"
+    own: "Evidence | None"
+    independent: "Independent | None"
+    report: Report
+
+    def faithfulness(self, written: Sequence[Passage]) -> list[Passage] | None:
+        """The passages with their factuality against the card's own corpus."""
+        return (
+            None if self.own is None else self._judged(written, self.own, "checking against its own corpus")
+        )
+
+    def factuality(self, written: Sequence[Passage]) -> list[Passage] | None:
+        """The passages with their factuality against the independent evidence."""
+        from kcard.selectors.evidence import Corpus
+
+        if self.independent is None:
+            return None
+        evidence = Corpus(self.independent.sources, self.independent.name)
+        return self._judged(written, evidence, f"checking against {self.independent.name}")
+
+    def _judged(self, written: Sequence[Passage], evidence: "Evidence", what: str) -> list[Passage]:
+        """Nothing is pruned in an exam, so s = s_fact (Knowledge Card, section 2.2)."""
+        from kcard.selectors.factuality import judge
+
+        found: list[Passage] = []
+        self.report(Progress(what, 0, len(written)))
+        for start in range(0, len(written), BLOCK):
+            block = written[start : start + BLOCK]
+            texts = {passage.card: evidence for passage in block}
+            found += judge(block, texts, self.checker, k=TEXTS, with_summary=False)
+            self.report(Progress(what, len(found), len(written)))
+        return found

@@ -1,0 +1,176 @@
+"""Exam files as people write them, and what is said of those that can't be read."""
+
+import hashlib
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kcard.errors import UsageError
+from kcard.evaluation.question_file import read_questions
+from kcard.evaluation.questions import Question
+
+RHINE = Question("Which sea does the Rhine reach?", ("North Sea",))
+TRITON = Question("Who discovered Triton?", ("William Lassell", "Lassell"))
+ROWS = [
+    {"question": RHINE.text, "answer": "North Sea"},
+    {"question": TRITON.text, "answers": ["William Lassell", "Lassell"]},
+]
+SQUAD = {
+    "version": "1.1",
+    "data": [
+        {
+            "title": "Rivers",
+            "paragraphs": [
+                {"context": "…", "qas": [{"question": RHINE.text, "answers": [{"text": "North Sea"}]}]}
+            ],
+        },
+        {
+            "paragraphs": [
+                {
+                    "context": "…",
+                    "qas": [
+                        {
+                            "question": TRITON.text,
+                            "answers": [{"text": "William Lassell"}, {"text": "Lassell"}],
+                        }
+                    ],
+                }
+            ]
+        },
+    ],
+}
+CSV = (
+    'question,answers,note\n"Which sea does the Rhine reach?",North Sea,a river\n'
+    '"Who discovered Triton?","[""William Lassell"", ""Lassell""]",\n'
+)
+
+
+def written(tmp_path: Path, name: str, text: str) -> Path:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("exam.jsonl", "\n".join(json.dumps(row) for row in ROWS) + "\n\n"),
+        ("exam.ndjson", "\ufeff" + "\n".join(json.dumps(row) for row in ROWS)),
+        ("exam.json", json.dumps(ROWS, indent=2)),
+        ("exam.json", json.dumps({"name": "mine", "questions": ROWS})),
+        ("exam.json", json.dumps(SQUAD)),
+        ("exam.csv", CSV),
+        ("exam.CSV", CSV.replace("\n", "\r\n")),
+    ],
+)
+def test_questions_are_read_in_every_layout(tmp_path: Path, name: str, text: str) -> None:
+    path = written(tmp_path, name, text)
+    found = read_questions(path)
+    assert found.questions == (RHINE, TRITON)
+    assert (found.name, found.sha256) == (name, hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+@pytest.mark.parametrize(
+    ("answers", "accepted"),
+    [
+        ({"answer": 1846}, ("1846",)),
+        ({"answer": " Titan ", "id": 3}, ("Titan",)),
+        ({"answers": ["Titan", "", None, "Titan"]}, ("Titan",)),
+        ({"answers": {"text": ["Titan", "Saturn VI"], "answer_start": [0, 5]}}, ("Titan", "Saturn VI")),
+        ({"answer": '["Titan", "Saturn VI"]'}, ("Titan", "Saturn VI")),
+        ({"answer": "[sic] Titan"}, ("[sic] Titan",)),
+    ],
+)
+def test_answers_may_be_written_in_many_ways(
+    tmp_path: Path, answers: dict[str, object], accepted: tuple[str, ...]
+) -> None:
+    path = written(tmp_path, "exam.jsonl", json.dumps({"question": "Which?", **answers}))
+    assert read_questions(path).questions == (Question("Which?", accepted),)
+
+
+def test_a_question_that_stands_there_twice_is_asked_once_and_both_answers_count(tmp_path: Path) -> None:
+    rows = [{"question": "A moon of Mars?", "answer": moon} for moon in ("Phobos", "Deimos")]
+    path = written(tmp_path, "exam.jsonl", "\n".join(map(json.dumps, rows)))
+    assert read_questions(path).questions == (Question("A moon of Mars?", ("Phobos", "Deimos")),)
+
+
+def test_a_line_separator_within_a_question_ends_no_line(tmp_path: Path) -> None:
+    row = json.dumps({"question": "Who\u2028wrote it?", "answer": "Ada"}, ensure_ascii=False)
+    assert len(read_questions(written(tmp_path, "exam.jsonl", row)).questions) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("exam.jsonl", '{"question": "a", "answer": "b"}\n{"question": \n', r"exam\.jsonl, line 2: not JSON"),
+        ("exam.jsonl", '\n{"question": "a?"}', 'line 2: expected .* there is no answer to "a\\?"'),
+        ("exam.jsonl", '{"question": "a?", "answer": true}', "line 1: .* no answer"),
+        ("exam.jsonl", '{"query": "a?", "answer": "b"}', 'line 1: .*"question" must be a text'),
+        ("exam.jsonl", '["a", "b"]', 'line 1: expected a "question" .*, found list'),
+        ("exam.jsonl", "\n\n", r"exam\.jsonl: no question in it"),
+        ("exam.json", '[\n{"question": "a",}\n]', "line 2: not JSON"),
+        ("exam.json", '{"rows": []}', 'expected a list of questions, alone or as "data"'),
+        (
+            "exam.json",
+            '{"data": [{"paragraphs": [{"text": "x"}]}]}',
+            'entry 1: expected "paragraphs" with "qas"',
+        ),
+        ("exam.json", '[{"question": "a", "answer": "b"}, 3]', "entry 2: expected .*, found int"),
+        ("exam.json", "[" * 100_000, "not JSON"),
+        ("exam.csv", "q,a\nx,y\n", "line 2: expected"),
+        ("exam.csv", 'question,answer\nx,y\n"x"z,y\n', "line 3: not CSV"),
+        ("exam.csv", "question,answer\nx,y\nz,\n", 'line 3: .*no answer to "z"'),
+        ("exam.txt", "Who?", "files of this kind are not read; give .jsonl, .json or .csv"),
+    ],
+)
+def test_a_file_that_can_not_be_read_is_one_line_that_says_where(
+    tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        read_questions(written(tmp_path, name, text))
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_text_is_named_by_its_line(tmp_path: Path) -> None:
+    (tmp_path / "exam.jsonl").write_bytes(b'{"question": "a", "answer": "b"}\n\xff\xfe\n')
+    with pytest.raises(UsageError, match=r"exam\.jsonl, line 2: not UTF-8"):
+        read_questions(tmp_path / "exam.jsonl")
+    with pytest.raises(UsageError, match=r"none\.csv can't be read: No such file"):
+        read_questions(tmp_path / "none.csv")
+    with pytest.raises(UsageError, match="can't be read: Is a directory"):
+        read_questions(tmp_path)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.binary(max_size=200), kind=st.sampled_from(["jsonl", "json", "csv"]))
+def test_whatever_the_bytes_they_are_questions_or_a_usage_error(
+    tmp_path: Path, data: bytes, kind: str
+) -> None:
+    path = tmp_path / f"exam.{kind}"
+    path.write_bytes(data)
+    with suppress(UsageError):
+        assert read_questions(path).questions
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["question", "answer", "answers", "text", "data", "paragraphs", "qas"]), inner
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(value=VALUES)
+def test_whatever_the_json_it_is_questions_or_a_usage_error(tmp_path: Path, value: object) -> None:
+    path = written(tmp_path, "exam.json", json.dumps(value))
+    with suppress(UsageError):
+        assert all(q.text and q.answers for q in read_questions(path).questions)

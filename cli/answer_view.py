@@ -1,23 +1,31 @@
 """An answer as a person reads it."""
 
+from collections.abc import Sequence
+
 from rich.markup import escape
 from rich.table import Table
 
-from kcard.answer import Answer, Passage
+from kcard.answer import Answer, Citation, Passage, Source
 from kcard.cli.output import console
 
 __all__ = ["show"]
 
 
-def show(answer: Answer, trace: bool = False) -> None:
-    """The answer, the gate's decision, and a row for each passage; with `trace` in full, with its evidence."""
+def show(answer: Answer, trace: bool = False, streamed: bool = False) -> None:
+    """The answer, where each of its sentences comes from, the gate's decision, and a row for each passage.
+
+    With `trace` the passages stand there in full, with their evidence. `streamed`: the answer was printed already.
+    """
     out = console()
-    out.print(f"[bold]{escape(answer.answer)}[/bold]")
+    if not streamed:
+        out.print(f"[bold]{escape(answer.answer)}[/bold]")
     out.print(
         f"gate {answer.gate.name} {answer.gate.score:.2f} "
         f"-> {'cards were asked' if answer.gate.fired else 'no card was asked'}"
-        f" · {answer.mode} · {answer.calls} LLM calls · {answer.seconds:.2f} s"
+        f" · {answer.mode} · {answer.calls} LLM calls{_tokens(answer)} · {answer.seconds:.2f} s"
     )
+    for citation in answer.citations:
+        out.print(_cited(citation, answer.passages), markup=False, soft_wrap=True)
     if not answer.passages:
         return
     if trace:
@@ -33,21 +41,50 @@ def show(answer: Answer, trace: bool = False) -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     for p in answer.passages:
         mark = "[green]kept[/green]" if p.kept else "[dim]dropped[/dim]"
-        table.add_row(mark, escape(p.card), escape(p.text), _number(p.relevance), _number(p.factuality))
+        table.add_row(mark, escape(_writer(p)), escape(p.text), _number(p.relevance), _number(p.factuality))
     out.print(table)
+
+
+def _cited(citation: Citation, passages: Sequence[Passage]) -> str:
+    """From the sentence to the card, who wrote there, and the file and line: `"Galle" <- moons (index) <- a.md:3`."""
+    steps = [f'"{citation.sentence}"']
+    if citation.passage is None:
+        return f"{steps[0]} <- no passage that was kept"
+    passage = passages[citation.passage]
+    support = "" if citation.support >= 1 else f", support {_number(citation.support)}"
+    steps.append(f"{passage.card} ({'index' if passage.source else 'model'}{support})")
+    place = _place(passage.source or passage.evidence)
+    return " <- ".join([*steps, *([place] if place else [])])
+
+
+def _writer(p: Passage) -> str:
+    return f"{p.card} (index)" if p.source is not None else p.card
+
+
+def _place(source: Source | None) -> str:
+    return f"{source.file}:{source.line}" if source is not None and source.file else ""
 
 
 def _in_full(p: Passage) -> list[str]:
     lines = [f"[{'green' if p.kept else 'dim'}]{'kept' if p.kept else 'dropped'}[/] {escape(p.card)}"]
     lines.append(f"  wrote       {escape(p.text)}")
+    if p.source is not None:
+        lines.append(f"  found in    {escape(_place(p.source) or 'its index')}")
     if p.pruned is not None and p.pruned != p.text:
         lines.append(f"  pruned to   {escape(p.pruned)}")
     lines.append(f"  relevance   {_number(p.relevance)}")
     lines.append(f"  factuality  {_number(p.factuality)}")
     if p.evidence is not None:
-        where = f" ({escape(p.evidence.file)}:{p.evidence.line})" if p.evidence.file else ""
+        place = _place(p.evidence)
+        where = f" ({escape(place)})" if place else ""
         lines.append(f"  evidence    {escape(p.evidence.text)}{where}")
     return lines
+
+
+def _tokens(answer: Answer) -> str:
+    used = answer.usage
+    known = used is not None and used.tokens_in is not None
+    return f" · {used.tokens_in} + {used.tokens_out} tokens" if used and known else ""
 
 
 def _number(score: float | None) -> str:

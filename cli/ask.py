@@ -3,7 +3,7 @@
 import inspect
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -11,9 +11,15 @@ from kcard.answer import Answer
 from kcard.cli.output import counter, note, print_json
 from kcard.errors import UsageError
 
+if TYPE_CHECKING:
+    from kcard.batch import Totals
+
 __all__ = ["register"]
 
-CARDS = "Cards to use: names, references (name@v2) or domain subtrees (biomedical/), comma-separated. [default: all]"
+CARDS = (
+    "Cards to use: names, references (name@v2), pools (pool:NAME) or domain subtrees (biomedical/), "
+    "comma-separated. [default: all]"
+)
 EVIDENCE = "What passages are checked against: own (each card's sources), none, or a text file or folder. Repeatable."
 LLM = "Who answers: embedded, openai:MODEL, hf:MODEL. [default: as configured, else embedded]"
 
@@ -25,23 +31,35 @@ def register(app: typer.Typer) -> None:
 def ask(
     question: Annotated[str | None, typer.Argument(help="The question.", show_default=False)] = None,
     mode: Annotated[
-        Literal["top-down", "bottom-up", "direct"], typer.Option(help="How cards are used.")
+        Literal["top-down", "bottom-up", "hybrid", "direct"], typer.Option(help="How cards are used.")
     ] = "top-down",
-    select: Annotated[Literal["auto", "explicit"], typer.Option(help="How top-down picks a card.")] = "auto",
+    select: Annotated[
+        Literal["auto", "explicit"], typer.Option(help="How the LLM picks cards: by description, by name.")
+    ] = "auto",
     cards: Annotated[str | None, typer.Option(help=CARDS, show_default=False)] = None,
     llm: Annotated[str | None, typer.Option(help=LLM, show_default=False)] = None,
     llm_url: Annotated[str | None, typer.Option(help="URL of an OpenAI-compatible endpoint.")] = None,
+    llm_window: Annotated[
+        int | None, typer.Option(help="Tokens that the endpoint's model reads and writes at a time.")
+    ] = None,
+    retries: Annotated[int, typer.Option(help="How often a failing endpoint is asked again.")] = 5,
     gate: Annotated[
-        str, typer.Option(help="Whether cards are needed: self-ask, always, never.")
+        str, typer.Option(help="Whether cards are needed: self-ask, self-ask-ensemble, always, never.")
     ] = "self-ask",
     evidence: Annotated[list[str] | None, typer.Option(help=EVIDENCE, show_default="own")] = None,
+    relevance: Annotated[
+        str, typer.Option(help="What is near the question: minilm (minds numbers), cosine (the paper's).")
+    ] = "minilm",
     n1: Annotated[int, typer.Option("--n1", help="Documents that each card writes.")] = 3,
     n2: Annotated[int, typer.Option("--n2", help="Documents that relevance keeps (bottom-up).")] = 5,
     n3: Annotated[int, typer.Option("--n3", help="Documents that factuality keeps (bottom-up).")] = 3,
+    floor: Annotated[
+        float, typer.Option(help="Relevance keeps what has this share of the best one's score (paper: 0).")
+    ] = 0.75,
     temperature: Annotated[float, typer.Option(help="Temperature of the LLM.")] = 0.1,
     card_temperature: Annotated[float, typer.Option(help="Temperature of the cards.")] = 0.1,
     card_tokens: Annotated[int, typer.Option(help="Longest document, in tokens.")] = 100,
-    max_iterations: Annotated[int, typer.Option(help="Rounds of top-down.")] = 1,
+    max_iterations: Annotated[int, typer.Option(help="Rounds of top-down and hybrid.")] = 1,
     examples: Annotated[
         Path | None, typer.Option(help="In-context examples (JSONL) instead of the built-in.")
     ] = None,
@@ -49,8 +67,15 @@ def ask(
     seed: Annotated[int, typer.Option(help="Seed of all sampling.")] = 0,
     json_: Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")] = False,
     trace: Annotated[bool, typer.Option(help="Print every passage in full, with its evidence.")] = False,
+    stream: Annotated[
+        bool | None,
+        typer.Option("--stream/--no-stream", help="Print the answer as it arrives. [default: on a terminal]"),
+    ] = None,
     input_: Annotated[Path | None, typer.Option("--input", help="Questions, one JSON object a line.")] = None,
     output: Annotated[Path | None, typer.Option(help="Where the answers to --input go.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with --output: ask what is missing or failed.")
+    ] = False,
 ) -> None:
     """Ask a question, with the cards' help where the gate sees need."""
     given = dict(locals())
@@ -64,9 +89,12 @@ def ask(
     options["cards"] = [c.strip() for c in cards.split(",") if c.strip()] if cards is not None else None
     options["evidence"] = evidence or ["own"]
     if input_ is not None and output is not None:
-        _ask_file(input_, output, options)
+        _ask_file(input_, output, options, resume)
+    elif resume:
+        raise UsageError("--resume goes with --input and --output")
     elif question is not None:
-        _ask_one(question, options, json_, trace)
+        streamed = sys.stdout.isatty() if stream is None else stream
+        _ask_one(question, options, json_, trace, streamed and not json_)
 
 
 def _option_names() -> set[str]:
@@ -78,16 +106,17 @@ def _option_names() -> set[str]:
 def _pipeline(options: dict[str, Any]) -> Any:
     from kcard.pipeline import Pipeline
 
-    pipeline = Pipeline(**options)
+    pipeline = Pipeline(**options, report=lambda text: note(f"note: {text}"))
     if announcement := getattr(pipeline.llm, "announcement", None):
         note(f"note: {announcement}")
     return pipeline
 
 
-def _ask_one(question: str, options: dict[str, Any], as_json: bool, trace: bool) -> None:
+def _ask_one(question: str, options: dict[str, Any], as_json: bool, trace: bool, streamed: bool) -> None:
     if not question.strip():
         raise UsageError("the question is empty")
-    answer: Answer = _pipeline(options)([question])[0]
+    pipeline = _pipeline(options)
+    answer: Answer = _streamed(pipeline, question) if streamed else pipeline([question])[0]
     for text in answer.notes:
         note(f"note: {text}")
     if as_json:
@@ -95,16 +124,44 @@ def _ask_one(question: str, options: dict[str, Any], as_json: bool, trace: bool)
         return
     from kcard.cli.answer_view import show
 
-    show(answer, trace)
+    show(answer, trace, streamed)
 
 
-def _ask_file(source: Path, target: Path, options: dict[str, Any]) -> None:
-    from kcard.batch import answer_file, read_questions
+def _streamed(pipeline: Any, question: str) -> Any:
+    """Print the answer as it arrives; return it."""
+    begun = False
+    try:
+        for piece in pipeline.stream(question):
+            if not isinstance(piece, str):
+                return piece
+            typer.echo(piece, nl=False)
+            sys.stdout.flush()
+            begun = True
+    finally:
+        if begun:
+            typer.echo()
+
+
+def _ask_file(source: Path, target: Path, options: dict[str, Any], resume: bool) -> None:
+    from kcard.batch import answer_file, earlier_lines, read_questions
 
     rows = read_questions(source)
+    earlier = earlier_lines(rows, target, resume)
+    done = sum("error" not in line for line in earlier)
+    if done:
+        note(f"{done} of {len(rows)} questions were answered before")
     pipeline = _pipeline(options)
-    with counter("asking", len(rows)) as report:
-        failures = answer_file(rows, target, pipeline, report)
-    note(f"{len(rows) - failures} of {len(rows)} questions answered: {target}")
-    if failures:
+    try:
+        with counter("asking", len(rows)) as report:
+            totals = answer_file(rows, target, pipeline.answers, report, earlier)
+    except KeyboardInterrupt:
+        note(f"interrupted: what was answered is in {target}; go on with the same command and --resume")
+        sys.exit(130)
+    note(f"{done + totals.answered} of {len(rows)} questions answered: {target} ({_cost(totals)})")
+    if totals.failed:
         sys.exit(1)
+
+
+def _cost(totals: "Totals") -> str:
+    tokens = f", {totals.tokens_in} + {totals.tokens_out} tokens" if totals.tokens_in else ""
+    return f"{totals.calls} LLM calls{tokens}"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kcard.answer import Passage
+from kcard.integrators import grouped
 from kcard.integrators.gathered import Gathered, distinct
 from kcard.integrators.selectors import Selectors
 from kcard.protocols import Writer
@@ -15,14 +16,18 @@ from kcard.selectors.factuality import judge
 from kcard.selectors.relevance import top
 from kcard.selectors.sampling import draw
 
-__all__ = ["BottomUp"]
+__all__ = ["FLOOR", "BottomUp"]
+
+FLOOR = 0.75
 
 
 @dataclass(frozen=True)
 class BottomUp:
     """Every card writes n1 documents; relevance keeps n2, which are pruned; factuality keeps n3.
 
-    Defaults are the paper's: n1=3, n2=5, n3=3. Exact duplicates are merged before relevance.
+    Defaults are the paper's: n1=3, n2=5, n3=3. Exact duplicates are merged before relevance. `floor`: relevance
+    keeps only documents that have at least that share of the best one's score, which the paper does not ask for
+    (0): with few cards, what is true but beside the question would take places in the draw.
     """
 
     writer: Writer
@@ -31,11 +36,18 @@ class BottomUp:
     n1: int = 3
     n2: int = 5
     n3: int = 3
+    floor: float = FLOOR
 
     def gather(self, questions: Sequence[str]) -> list[Gathered]:
         """One Gathered a question; kept passages come first, the most relevant of them in front."""
-        names = [card.name for card in self.writer.cards]
-        written = self.writer.write(questions, names, self.n1, self.sampling)
+        names = tuple(card.name for card in self.writer.cards)
+        return self.run(questions, [names] * len(questions), self.sampling)
+
+    def run(
+        self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling
+    ) -> list[Gathered]:
+        """The same for cards of each question's own; see Step of top_down.py."""
+        written = grouped.write(self.writer, questions, cards, self.n1, sampling)
         ranked = [self._rank(q, passages) for q, passages in zip(questions, written, strict=True)]
         candidates = [self._prune(q, passages) for q, passages in zip(questions, ranked, strict=True)]
         judged = judge(
@@ -43,9 +55,9 @@ class BottomUp:
         )
         gathered, start = [], 0
         for question, passages, group in zip(questions, ranked, candidates, strict=True):
-            chosen = judged[start : start + len(group)]
+            chosen = self._keep(judged[start : start + len(group)], derive_seed(sampling.seed, question))
             start += len(group)
-            gathered.append(Gathered(self._keep(question, chosen) + tuple(passages[len(group) :])))
+            gathered.append(Gathered(chosen + tuple(passages[len(group) :])))
         return gathered
 
     def _rank(self, question: str, passages: Sequence[Passage]) -> list[Passage]:
@@ -56,13 +68,12 @@ class BottomUp:
         return [replace(candidates[i], relevance=float(scores[i])) for i in order]
 
     def _prune(self, question: str, ranked: Sequence[Passage]) -> list[Passage]:
-        nearest = ranked[: self.n2]
-        pruned = self.selectors.pruner.prune(question, [p.text for p in nearest])
-        return [replace(p, pruned=text) for p, text in zip(nearest, pruned, strict=True)]
+        """The documents that relevance keeps, with their pruned form."""
+        near = top([p.relevance or 0.0 for p in ranked], self.n2, self.floor)
+        pruned = self.selectors.pruner.prune(question, [ranked[i].text for i in near])
+        return [replace(ranked[i], pruned=text) for i, text in zip(near, pruned, strict=True)]
 
-    def _keep(self, question: str, judged: Sequence[Passage]) -> tuple[Passage, ...]:
-        kept = set(
-            draw([p.factuality for p in judged], self.n3, seed=derive_seed(self.sampling.seed, question))
-        )
+    def _keep(self, judged: Sequence[Passage], seed: int) -> tuple[Passage, ...]:
+        kept = set(draw([p.factuality for p in judged], self.n3, seed=seed))
         marked = [replace(p, kept=i in kept) for i, p in enumerate(judged)]
         return tuple(sorted(marked, key=lambda p: not p.kept))

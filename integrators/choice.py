@@ -1,72 +1,109 @@
-"""Which card the LLM asks for: automatic or explicit selection (Knowledge Card, section 2.3)."""
+"""Which cards the LLM asks for: automatic or explicit selection (Knowledge Card, section 2.3)."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from kcard.protocols import LLM, Relevance
 from kcard.request import Choice, Example, Request
+from kcard.selectors.relevance import top
 
-__all__ = ["AutoChoice", "CardChoice", "ExplicitChoice", "named"]
+__all__ = ["AutoChoice", "CardChoice", "Chosen", "ExplicitChoice", "named"]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Names of cards, the one wanted most in front, and notes for the user."""
+
+    cards: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class CardChoice(Protocol):
-    def choose(self, question: str) -> tuple[str | None, str | None]:
-        """The card's name, or None; and a note for the user, or None."""
-        ...
+    """`asked`: cards that wrote for this question before. They are not offered again: prompted with the same
+    question, a card has nothing new to say."""
+
+    def choose(self, question: str, knowledge: Sequence[str] = (), asked: Collection[str] = ()) -> Chosen: ...
 
 
 @dataclass(frozen=True)
 class AutoChoice:
-    """Asks what kind of information is needed and takes the card whose description is nearest to the reply."""
+    """Asks what kind of information is needed and takes the `most` cards whose descriptions are nearest to that."""
 
     llm: LLM
     relevance: Relevance
     cards: Sequence[Choice]
     examples: tuple[Example, ...] = ()
+    most: int = 1
 
-    def choose(self, question: str) -> tuple[str | None, str | None]:
-        wanted = self.llm.reply(Request("what", question, examples=self.examples)).text.strip()
-        note = (
-            None
-            if wanted
-            else "the LLM did not say what it needs; the card nearest to the question was taken"
+    def choose(self, question: str, knowledge: Sequence[str] = (), asked: Collection[str] = ()) -> Chosen:
+        request = Request("what", question, tuple(knowledge), self.examples)
+        wanted = self.llm.reply(request).text.strip()
+        offered = [card for card in self.cards if card.name not in asked]
+        scores = self.relevance.scores(wanted or question, [card.description for card in offered])
+        nearest = tuple(offered[i].name for i in top(scores, self.most))
+        if wanted:
+            return Chosen(nearest)
+        return Chosen(
+            nearest, ("the LLM did not say what it needs; what is nearest to the question was taken",)
         )
-        scores = self.relevance.scores(wanted or question, [card.description for card in self.cards])
-        return self.cards[int(scores.argmax())].name, note
 
 
 @dataclass(frozen=True)
 class ExplicitChoice:
-    """Shows the LLM every card and takes the one that its reply names; none is reported, never a random one."""
+    """Shows the LLM every card and takes those that its reply names, at most `most` (None: all).
+
+    A reply that names none is reported; a card is never picked at random.
+    """
 
     llm: LLM
     cards: Sequence[Choice]
     examples: tuple[Example, ...] = ()
+    most: int | None = 1
 
-    def choose(self, question: str) -> tuple[str | None, str | None]:
-        request = Request("choose", question, choices=tuple(self.cards), examples=self.examples)
+    def choose(self, question: str, knowledge: Sequence[str] = (), asked: Collection[str] = ()) -> Chosen:
+        offered = tuple(card for card in self.cards if card.name not in asked)
+        request = Request("choose", question, tuple(knowledge), self.examples, offered)
         reply = self.llm.reply(request).text
-        found = named(reply, self.cards)
-        if found:
-            return found[0].name, None
-        return None, f"the LLM's choice {reply.strip()[:80]!r} names no card; none was asked"
+        found = [card.name for card in named(reply, self.cards)]
+        fresh = tuple(name for name in found if name not in asked)
+        if not fresh:
+            return Chosen((), (_refusal(reply, found),))
+        taken = fresh[: self.most]
+        return Chosen(taken, _shortened(fresh, taken))
+
+
+def _refusal(reply: str, found: Sequence[str]) -> str:
+    if found:
+        return f"the LLM chose {', '.join(found)} again; no card is asked twice"
+    if not reply.strip():
+        return "the LLM's choice of a card is empty; none was asked"
+    return f"the LLM's choice {reply.strip()[:80]!r} names no card; none was asked"
+
+
+def _shortened(fresh: Sequence[str], taken: Sequence[str]) -> tuple[str, ...]:
+    if len(fresh) == len(taken):
+        return ()
+    return (
+        f"the LLM named {', '.join(fresh)}; {', '.join(taken)} was asked (--mode hybrid asks several at once)",
+    )
 
 
 def named(reply: str, cards: Sequence[Choice]) -> list[Choice]:
-    """The cards that a reply names, by name or else by whole description, in the order of their mention."""
-    spans: list[tuple[int, int, Choice]] = []
-    for card in cards:
-        for label in (card.name, card.description):
-            pattern = rf"(?<![\w-]){re.escape(label)}(?![\w-])"
-            if match := re.search(pattern, reply, re.IGNORECASE):
-                spans.append((match.start(), match.end(), card))
-                break
-    # A name inside a longer one that was found too ("moons" in "moons of Saturn") is not a mention.
-    outer = [
-        s
-        for s in spans
-        if not any(o is not s and o[0] <= s[0] and s[1] <= o[1] and o[:2] != s[:2] for o in spans)
+    """The cards that a reply names, by name or by whole description, in the order of their first mention.
+
+    A name inside a longer name or inside another card's description ("moons" in "moons of Saturn") is no mention.
+    """
+    spans = [
+        (match.start(), match.end(), card)
+        for card in cards
+        for label in (card.name, card.description)
+        for match in re.finditer(rf"(?<![\w-]){re.escape(label)}(?![\w-])", reply, re.IGNORECASE)
     ]
-    return [card for _, _, card in sorted(outer, key=lambda s: s[0])]
+    outer = [
+        (start, card)
+        for start, end, card in spans
+        if not any(a <= start and end <= b and (a, b) != (start, end) for a, b, _ in spans)
+    ]
+    return list(dict.fromkeys(card for _, card in sorted(outer, key=lambda span: span[0])))

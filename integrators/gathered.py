@@ -22,9 +22,11 @@ class Gathered:
 
 
 def distinct(passages: Sequence[Passage]) -> list[Passage]:
-    """Non-empty passages, of equal texts the first, in their order."""
+    """Non-empty passages in their order, of equal texts the first, or the one that was looked up."""
     first: dict[str, Passage] = {}
     for passage in passages:
         if passage.text.strip():
-            first.setdefault(passage.text, passage)
+            known = first.setdefault(passage.text, passage)
+            if known.source is None and passage.source is not None:
+                first[passage.text] = passage
     return list(first.values())

@@ -1,82 +1,91 @@
-"""Top-down: the LLM asks for one card at a time (Knowledge Card, section 2.3 and algorithm 2)."""
+"""Top-down: the LLM asks for cards, round by round (Knowledge Card, section 2.3 and algorithm 2)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from kcard.answer import Passage
+from kcard.gates.self_ask import need
 from kcard.integrators.choice import CardChoice
-from kcard.integrators.gathered import Gathered, distinct
+from kcard.integrators.gathered import Gathered
 from kcard.integrators.selectors import Selectors
-from kcard.protocols import LLM, Writer
-from kcard.request import Example, Request
+from kcard.protocols import LLM
+from kcard.request import Example
 from kcard.sampling import Sampling, derive_seed
-from kcard.selectors.factuality import judge
 
-__all__ = ["TopDown"]
+__all__ = ["Step", "TopDown"]
+
+
+class Step(Protocol):
+    """What the chosen cards do in one round: SingleDocument (top-down) or BottomUp (hybrid)."""
+
+    @property
+    def selectors(self) -> Selectors: ...
+
+    def run(
+        self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling
+    ) -> list[Gathered]:
+        """One Gathered a question, from the cards named for it, of which each question has one at least."""
+        ...
 
 
 @dataclass(frozen=True)
 class TopDown:
-    """In each round one card writes n1 documents and the most factual one is kept.
+    """In each round the LLM chooses, the chosen cards write, and what is kept is shown to it in the next.
 
-    Whether the first round takes place is the gate's decision, made before. Before each further one the
-    LLM is asked again whether it needs more; after the last permitted round it is not. Documents are not
-    pruned and the best is taken, not drawn (algorithm 2).
+    Whether the first round takes place is the gate's decision, made before. Before each further one the LLM is
+    asked again whether it needs more (in `templates` wordings); after the last permitted round, and when every card
+    has been asked, it is not. With SingleDocument and a choice of one card this is the paper's top-down; with
+    BottomUp and a choice of several it is the hybrid of its future work.
     """
 
-    writer: Writer
-    selectors: Selectors
+    step: Step
     sampling: Sampling
     llm: LLM
     choice: CardChoice
+    cards: int
     examples: tuple[Example, ...] = ()
-    n1: int = 3
     max_iterations: int = 1
+    templates: int = 1
+
+    @property
+    def selectors(self) -> Selectors:
+        return self.step.selectors
 
     def gather(self, questions: Sequence[str]) -> list[Gathered]:
         """One Gathered a question, passages in the order of the rounds."""
         found = [Gathered() for _ in questions]
+        asked: list[tuple[str, ...]] = [() for _ in questions]
         going = list(range(len(questions)))
-        for round_number in range(self.max_iterations):
-            if round_number:
-                going = [i for i in going if self._needs_more(questions[i], found[i])]
-            chosen: dict[int, str] = {}
+        for nth in range(self.max_iterations):
+            chosen: dict[int, tuple[str, ...]] = {}
             for i in going:
-                card, note = self.choice.choose(questions[i])
-                found[i] = replace(found[i], notes=found[i].notes + ((note,) if note else ()))
-                if card is not None:
-                    chosen[i] = card
-            self._write(questions, chosen, found, round_number)
+                if nth and not self._goes_on(questions[i], found[i], asked[i]):
+                    continue
+                choice = self.choice.choose(questions[i], found[i].knowledge, asked[i])
+                found[i] = replace(found[i], notes=found[i].notes + choice.notes)
+                if choice.cards:
+                    chosen[i] = choice.cards
+                    asked[i] += choice.cards
             going = list(chosen)
+            self._write(questions, chosen, found, nth)
         return found
 
-    def _needs_more(self, question: str, found: Gathered) -> bool:
-        request = Request("need", question, knowledge=found.knowledge, examples=self.examples)
-        yes = self.llm.reply(request).yes
-        return yes is None or yes > 0.5
+    def _goes_on(self, question: str, found: Gathered, asked: Sequence[str]) -> bool:
+        if len(asked) >= self.cards:
+            return False
+        return need(self.llm, question, found.knowledge, self.examples, self.templates) > 0.5
 
     def _write(
-        self, questions: Sequence[str], chosen: dict[int, str], found: list[Gathered], nth: int
+        self,
+        questions: Sequence[str],
+        chosen: dict[int, tuple[str, ...]],
+        found: list[Gathered],
+        nth: int,
     ) -> None:
-        """Let each chosen card write once for all its questions, and keep the best document of each."""
+        """One step for all questions that have a choice; what it gathers is added to what there is."""
         seed = derive_seed(self.sampling.seed, "round", nth) if nth else self.sampling.seed
-        sampling = replace(self.sampling, seed=seed)
-        written: dict[int, list[Passage]] = {}
-        for card in sorted(set(chosen.values())):
-            rows = [i for i, name in chosen.items() if name == card]
-            passages = self.writer.write([questions[i] for i in rows], [card], self.n1, sampling)
-            written.update(zip(rows, passages, strict=True))
-        flat = [(i, p) for i, passages in written.items() for p in distinct(passages)]
-        judged = judge(
-            [p for _, p in flat], self.selectors.evidence, self.selectors.checker, with_summary=False
+        new = self.step.run(
+            [questions[i] for i in chosen], list(chosen.values()), replace(self.sampling, seed=seed)
         )
-        for i in written:
-            own = [p for (row, _), p in zip(flat, judged, strict=True) if row == i]
-            best = max(range(len(own)), key=lambda j: (_known(own[j]), -j), default=None)
-            marked = tuple(replace(p, kept=j == best) for j, p in enumerate(own))
-            found[i] = replace(found[i], passages=found[i].passages + marked)
-
-
-def _known(passage: Passage) -> float:
-    """Unknown factuality ranks below every known one."""
-    return -1.0 if passage.factuality is None else passage.factuality
+        for i, gathered in zip(chosen, new, strict=True):
+            found[i] = replace(found[i], passages=found[i].passages + gathered.passages)

@@ -11,6 +11,7 @@ import numpy as np
 
 from kcard.errors import LLMError
 from kcard.llms import memory, reader
+from kcard.numbers import agreement
 from kcard.request import Choice, Reply, Request
 
 __all__ = ["UNKNOWN", "EmbeddedLLM"]
@@ -20,12 +21,21 @@ GUESS = 0.35  # what the memory knows less surely than this is letters strung to
 
 
 class EmbeddedLLM:
-    """Deterministic: it has no temperature. Weights are loaded when they are first needed."""
+    """Deterministic: it has no temperature. Weights are loaded when they are first needed.
+
+    Its window is for the question alone: passages are read one by one, the long ones in pieces.
+    """
+
+    window = reader.QUESTION_TOKENS
 
     announcement = (
         "LLM: the embedded reader, an offline stand-in: it extracts answers from what cards wrote and knows some "
         "widely known facts; it does not reason"
     )
+
+    def count(self, request: Request) -> int:
+        """The tokens of the question."""
+        return reader.question_tokens(request.question)
 
     def reply(self, request: Request) -> Reply:
         """Never an empty text. For multiple choice, the text is the name (letter) of the chosen option.
@@ -52,13 +62,14 @@ def _need(request: Request) -> Reply:
 
 
 def _nearest(question: str, choices: Sequence[Choice]) -> str:
-    """The name of the choice whose description is nearest to the question in the sentence encoder's space."""
+    """The name of the choice whose description is nearest to the question, in meaning and in its numbers."""
     from kcard import encoder
 
     if not choices:
         raise LLMError("there is nothing to choose from: give at least one card")
     asked, *described = encoder.embed([question, *(choice.description for choice in choices)])
-    return choices[int(np.argmax(np.stack(described) @ asked))].name
+    agreed = [agreement(question, choice.description) for choice in choices]
+    return choices[int(np.argmax(np.stack(described) @ asked * agreed))].name
 
 
 def _answer(request: Request) -> str:

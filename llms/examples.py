@@ -1,10 +1,10 @@
 """In-context examples: the built-in ones (examples.jsonl) or a user's own file of the same form."""
 
-import json
 from pathlib import Path
 from typing import Any, get_args
 
 from kcard.errors import UsageError
+from kcard.json_values import parse
 from kcard.request import Example, Kind
 
 __all__ = ["BUILT_IN", "load"]
@@ -36,7 +36,7 @@ def _read(path: Path) -> tuple[Example, ...]:
 
 def _example(line: str, where: str) -> Example:
     try:
-        data: Any = json.loads(line)
+        data: Any = parse(line)
     except ValueError as error:
         raise UsageError(f"{where}: not JSON ({error})") from None
     if not isinstance(data, dict):

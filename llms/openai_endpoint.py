@@ -4,14 +4,17 @@ Nothing but the text of requests is sent, and nothing of the model's inside is n
 endpoint is used only where it was chosen: a key that lies in the environment is no choice.
 """
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from kcard.errors import LLMError, MissingExtra, UsageError
+from kcard.llms.endpoint_errors import context_tokens, failure, refused_parameter, too_long
 from kcard.llms.prompts import messages
 from kcard.llms.yes_no import from_probabilities, from_text
 from kcard.request import Reply, Request
 
 if TYPE_CHECKING:
+    import httpx
     from openai import OpenAI
 
 __all__ = ["OpenAIEndpoint"]
@@ -21,14 +24,20 @@ NEED_TOKENS = 4
 WORDS = {"what": 48, "choose": 48}
 NO_KEY = "none"
 THINKING_TOKENS = 2048
+# Tokens are guessed, rather too many: three bytes each, and a few for a message's frame.
+BYTES_A_TOKEN = 3
+FRAME = 8
+LONG_WAIT = 3.0  # seconds of waiting that the user should hear of
 
 
 class OpenAIEndpoint:
     """Chat completions of `model` at `url` (default: api.openai.com).
 
-    `key` may be None for a local server. `timeout` is in seconds for one try; the client itself tries again
-    (`retries` times) after 429, 5xx and dropped connections. Raises MissingExtra where the `openai` package is
-    not installed, UsageError for an empty model name or a missing key where OpenAI itself is asked.
+    `key` may be None for a local server. `timeout` is in seconds for one try. After 429, 5xx, a time-out or a lost
+    connection the client tries again, `retries` times, after as long as Retry-After says (up to a minute), or
+    0.5 s, 1 s, 2 s ... up to 8 s; `report` is then told so in a sentence. `window`: tokens that the model reads and
+    writes at a time; None: what a refusal tells. Raises MissingExtra where the `openai` package is not installed,
+    UsageError for an empty model name, a missing key where OpenAI itself is asked, or a number below its least.
     """
 
     def __init__(
@@ -39,7 +48,9 @@ class OpenAIEndpoint:
         temperature: float = 0.1,
         timeout: float = 60.0,
         max_tokens: int = 256,
-        retries: int = 2,
+        retries: int = 5,
+        window: int | None = None,
+        report: Callable[[str], None] | None = None,
     ) -> None:
         if not model:
             raise UsageError("the endpoint needs a model name: --llm openai:MODEL")
@@ -47,9 +58,16 @@ class OpenAIEndpoint:
             raise UsageError(
                 "openai needs a key: set OPENAI_API_KEY, or name a server of your own with --llm-url"
             )
+        if retries < 0:
+            raise UsageError(f"retries is {retries}: it must be 0 or more")
+        if window is not None and window < 64:
+            raise UsageError(f"llm-window is {window}: an LLM that reads fewer than 64 tokens can't answer")
         self.model, self.url, self.temperature, self.max_tokens = model, url, temperature, max_tokens
-        self._client = _client(url, key, timeout, retries)
+        self._where = url or "https://api.openai.com/v1"
+        self._report, self._retries = report, retries
+        self._client = self._connected(key, timeout)
         self._refused: set[str] = set()
+        self._window = None if window is None else self._room(window)
 
     @property
     def announcement(self) -> str:
@@ -57,48 +75,93 @@ class OpenAIEndpoint:
         return f"LLM: {self.model} at {self._where}; questions and knowledge are sent there"
 
     @property
-    def _where(self) -> str:
-        return self.url or "https://api.openai.com/v1"
+    def window(self) -> int | None:
+        """Tokens that a prompt may take."""
+        return self._window
+
+    def count(self, request: Request) -> int:
+        """Tokens of the request, guessed from its bytes."""
+        sizes = [len(message["content"].encode()) for message in messages(request)]
+        return sum(-(-size // BYTES_A_TOKEN) + FRAME for size in sizes)
 
     def reply(self, request: Request) -> Reply:
         """Raises LLMError, one line that names the URL and the remedy, where no reply can be had."""
-        if request.kind == "need":
-            return self._need(request)
-        return Reply(self._text(self._complete(request, WORDS.get(request.kind, self.max_tokens))))
-
-    def _need(self, request: Request) -> Reply:
-        answer = self._complete(request, NEED_TOKENS, probabilities=True)
-        text = self._text(answer)
+        need = request.kind == "need"
+        tokens = NEED_TOKENS if need else WORDS.get(request.kind, self.max_tokens)
+        answer = self._complete(
+            request, tokens, {"logprobs": True, "top_logprobs": TOP_TOKENS} if need else {}
+        )
+        text, used = self._text(answer), _usage(answer)
+        if not need:
+            return Reply(text, None, *used)
         yes = from_probabilities(_first_tokens(answer))
-        return Reply(text, from_text(text) if yes is None else yes)
+        return Reply(text, from_text(text) if yes is None else yes, *used)
 
-    def _complete(self, request: Request, tokens: int, probabilities: bool = False) -> Any:
+    def stream(self, request: Request) -> Iterator[str | Reply]:
+        """The answer as it arrives; an endpoint that sends no stream is asked for the whole."""
+        import httpx
+        import openai
+
+        said, ended = "", False
+        used: tuple[int | None, int | None] = (None, None)
+        wanted = {"stream": True, "stream_options": {"include_usage": True}}
+        try:
+            for chunk in self._complete(request, self.max_tokens, wanted):
+                used = _usage(chunk) if chunk.usage else used
+                for choice in chunk.choices[:1]:
+                    ended = ended or choice.finish_reason is not None
+                    piece = choice.delta.content or ""
+                    piece = piece if said else piece.lstrip()
+                    said += piece
+                    if piece:
+                        yield piece
+        except (openai.OpenAIError, httpx.HTTPError, ValueError, TypeError, AttributeError) as error:
+            raise failure(self._where, self.model, error) from error
+        if not said and not ended:
+            reply = self.reply(request)
+            yield from (reply.text, reply)
+            return
+        if not ended:
+            raise LLMError(f"{self._where} broke off in the middle of its answer: ask again")
+        yield Reply(said.strip(), None, *used)
+
+    def _complete(self, request: Request, tokens: int, wanted: dict[str, Any]) -> Any:
         """The server's answer. A parameter that it refuses is left out, now and from then on."""
         import openai
 
         while True:
-            given = self._parameters(tokens, probabilities)
+            given = self._parameters(tokens, wanted)
             try:
                 return self._client.chat.completions.create(
                     model=self.model, messages=cast(Any, messages(request)), **given
                 )
             except openai.BadRequestError as error:
-                refused = _refused(str(error).lower(), given)
+                if too_long(str(error)):
+                    self._learn(context_tokens(str(error)), self.count(request))
+                    raise failure(self._where, self.model, error) from error
+                refused = refused_parameter(str(error), given)
                 if refused is None:
-                    raise self._failure(error) from error
+                    raise failure(self._where, self.model, error) from error
                 self._refused.add(refused)
             except (openai.OpenAIError, ValueError, TypeError) as error:
-                raise self._failure(error) from error
+                raise failure(self._where, self.model, error) from error
 
-    def _parameters(self, tokens: int, probabilities: bool) -> dict[str, Any]:
-        given: dict[str, Any] = {"temperature": self.temperature, "max_tokens": tokens}
-        if probabilities:
-            given |= {"logprobs": True, "top_logprobs": TOP_TOKENS}
+    def _parameters(self, tokens: int, wanted: dict[str, Any]) -> dict[str, Any]:
+        given = {"temperature": self.temperature, "max_tokens": tokens, **wanted}
         if "max_tokens" in self._refused:
             given["max_completion_tokens"] = tokens + THINKING_TOKENS
         if "logprobs" in self._refused:
             given.pop("top_logprobs", None)
         return {name: value for name, value in given.items() if name not in self._refused}
+
+    def _learn(self, context: int | None, sent: int) -> None:
+        """Remember how much the model reads; where a prompt that should fit did not, our count was too low."""
+        told = self._room(context) if context else sent
+        held = told if self._window is None else min(told, self._window)
+        self._window = held if held < sent else sent * 3 // 4
+
+    def _room(self, context: int) -> int:
+        return max(context - self.max_tokens, context // 2)
 
     def _text(self, answer: Any) -> str:
         """The reply's text; LLMError where the answer is not a chat completion (a web page, say)."""
@@ -110,39 +173,41 @@ class OpenAIEndpoint:
             ) from None
         return str(text).strip() if text else ""
 
-    def _failure(self, error: Exception) -> LLMError:
-        import openai
-
-        where = self._where
-        reason = " ".join(str(error).split())[:200]
-        if isinstance(error, openai.APITimeoutError):
-            return LLMError(
-                f"{where} did not answer in time: ask again, or choose a faster model than {self.model!r}"
-            )
-        if isinstance(error, openai.APIConnectionError):
-            return LLMError(f"{where} can't be reached: start the server, or correct --llm-url")
-        if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
-            return LLMError(f"{where} refused the key: set OPENAI_API_KEY to one that may use {self.model!r}")
-        if isinstance(error, openai.NotFoundError):
-            return LLMError(
-                f"{where} knows no model {self.model!r} or no such path: correct --llm or --llm-url ({reason})"
-            )
-        if isinstance(error, openai.RateLimitError):
-            return LLMError(f"{where} takes no more requests at present: wait and ask again ({reason})")
-        if isinstance(error, openai.APIStatusError):
-            return LLMError(f"{where} failed with status {error.status_code}: {reason}")
-        return LLMError(
-            f"{where} sent a reply that can't be read: is this an OpenAI-compatible URL (…/v1)? ({reason})"
+    def _connected(self, key: str | None, timeout: float) -> "OpenAI":
+        try:
+            from openai import DefaultHttpxClient, OpenAI
+        except ImportError:
+            raise MissingExtra("the openai package is not installed: pip install 'kcard[openai]'") from None
+        return OpenAI(
+            base_url=self.url,
+            api_key=key or NO_KEY,
+            timeout=timeout,
+            max_retries=self._retries,
+            http_client=DefaultHttpxClient(
+                timeout=timeout, event_hooks={"request": [self._sent], "response": [self._received]}
+            ),
         )
 
+    def _sent(self, request: "httpx.Request") -> None:
+        """Tell of every try but the first, which the client numbers in a header."""
+        again = request.headers.get("x-stainless-retry-count", "0")
+        if self._report and again != "0":
+            self._report(f"{self._where} is asked again ({again} of {self._retries})")
 
-def _refused(reason: str, given: dict[str, Any]) -> str | None:
-    """The parameter that a 400 is about, as far as one can tell: newer models refuse some of the usual ones."""
-    if "max_completion_tokens" in reason and "max_tokens" in given:
-        return "max_tokens"
-    if "temperature" in reason and "support" in reason and "temperature" in given:
-        return "temperature"
-    return "logprobs" if "logprobs" in given else None
+    def _received(self, response: "httpx.Response") -> None:
+        """Tell of a long wait that the server asks for."""
+        wait = response.headers.get("retry-after", "")
+        if self._report and response.is_error and wait.isdigit() and LONG_WAIT < int(wait) <= 60:
+            self._report(
+                f"{self._where} is busy (status {response.status_code}): waiting {wait} s, as it asks"
+            )
+
+
+def _usage(answer: Any) -> tuple[int | None, int | None]:
+    """Tokens read and written, where the server tells."""
+    used = getattr(answer, "usage", None)
+    read, wrote = getattr(used, "prompt_tokens", None), getattr(used, "completion_tokens", None)
+    return (read, wrote) if isinstance(read, int) and isinstance(wrote, int) else (None, None)
 
 
 def _first_tokens(answer: Any) -> list[tuple[str, float]]:
@@ -151,11 +216,3 @@ def _first_tokens(answer: Any) -> list[tuple[str, float]]:
         return [(top.token, top.logprob) for top in answer.choices[0].logprobs.content[0].top_logprobs]
     except (AttributeError, IndexError, TypeError):
         return []
-
-
-def _client(url: str | None, key: str | None, timeout: float, retries: int) -> "OpenAI":
-    try:
-        from openai import OpenAI
-    except ImportError:
-        raise MissingExtra("the openai package is not installed: pip install 'kcard[openai]'") from None
-    return OpenAI(base_url=url, api_key=key or NO_KEY, timeout=timeout, max_retries=retries)

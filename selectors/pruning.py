@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kcard.selectors.relevance import MiniLM
+from kcard.selectors.relevance import Cosine
 from kcard.selectors.sentences import whole
 
 __all__ = ["Extractive"]
@@ -26,7 +26,7 @@ class Extractive:
         """Each text condensed; its sentences stay in their order."""
         sentences = [whole(text) for text in texts]
         scored = [s for group in sentences if len(group) > 1 for s in group]
-        cosine = dict(zip(scored, MiniLM().scores(question, scored).tolist(), strict=True))
+        cosine = dict(zip(scored, Cosine().scores(question, scored).tolist(), strict=True))
         return [self._condensed(text, group, cosine) for text, group in zip(texts, sentences, strict=True)]
 
     def _condensed(self, text: str, sentences: list[str], cosine: dict[str, float]) -> str:

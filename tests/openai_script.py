@@ -1,6 +1,14 @@
 """A scripted OpenAI-compatible server for tests: python openai_script.py SCRIPT.json PORT_FILE REQUESTS.jsonl
 
-SCRIPT is a list of answers, used in turn, the last one again and again: {"status", "text", "top", "raw", "delay"}.
+SCRIPT is a list of answers, used in turn, the last one again and again:
+
+    status, text, top      status, text and likeliest first tokens of a completion
+    usage                  [tokens in, tokens out]
+    pieces                 the text as a client that streams gets it
+    raw, type, headers     a body, its content type and headers of its own
+    delay                  seconds before the answer
+    cut                    bytes of the body (pieces, of a stream) after which the connection is closed
+
 Every request's path, headers and body are appended to REQUESTS.
 """
 
@@ -23,11 +31,21 @@ class Handler(BaseHTTPRequestHandler):
             stream.write(json.dumps(told) + "\n")
         step = SCRIPT.pop(0) if len(SCRIPT) > 1 else SCRIPT[0]
         time.sleep(step.get("delay", 0))
+        if body.get("stream") and "raw" not in step and step.get("status", 200) == 200:
+            self._send(step, "text/event-stream", _events(step))
+            return
         raw = step["raw"] if "raw" in step else json.dumps(_completion(step, body))
+        self._send(step, step.get("type", "application/json"), raw, step.get("cut"))
+
+    def _send(self, step: dict[str, Any], kind: str, raw: str, cut: int | None = None) -> None:
         self.send_response(step.get("status", 200))
-        self.send_header("Content-Type", step.get("type", "application/json"))
+        self.send_header("Content-Type", kind)
+        if cut is not None:
+            self.send_header("Content-Length", str(len(raw.encode())))
+        for name, value in step.get("headers", {}).items():
+            self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(raw.encode())
+        self.wfile.write(raw.encode()[:cut])
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -42,7 +60,29 @@ def _completion(step: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
     if "top" in step and body.get("logprobs"):
         top = [{"token": token, "logprob": value, "bytes": None} for token, value in step["top"]]
         choice["logprobs"] = {"content": [{**top[0], "top_logprobs": top}]}
-    return {"id": "1", "object": "chat.completion", "created": 0, "model": body["model"], "choices": [choice]}
+    whole = {"id": "1", "object": "chat.completion", "created": 0, "model": body["model"]}
+    return {**whole, "choices": [choice], **_usage(step)}
+
+
+def _events(step: dict[str, Any]) -> str:
+    pieces: list[str] = step.get("pieces", [step.get("text", "")])
+    held = pieces[: step.get("cut")]
+    chunks: list[dict[str, Any]] = [
+        {"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]} for piece in held
+    ]
+    if len(held) == len(pieces):
+        chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        chunks.append({"choices": [], **_usage(step)})
+    whole = {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "m"}
+    lines = [f"data: {json.dumps({**whole, **chunk})}\n\n" for chunk in chunks]
+    return "".join([*lines, "data: [DONE]\n\n" if len(held) == len(pieces) else ""])
+
+
+def _usage(step: dict[str, Any]) -> dict[str, Any]:
+    if "usage" not in step:
+        return {}
+    read, wrote = step["usage"]
+    return {"usage": {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}}
 
 
 server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -1,14 +1,15 @@
-"""A file of questions: keys pass through, a failed question costs its own line only."""
+"""A file of questions: keys pass through, a failed question costs its own line only, a broken run is gone on with."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kcard.answer import Answer, Decision, Passage
-from kcard.batch import answer_file, read_questions
+from kcard.answer import Answer, Decision, Passage, Usage
+from kcard.batch import Totals, answer_file, earlier_lines, read_questions
 from kcard.errors import LLMError, UsageError
 
 GATE = Decision("always", 0.0, fired=True)
@@ -26,7 +27,7 @@ def lines(path: Path) -> list[dict[str, object]]:
 
 def test_keys_pass_through_in_order_and_the_answer_follows(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    assert answer_file([{"id": 7, "question": "a", "gold": ["A"]}], out, shout) == 0
+    assert answer_file([{"id": 7, "question": "a", "gold": ["A"]}], out, shout) == Totals(1, 0, 1, None, None)
     (row,) = lines(out)
     assert list(row) == [
         "id",
@@ -48,7 +49,8 @@ def test_a_failed_question_is_a_line_with_an_error_and_the_others_are_answered(t
     out = tmp_path / "out.jsonl"
     rows: list[dict[str, Any]] = [{"question": q} for q in ("a", "fail", "c", 3, " ")]
     rows.append({"id": 1})
-    assert answer_file(rows, out, shout) == 4
+    totals = answer_file(rows, out, shout)
+    assert (totals.answered, totals.failed, totals.calls) == (2, 4, 2)
     found = lines(out)
     assert [r.get("answer") for r in found] == ["A", None, "C", None, None, None]
     assert found[1] == {"question": "fail", "error": "the endpoint is down"}
@@ -59,7 +61,7 @@ def test_more_questions_than_a_batch_keep_their_order(tmp_path: Path) -> None:
     rows = [{"question": f"q{i}"} for i in range(40)]
     answer_file(rows, tmp_path / "out.jsonl", shout, done.append)
     assert [r["answer"] for r in lines(tmp_path / "out.jsonl")] == [f"Q{i}" for i in range(40)]
-    assert done == [16, 32, 40]
+    assert done == list(range(1, 41))
 
 
 @pytest.mark.parametrize("text", ["not json", "[1]", ""])
@@ -68,3 +70,122 @@ def test_a_file_that_is_not_questions_is_refused_before_anything_is_asked(tmp_pa
     path.write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=r"questions\.jsonl"):
         read_questions(path)
+
+
+class Counting:
+    """Shouts, and remembers what it was asked; stops at a question as Ctrl-C does."""
+
+    def __init__(self, stop: str | None = None) -> None:
+        self.asked: list[str] = []
+        self.stop = stop
+
+    def __call__(self, questions: Sequence[str]) -> Iterator[Answer]:
+        for question in questions:
+            if question == self.stop:
+                raise KeyboardInterrupt
+            self.asked.append(question)
+            yield from shout([question])
+
+
+ROWS = [{"id": i, "question": f"q{i}"} for i in range(5)]
+
+
+def test_a_run_that_was_interrupted_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        answer_file(ROWS, out, Counting(stop="q3"))
+    assert [r["id"] for r in lines(out)] == [0, 1, 2]
+    again = Counting()
+    answer_file(ROWS, out, again, earlier=earlier_lines(ROWS, out, resume=True))
+    assert again.asked == ["q3", "q4"]
+    assert [r["answer"] for r in lines(out)] == [f"Q{i}" for i in range(5)]
+
+
+@pytest.mark.parametrize("left", [1, 9, 40])
+def test_a_half_written_line_is_written_again(tmp_path: Path, left: int) -> None:
+    out = tmp_path / "out.jsonl"
+    answer_file(ROWS, out, shout)
+    whole = out.read_bytes()
+    second = whole.index(b"\n") + 1
+    out.write_bytes(whole[: second + left])
+    again = Counting()
+    answer_file(ROWS, out, again, earlier=earlier_lines(ROWS, out, resume=True))
+    assert again.asked == ["q1", "q2", "q3", "q4"]
+    assert out.read_bytes() == whole
+
+
+def test_rows_that_failed_are_asked_again_and_keep_their_place(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    rows = [{"question": q} for q in ("a", "fail", "c")]
+    answer_file(rows, out, shout)
+    again = Counting()
+    totals = answer_file(
+        rows,
+        out,
+        lambda questions: again([q.replace("fail", "mended") for q in questions]),
+        earlier=earlier_lines(rows, out, resume=True),
+    )
+    assert again.asked == ["mended"]
+    assert (totals.answered, totals.failed) == (1, 0)
+    assert [r["answer"] for r in lines(out)] == ["A", "MENDED", "C"]
+    assert "error" not in lines(out)[1]
+    assert list(tmp_path.glob(".*")) == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [ROWS[:2], [{"id": 0, "question": "other"}, *ROWS[1:]], [{"id": 9, "question": "q0"}, *ROWS[1:]]],
+)
+def test_a_changed_input_is_noticed(tmp_path: Path, changed: list[dict[str, Any]]) -> None:
+    out = tmp_path / "out.jsonl"
+    answer_file(ROWS[:3], out, shout)
+    before = out.read_bytes()
+    with pytest.raises(UsageError, match="input has changed"):
+        earlier_lines(changed, out, resume=True)
+    assert out.read_bytes() == before
+
+
+def test_an_output_is_never_overwritten_unasked(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    assert earlier_lines(ROWS, out, resume=False) == []
+    answer_file(ROWS, out, shout)
+    with pytest.raises(UsageError, match="--resume"):
+        earlier_lines(ROWS, out, resume=False)
+    assert len(earlier_lines(ROWS, out, resume=True)) == 5
+
+
+def test_after_a_failure_within_a_batch_what_was_answered_is_not_asked_again(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def fails_once(questions: Sequence[str]) -> Iterator[Answer]:
+        for question in questions:
+            asked.append(question)
+            if question == "q1" and asked.count("q1") == 1:
+                raise LLMError("once")
+            yield from shout([question])
+
+    totals = answer_file(ROWS, tmp_path / "out.jsonl", fails_once)
+    assert totals.failed == 0
+    assert asked == ["q0", "q1", "q1", "q2", "q3", "q4"]
+
+
+def test_an_endpoint_that_is_down_is_given_up_on_and_nothing_is_lost(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    rows = [{"question": "a"}, *({"question": "fail"} for _ in range(100))]
+    with pytest.raises(LLMError, match=r"16 questions failed in a row.*--resume"):
+        answer_file(rows, out, shout)
+    assert [("error" in r) for r in lines(out)] == [False] + [True] * 16
+
+
+def test_tokens_are_summed_where_all_are_known(tmp_path: Path) -> None:
+    def counted(questions: Sequence[str]) -> Iterator[Answer]:
+        return (replace(a, usage=Usage(10, 2)) for a in shout(questions))
+
+    totals = answer_file(ROWS, tmp_path / "out.jsonl", counted)
+    assert (totals.tokens_in, totals.tokens_out) == (50, 10)
+    assert lines(tmp_path / "out.jsonl")[0]["usage"] == {
+        "tokens_in": 10,
+        "tokens_out": 2,
+        "llm_seconds": 0.0,
+        "card_seconds": 0.0,
+    }

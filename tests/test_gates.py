@@ -1,10 +1,13 @@
 """Gates give a score; one comparison decides."""
 
+from collections.abc import Sequence
+
 import numpy as np
+import pytest
 
 from kcard.gates.constant import Always, Never
 from kcard.gates.decision import decide
-from kcard.gates.self_ask import SelfAsk
+from kcard.gates.self_ask import SelfAsk, SelfAskEnsemble, need
 from kcard.request import Example, Reply, Request
 
 
@@ -53,3 +56,43 @@ def test_a_score_on_the_threshold_does_not_ask_the_cards() -> None:
 
     (decision,) = decide(Even(), "even", ["q"], threshold=0.5)  # type: ignore[arg-type]
     assert not decision.fired
+
+
+class Votes:
+    """An LLM that replies to the three wordings one after the other."""
+
+    def __init__(self, votes: Sequence[float | None]) -> None:
+        self.votes = list(votes)
+        self.templates: list[int] = []
+
+    def reply(self, request: Request) -> Reply:
+        self.templates.append(request.template)
+        return Reply("", yes=self.votes.pop(0))
+
+
+@pytest.mark.parametrize(
+    ("votes", "score", "fired"),
+    [
+        ((0.9, 0.6, 0.51), 0, True),
+        ((0.99, 0.1, 0.4), 2 / 3, False),
+        ((0.51, 0.6, 0.0), 1 / 3, True),
+        ((0.0, 0.5, 1.0), 2 / 3, False),
+        ((None, None, None), 0, True),
+        ((None, 0.0, 0.9), 1 / 3, True),
+        ((None, 0.0, 0.0), 2 / 3, False),
+    ],
+)
+def test_of_three_wordings_the_majority_decides(
+    votes: Sequence[float | None], score: float, fired: bool
+) -> None:
+    llm = Votes(votes)
+    (decision,) = decide(SelfAskEnsemble(llm), "self-ask-ensemble", ["q"])
+    assert decision.score == pytest.approx(score, abs=1e-6)
+    assert decision.fired is fired
+    assert llm.templates == [0, 1, 2]
+
+
+def test_a_need_is_asked_with_the_knowledge_so_far() -> None:
+    llm = Scripted()
+    assert need(llm, "q", ["k"]) == 0.2
+    assert llm.requests[0].knowledge == ("k",)

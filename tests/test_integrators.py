@@ -1,21 +1,26 @@
-"""Both integrators, to the letter of the paper, with selectors and cards scripted through their protocols."""
+"""Bottom-up, top-down and hybrid, to the letter of the paper, with selectors and cards scripted by protocol."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from kcard.answer import Passage, Source
 from kcard.integrators.bottom_up import BottomUp
-from kcard.integrators.choice import AutoChoice, CardChoice, ExplicitChoice, named
-from kcard.integrators.counted import Counted
+from kcard.integrators.choice import AutoChoice, CardChoice, ExplicitChoice
 from kcard.integrators.selectors import Selectors
+from kcard.integrators.single import SingleDocument
 from kcard.integrators.top_down import TopDown
 from kcard.protocols import Array, Pair
 from kcard.request import Choice, Kind, Reply, Request
 from kcard.sampling import Sampling
 
-CARDS = (Choice("elections", "results of elections"), Choice("moons", "moons of the planets"))
+CARDS = (
+    Choice("elections", "results of elections"),
+    Choice("moons", "moons of the planets"),
+    Choice("prizes", "winners of prizes"),
+)
 
 
 class Notes:
@@ -96,17 +101,18 @@ def top_down(
     pool: Notes, llm: Scripted, choice: CardChoice | None = None, rounds: int = 1, evidence: bool = True
 ) -> TopDown:
     choice = choice or AutoChoice(llm, Overlap(), CARDS)
-    return TopDown(pool, selectors(evidence), Sampling(), llm, choice, max_iterations=rounds)
+    step = SingleDocument(pool, selectors(evidence))
+    return TopDown(step, Sampling(), llm, choice, len(CARDS), max_iterations=rounds)
 
 
 def test_bottom_up_lets_every_card_write_n1_and_keeps_n2_then_n3() -> None:
     pool = Notes()
-    (found,) = BottomUp(pool, selectors(), Sampling()).gather(["moons note"])
-    assert pool.asked == [(("moons note",), ("elections", "moons"), 3)]
-    assert len(found.passages) == 6
+    (found,) = BottomUp(pool, selectors(), Sampling(), floor=0).gather(["moons note"])
+    assert pool.asked == [(("moons note",), ("elections", "moons", "prizes"), 3)]
+    assert len(found.passages) == 9
     assert sum(p.pruned is not None for p in found.passages) == 5
     assert sum(p.kept for p in found.passages) == 3
-    assert [p.kept for p in found.passages] == [True] * 3 + [False] * 3
+    assert [p.kept for p in found.passages] == [True] * 3 + [False] * 6
 
 
 def test_bottom_up_shows_the_llm_what_cards_wrote_and_never_the_evidence() -> None:
@@ -117,7 +123,7 @@ def test_bottom_up_shows_the_llm_what_cards_wrote_and_never_the_evidence() -> No
 
 
 def test_bottom_up_merges_exact_duplicates_before_relevance() -> None:
-    pool = Notes({"elections": ["same 1", "same 1", "same 1"], "moons": ["same 1", "other 2", ""]})
+    pool = Notes({"elections": ["same 1", "same 1"], "moons": ["same 1", "other 2", ""], "prizes": []})
     (found,) = BottomUp(pool, selectors(), Sampling()).gather(["same"])
     assert sorted(p.text for p in found.passages) == ["other 2", "same 1"]
     assert next(p for p in found.passages if p.text == "same 1").card == "elections"
@@ -134,6 +140,17 @@ def test_without_evidence_factuality_is_unknown_and_the_most_relevant_are_kept()
     kept = [p for p in found.passages if p.kept]
     assert [p.factuality for p in kept] == [None] * 3
     assert [p.text for p in kept] == ["moons note 0", "moons note 1", "moons note 2"]
+
+
+def test_what_is_true_but_beside_the_question_takes_no_place_in_the_draw() -> None:
+    """Factuality alone would draw the nines; the floor leaves them out before. Floor 0 is the paper's."""
+    documents = {"elections": ["true 9", "true 9 9"], "moons": ["moons note 1"], "prizes": ["true 9 9 9"]}
+    cards = Notes(documents)
+    (paper,) = BottomUp(cards, selectors(), Sampling(), n3=1, floor=0).gather(["moons note"])
+    (found,) = BottomUp(cards, selectors(), Sampling(), n3=1).gather(["moons note"])
+    assert len([p for p in paper.passages if p.pruned]) == 4
+    assert [(p.text, p.kept) for p in found.passages if p.pruned] == [("moons note 1", True)]
+    assert [p.factuality for p in found.passages if not p.kept] == [None] * 3
 
 
 def test_top_down_asks_one_card_and_keeps_its_most_factual_document_unpruned() -> None:
@@ -185,31 +202,63 @@ def test_an_explicit_reply_that_names_no_card_is_reported_and_asks_none() -> Non
     assert "names no card" in found.notes[0]
 
 
-def test_an_explicit_choice_shows_every_card_to_the_llm() -> None:
-    llm = Scripted(choose="I would take: Elections.")
-    assert ExplicitChoice(llm, CARDS).choose("q") == ("elections", None)
-    assert llm.requests[0].choices == CARDS
+def test_a_card_is_never_asked_twice_for_one_question() -> None:
+    pool, llm = Notes(), Scripted(what="moons of the planets", need=[1.0, 1.0])
+    (found,) = top_down(pool, llm, rounds=3).gather(["q"])
+    assert [cards for _, cards, _ in pool.asked] == [("moons",), ("elections",), ("prizes",)]
+    assert len(found.knowledge) == 3
 
 
-def test_a_card_is_named_by_its_whole_name_or_description_only() -> None:
-    cards = (
-        Choice("moon", "one moon"),
-        Choice("moons", "many moons"),
-        Choice("moons-of-mars", "Phobos and Deimos"),
-    )
-    assert [c.name for c in named("moons-of-mars, then moon", cards)] == ["moons-of-mars", "moon"]
-    assert [c.name for c in named("many moons please", cards)] == ["moons"]
-    assert named("honeymoon", cards) == []
+def test_when_every_card_has_been_asked_the_llm_is_not_asked_whether_it_needs_more() -> None:
+    llm = Scripted(need=[1.0, 1.0])
+    top_down(Notes(), llm, rounds=9).gather(["q"])
+    assert [r.kind for r in llm.requests] == ["what", "need", "what", "need", "what"]
 
 
-def test_an_empty_wish_falls_back_to_the_question_and_says_so() -> None:
-    card, note = AutoChoice(Scripted(what=" "), Overlap(), CARDS).choose("moons of the planets")
-    assert card == "moons"
-    assert note is not None
+def test_a_second_explicit_choice_of_the_same_card_is_told_and_ends_the_rounds() -> None:
+    pool, llm = Notes(), Scripted(choose="moons", need=[1.0, 1.0])
+    (found,) = top_down(pool, llm, ExplicitChoice(llm, CARDS), rounds=3).gather(["q"])
+    assert len(pool.asked) == 1
+    assert "chose moons again" in found.notes[0]
+    offered = [[card.name for card in r.choices] for r in llm.requests if r.kind == "choose"]
+    assert offered == [["elections", "moons", "prizes"], ["elections", "prizes"]]
 
 
-def test_requests_are_counted_by_question() -> None:
-    counted = Counted(Scripted())
-    for question in ("a", "a", "b"):
-        counted.reply(Request("answer", question))
-    assert dict(counted.calls) == {"a": 2, "b": 1}
+def test_later_rounds_show_the_llm_what_it_knows_by_then() -> None:
+    llm = Scripted(need=[1.0])
+    top_down(Notes(), llm, rounds=2).gather(["q"])
+    assert [r.knowledge for r in llm.requests if r.kind == "what"] == [(), ("moons note 2",)]
+
+
+def test_later_rounds_ask_in_as_many_wordings_as_the_gate() -> None:
+    llm = Scripted(need=[1.0, 0.0, 0.2])
+    replace(top_down(Notes(), llm, rounds=2), templates=3).gather(["q"])
+    assert [r.template for r in llm.requests if r.kind == "need"] == [0, 1, 2]
+    assert [r.kind for r in llm.requests].count("what") == 1
+
+
+def hybrid(pool: Notes, llm: Scripted, choice: CardChoice, rounds: int = 1) -> TopDown:
+    step = BottomUp(pool, selectors(), Sampling(), floor=0)
+    return TopDown(step, Sampling(), llm, choice, len(CARDS), max_iterations=rounds)
+
+
+def test_hybrid_runs_bottom_up_over_the_nearest_cards() -> None:
+    pool, llm = Notes(), Scripted(what="moons of the planets, winners of prizes")
+    (found,) = hybrid(pool, llm, AutoChoice(llm, Overlap(), CARDS, most=2)).gather(["moons note"])
+    assert pool.asked == [(("moons note",), ("prizes", "moons"), 3)]
+    assert [r.kind for r in llm.requests] == ["what"]
+    assert sum(p.pruned is not None for p in found.passages) == 5
+    assert sum(p.kept for p in found.passages) == 3
+
+
+def test_hybrid_asks_every_card_that_an_explicit_reply_names() -> None:
+    pool, llm = Notes(), Scripted(choose="prizes and elections", need=[1.0])
+    (found,) = hybrid(pool, llm, ExplicitChoice(llm, CARDS, most=None), rounds=2).gather(["q"])
+    assert pool.asked == [(("q",), ("prizes", "elections"), 3)]
+    assert "again" in found.notes[0]
+
+
+def test_questions_that_want_the_same_cards_are_written_for_together() -> None:
+    pool, llm = Notes(), Scripted()
+    top_down(pool, llm).gather(["a", "b"])
+    assert [questions for questions, _, _ in pool.asked] == [("a", "b")]

@@ -100,6 +100,46 @@ def test_the_chat_template_is_used_where_there_is_one(tmp_path: Path) -> None:
     assert text.endswith("Question: who won?\nAnswer:<assistant>")
 
 
+def test_text_from_outside_holds_no_control_token_of_the_model(tmp_path: Path) -> None:
+    save(tmp_path, TEMPLATE)
+    llm = LocalLLM(str(tmp_path))
+    row = llm._tokens(Request("answer", "who won? </s> <s>", ("Ann </s> won",)))[0].tolist()
+    assert not {0, 1} & set(row)
+    assert "< /s>" in llm._tokenizer.decode(row)
+
+
+@pytest.mark.parametrize("template", [None, TEMPLATE])
+def test_a_stream_gives_the_same_text_as_the_whole_reply(tmp_path: Path, template: str | None) -> None:
+    save(tmp_path, template)
+    llm = LocalLLM(str(tmp_path), temperature=0.8, max_tokens=20)
+    request = Request("answer", "who won?", ("Ann won.",))
+    *pieces, reply = llm.stream(request)
+    assert reply == llm.reply(request)
+    assert len(pieces) > 1
+    assert "".join(map(str, pieces)).split() == reply.text.split()
+
+
+def test_a_stream_that_fails_raises_what_failed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = LocalLLM(str(folder))
+
+    def broken(**_: Any) -> Any:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(llm._model, "generate", broken)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        list(llm.stream(Request("answer", "who won?")))
+
+
+def test_tokens_are_counted(folder: Path) -> None:
+    llm = LocalLLM(str(folder), max_tokens=7, temperature=0)
+    request = Request("answer", "who won?")
+    reply = llm.reply(request)
+    assert reply.tokens_in == llm.count(request) == llm._tokens(request).shape[1]
+    assert reply.tokens_out is not None
+    assert 0 < reply.tokens_out <= 7
+    assert llm.window == 512 - 7
+
+
 def test_a_prompt_that_does_not_fit_is_an_error_and_not_cut(tmp_path: Path) -> None:
     save(tmp_path, positions=64)
     with pytest.raises(LLMError, match="--n3"):

@@ -2,6 +2,7 @@
 
 import socket
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 
 from kcard.errors import LLMError, MissingExtra, UsageError
 from kcard.llms.openai_endpoint import OpenAIEndpoint
-from kcard.request import Request
+from kcard.request import Reply, Request
 
 NEED = Request("need", "Who won the senate race in Oregon?")
+ANSWER = Request("answer", "Who won the senate race in Oregon?")
 
 
 def test_yes_is_read_from_token_probabilities(serve: Callable[..., Any]) -> None:
@@ -105,9 +107,109 @@ def test_every_failure_is_one_line_with_url_and_remedy(
     assert "\n" not in str(caught.value)
 
 
-def test_a_passing_failure_is_tried_again(serve: Callable[..., Any]) -> None:
-    server = serve({"status": 429, "text": "slow down"}, {"text": "Ann"})
-    assert OpenAIEndpoint("tiny", url=server.url).reply(Request("answer", "Who won?")).text == "Ann"
+def test_a_passing_failure_is_tried_again_and_told(serve: Callable[..., Any]) -> None:
+    server = serve(
+        {"status": 503, "text": "starting", "headers": {"Retry-After-Ms": "1"}},
+        {"status": 503, "text": "starting", "headers": {"Retry-After-Ms": "1"}},
+        {"raw": '{"id": "1"', "cut": 5},
+        {"text": "Ann"},
+    )
+    told: list[str] = []
+    llm = OpenAIEndpoint("tiny", url=server.url, report=told.append)
+    assert llm.reply(ANSWER).text == "Ann"
+    assert told == [f"{server.url} is asked again ({n} of 5)" for n in (1, 2, 3)]
+
+
+def test_a_server_that_asks_to_wait_is_waited_for(serve: Callable[..., Any]) -> None:
+    server = serve({"status": 429, "text": "slow down", "headers": {"Retry-After": "1"}}, {"text": "Ann"})
+    started = time.monotonic()
+    assert OpenAIEndpoint("tiny", url=server.url).reply(ANSWER).text == "Ann"
+    assert time.monotonic() - started >= 1
+
+
+def test_a_long_wait_is_told_before_it_begins(serve: Callable[..., Any]) -> None:
+    server = serve({"status": 429, "text": "slow down", "headers": {"Retry-After": "30"}})
+    told: list[str] = []
+    llm = OpenAIEndpoint("tiny", url=server.url, retries=0, report=told.append)
+    with pytest.raises(LLMError):
+        llm.reply(ANSWER)
+    assert told == [f"{server.url} is busy (status 429): waiting 30 s, as it asks"]
+
+
+def test_a_slow_try_is_followed_by_another(serve: Callable[..., Any]) -> None:
+    server = serve({"text": "late", "delay": 2}, {"text": "Ann"})
+    assert OpenAIEndpoint("tiny", url=server.url, timeout=0.5).reply(ANSWER).text == "Ann"
+
+
+def test_a_refused_key_is_not_tried_again(serve: Callable[..., Any]) -> None:
+    server = serve({"status": 401, "text": "bad key"})
+    with pytest.raises(LLMError, match="OPENAI_API_KEY"):
+        OpenAIEndpoint("tiny", url=server.url).reply(ANSWER)
+    assert len(server.requests) == 1
+
+
+def test_tokens_are_those_that_the_server_counts(serve: Callable[..., Any]) -> None:
+    reply = OpenAIEndpoint("tiny", url=serve({"text": "Ann", "usage": [12, 3]}).url).reply(ANSWER)
+    assert (reply.tokens_in, reply.tokens_out) == (12, 3)
+
+
+def test_without_a_count_tokens_are_not_known(serve: Callable[..., Any]) -> None:
+    reply = OpenAIEndpoint("tiny", url=serve({"text": "Ann"}).url).reply(ANSWER)
+    assert (reply.tokens_in, reply.tokens_out) == (None, None)
+
+
+def test_an_answer_is_streamed_as_it_arrives(serve: Callable[..., Any]) -> None:
+    server = serve({"pieces": [" ", "Ron", " Wyden", "\n"], "usage": [9, 2]})
+    *pieces, reply = OpenAIEndpoint("tiny", url=server.url).stream(ANSWER)
+    assert pieces == ["Ron", " Wyden", "\n"]
+    assert reply == Reply("Ron Wyden", None, 9, 2)
+    assert server.requests[0]["body"]["stream_options"] == {"include_usage": True}
+
+
+def test_a_stream_that_breaks_off_is_an_error_of_one_line(serve: Callable[..., Any]) -> None:
+    server = serve({"pieces": ["Ron", " Wyden"], "cut": 1})
+    stream = OpenAIEndpoint("tiny", url=server.url).stream(ANSWER)
+    assert next(stream) == "Ron"
+    with pytest.raises(LLMError, match="broke off") as caught:
+        next(stream)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_server_that_does_not_stream_is_asked_for_the_whole(serve: Callable[..., Any]) -> None:
+    server = serve(
+        {"status": 400, "text": "unknown field stream_options"},
+        {"raw": "", "type": "application/json"},
+        {"text": "Ann"},
+    )
+    assert list(OpenAIEndpoint("tiny", url=server.url).stream(ANSWER)) == ["Ann", Reply("Ann")]
+
+
+@pytest.mark.parametrize(
+    ("said", "window"),
+    [
+        ("This model's maximum context length is 2048 tokens. However, you requested 5000 tokens", 1792),
+        ("the request exceeds the available context size (1,024 tokens)", 768),
+        ("prompt is too long: 5000 tokens > 400 maximum", 200),
+    ],
+)
+def test_how_much_the_model_reads_is_learned_from_its_refusal(
+    serve: Callable[..., Any], said: str, window: int
+) -> None:
+    llm = OpenAIEndpoint("tiny", url=serve({"status": 400, "text": said}).url)
+    assert llm.window is None
+    with pytest.raises(LLMError):
+        llm.reply(Request("answer", "word " * 4000))
+    assert llm.window == window
+
+
+def test_a_window_that_is_still_too_large_shrinks(serve: Callable[..., Any]) -> None:
+    llm = OpenAIEndpoint(
+        "tiny", url=serve({"status": 400, "text": "context length exceeded"}).url, window=4096
+    )
+    request = Request("answer", "word " * 500)
+    with pytest.raises(LLMError):
+        llm.reply(request)
+    assert llm.window == llm.count(request) * 3 // 4
 
 
 def test_a_slow_server_is_reported_as_such(serve: Callable[..., Any]) -> None:

@@ -1,9 +1,9 @@
 """The values that one question leaves behind: what was written, judged, decided and answered."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["Answer", "Decision", "Passage", "Source"]
+__all__ = ["Answer", "Citation", "Decision", "Passage", "Source", "Usage"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,31 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class Citation:
+    """What a sentence of the answer rests on: `passage` is the number of a kept passage of the Answer, from 0.
+
+    `support` is in [0, 1]. `passage` is None where no passage supports the sentence.
+    """
+
+    sentence: str
+    passage: int | None = None
+    support: float = 0.0
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What one question cost. Tokens are the LLM's, None where its backend does not tell them all.
+
+    `llm_seconds` were spent waiting for the LLM, `card_seconds` while cards wrote (in a batch: the question's share).
+    """
+
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    llm_seconds: float = 0.0
+    card_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class Answer:
     """One answered question with its whole trace.
 
@@ -71,10 +96,15 @@ class Answer:
     calls: int = 0
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+    citations: tuple[Citation, ...] = ()
+    usage: Usage | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The answer as JSON-ready data: the contract of `kcard ask --json`; `notes` only where there are any."""
-        data = {
+        """The answer as JSON-ready data, as `kcard ask --json` prints it.
+
+        `citations` and `notes` are there only if there are any, `usage` only if the tokens are known.
+        """
+        data: dict[str, Any] = {
             "question": self.question,
             "answer": self.answer,
             "mode": self.mode,
@@ -84,7 +114,15 @@ class Answer:
             "calls": self.calls,
             "seconds": round(self.seconds, 4),
         }
+        if self.citations:
+            data["citations"] = [asdict(citation) for citation in self.citations]
+        if self.usage is not None and self.usage.tokens_in is not None:
+            data["usage"] = {key: _rounded(value) for key, value in asdict(self.usage).items()}
         return data | {"notes": list(self.notes)} if self.notes else data
+
+
+def _rounded(value: float | None) -> float | None:
+    return round(value, 4) if isinstance(value, float) else value
 
 
 def _passage_json(p: Passage) -> dict[str, Any]:

@@ -1,48 +1,41 @@
-"""The main job: one question becomes one Answer. Here, and only here, the parts are put together.
+"""The main job: one question becomes one Answer. What it is made of is put together in assembly.py.
 
-The front door (this file, batch.py and __init__.py) stands above all parts; the rest of src/kcard below them.
+The front door (this file, assembly.py, batch.py, __init__.py ...) stands above all parts; the rest of src/kcard
+below them.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from kcard import plugins
-from kcard.answer import Answer, Decision
-from kcard.config import Settings, settings
+from kcard.answer import Answer, Decision, Passage
+from kcard.assembly import CardOptions, Endpoint, Integrator, Mode, Select, integrator, make_llm, make_pool
 from kcard.errors import UsageError
 from kcard.gates.decision import decide
-from kcard.integrators.counted import Counted
+from kcard.integrators.citation import cite
+from kcard.integrators.disagreement import reconciled
 from kcard.integrators.gathered import Gathered
-from kcard.protocols import LLM, Evidence, Writer
-from kcard.request import Example, Request
+from kcard.integrators.metered import Metered, TimedWriter
+from kcard.protocols import LLM
+from kcard.request import Reply, Request
 from kcard.sampling import Sampling
 
 if TYPE_CHECKING:
-    from kcard.cards.folder import Card
     from kcard.hub.registry import Hub
-    from kcard.integrators.bottom_up import BottomUp
-    from kcard.integrators.selectors import Selectors
-    from kcard.integrators.top_down import TopDown
 
 __all__ = ["Mode", "Pipeline", "Select", "ask"]
 
-Mode = Literal["top-down", "bottom-up", "direct"]
-Select = Literal["auto", "explicit"]
-
 
 @dataclass(frozen=True)
-class Cards:
-    """The chosen cards and the pool that writes for them."""
+class _Prepared:
+    """What is known of a question before the LLM answers it. `seconds`: its share of the time so far."""
 
-    cards: "Sequence[Card]"
-    writer: Writer
-
-
-class _Integrator(Protocol):
-    def gather(self, questions: Sequence[str]) -> list[Gathered]: ...
+    decision: Decision
+    gathered: Gathered
+    seconds: float
 
 
 class Pipeline:
@@ -50,22 +43,27 @@ class Pipeline:
 
     Args:
         mode: bottom-up (every card writes, the selectors choose), top-down (the LLM asks for one card at a
-            time) or direct (no cards).
-        select: how top-down picks a card: auto (nearest description) or explicit (the LLM names one).
+            time), hybrid (the LLM asks for several, bottom-up runs over those) or direct (no cards).
+        select: how the LLM picks cards: auto (nearest description) or explicit (it names them).
         cards: names, references (name@v2, name@alias) or domain subtrees (biomedical/); None: the newest
             version of every published card.
         llm: embedded, openai:MODEL or hf:MODEL; None: the configured one, else embedded.
         llm_url: where an OpenAI-compatible endpoint listens.
-        gate: self-ask, always, never, or another registered one.
+        llm_window: tokens that the endpoint's model reads and writes at a time, where it does not say so itself.
+        retries: how often the endpoint is asked again after 429, 5xx, a time-out or a lost connection.
+        gate: self-ask, self-ask-ensemble, always, never, or another registered one.
         evidence: what passages are checked against: "own" (each card's own source passages), "none", and
             files or folders of text; several may be given.
+        relevance: minilm (the cosine, minding numbers), cosine (the paper's), or another registered one.
         n1, n2, n3: documents a card writes, relevance keeps, factuality keeps (paper: 3, 5, 3).
+        floor: relevance keeps only documents with this share of the best one's score (paper: 0).
         temperature: the LLM's. card_temperature, card_tokens: the cards'.
-        max_iterations: rounds of top-down.
+        max_iterations: rounds of top-down and hybrid.
         examples: a JSONL file of in-context examples instead of the built-in ones.
         device: where cards write: cpu, cuda or cuda:N.
         seed: of all sampling; each document has a seed of its own, derived from it.
         hub: where the cards are; None: the hub under KCARD_HOME.
+        report: called with a sentence where something takes long.
 
     Raises:
         UsageError for a wrong argument, HubError where no card is published or found, ModelUnavailable.
@@ -79,11 +77,15 @@ class Pipeline:
         cards: Sequence[str] | None = None,
         llm: str | LLM | None = None,
         llm_url: str | None = None,
+        llm_window: int | None = None,
+        retries: int = 5,
         gate: str = "self-ask",
         evidence: Sequence[str | Path] = ("own",),
+        relevance: str = "minilm",
         n1: int = 3,
         n2: int = 5,
         n3: int = 3,
+        floor: float = 0.75,
         temperature: float = 0.1,
         card_temperature: float = 0.1,
         card_tokens: int = 100,
@@ -92,81 +94,109 @@ class Pipeline:
         device: str = "cpu",
         seed: int = 0,
         hub: "Hub | None" = None,
+        report: Callable[[str], None] | None = None,
     ) -> None:
         _check_choice("mode", mode, get_args(Mode))
         _check_choice("select", select, get_args(Select))
         _check_choice("device", device.partition(":")[0], ("cpu", "cuda"))
-        for name, count in {"n1": n1, "n2": n2, "n3": n3, "card-tokens": card_tokens}.items():
-            if count < 1:
-                raise UsageError(f"{name} is {count}: it must be at least 1")
-        if max_iterations < 1:
-            raise UsageError(
-                f"max-iterations is {max_iterations}: it must be at least 1 (--gate never asks no card)"
-            )
-        if min(temperature, card_temperature) < 0:
+        if temperature < 0:
             raise UsageError("a temperature must be 0 or more")
+        sampling = Sampling(card_temperature, card_tokens, seed=seed)
+        options = CardOptions(
+            mode, select, tuple(map(str, evidence)), relevance, n1, n2, n3, floor, max_iterations, sampling
+        )
         from kcard.llms.examples import load as load_examples
 
         self.mode: Mode = mode
         self._gate_name = "never" if mode == "direct" else gate
         make_gate = plugins.load("kcard.gates", self._gate_name)
         self._examples = load_examples(examples)
-        self.llm: Any = (
-            _llm(llm, llm_url, temperature, settings()) if llm is None or isinstance(llm, str) else llm
-        )
-        pool = None if self._gate_name == "never" else _pool(_published(cards, hub), device)
-        self._counted = Counted(self.llm)
-        self._gate = make_gate(self._counted, self._examples)
-        sampling = Sampling(card_temperature, card_tokens, seed=seed)
-        self._integrator: _Integrator | None
-        if pool is None:
-            self._integrator = None
-        elif mode == "bottom-up":
-            self._integrator = _bottom_up(pool, evidence, sampling, n1, n2, n3)
-        else:
-            top_down = _top_down(pool, evidence, sampling, select, self._counted, self._examples)
-            self._integrator = replace(top_down, n1=n1, max_iterations=max_iterations)
+        endpoint = Endpoint(llm_url, llm_window, retries, report)
+        self.llm: LLM = make_llm(llm, temperature, endpoint) if llm is None or isinstance(llm, str) else llm
+        self._metered = Metered(self.llm)
+        self._gate = make_gate(self._metered, self._examples)
+        self._writer: TimedWriter | None = None
+        self._integrator: Integrator | None = None
+        if self._gate_name != "never":
+            folders, self._writer = make_pool(cards, hub, device)
+            templates = getattr(self._gate, "templates", 1)
+            self._integrator = integrator(
+                options, folders, self._writer, self._metered, self._examples, templates
+            )
 
     def __call__(self, questions: Sequence[str]) -> list[Answer]:
         """Answer each question, in order. Equal questions of one call are answered once.
 
         Raises UsageError for an empty question and LLMError where the LLM fails.
         """
-        if any(not question.strip() for question in questions):
-            raise UsageError("the question is empty")
+        return list(self.answers(questions))
+
+    def answers(self, questions: Sequence[str]) -> Iterator[Answer]:
+        """The same, each answer as soon as it is there.
+
+        After an LLMError ask again for those that are missing: replies that the LLM gave are not asked for twice.
+        """
+        done: dict[str, Answer] = {}
+        prepared = self._prepare(list(dict.fromkeys(questions)))
+        for question in questions:
+            if question not in done:
+                *_, answer = self._finish(question, prepared[question], stream=False)
+                assert isinstance(answer, Answer)
+                done[question] = answer
+            yield done[question]
+
+    def stream(self, question: str) -> Iterator[str | Answer]:
+        """The answer's text in pieces, as it arrives, then the Answer. One piece where the LLM can't stream."""
+        yield from self._finish(question, self._prepare([question])[question], stream=True)
+
+    def _prepare(self, questions: Sequence[str]) -> dict[str, _Prepared]:
+        """Ask the gate and, where it fired, the cards."""
+        for question in questions:
+            _check_question(question)
         started = time.perf_counter()
-        self._counted.calls.clear()
-        distinct = list(dict.fromkeys(questions))
-        decisions = decide(self._gate, self._gate_name, distinct)
-        fired = [q for q, decision in zip(distinct, decisions, strict=True) if decision.fired]
-        gathered = (
-            dict(zip(fired, self._integrator.gather(fired), strict=True))
-            if self._integrator and fired
-            else {}
-        )
-        replies = {q: self._answer(q, gathered.get(q, Gathered())) for q in distinct}
+        decisions = dict(zip(questions, decide(self._gate, self._gate_name, questions), strict=True))
+        fired = [question for question in questions if decisions[question].fired]
+        gathered: dict[str, Gathered] = {}
+        if self._integrator and fired:
+            gathered = dict(zip(fired, self._integrator.gather(fired), strict=True))
+        settled = {
+            q: self._reconciled(q, _noted(q, gathered[q])) if q in gathered else Gathered() for q in questions
+        }
         seconds = (time.perf_counter() - started) / max(len(questions), 1)
-        by_question = dict(zip(distinct, decisions, strict=True))
-        return [self._assemble(q, replies[q], by_question[q], gathered, seconds) for q in questions]
+        return {q: _Prepared(decisions[q], settled[q], seconds) for q in questions}
 
-    def _answer(self, question: str, gathered: Gathered) -> str:
-        request = Request("answer", question, gathered.knowledge, self._examples)
-        return self._counted.reply(request).text.strip()
+    def _reconciled(self, question: str, gathered: Gathered) -> Gathered:
+        if self._writer is None or len({p.card for p in gathered.passages}) < 2:
+            return gathered
+        from kcard.llms.reader import SpanReader
 
-    def _assemble(
-        self, question: str, answer: str, decision: Decision, gathered: Mapping[str, Gathered], seconds: float
-    ) -> Answer:
-        trace = gathered.get(question, Gathered())
-        return Answer(
+        return reconciled(question, gathered, {c.name: c for c in self._writer.cards}, SpanReader())
+
+    def _finish(self, question: str, prepared: _Prepared, stream: bool) -> Iterator[str | Answer]:
+        """Let the LLM answer: its pieces, where they are wanted, then the Answer."""
+        started = time.perf_counter()
+        request = Request("answer", question, prepared.gathered.knowledge, self._examples)
+        text = ""
+        for piece in self._metered.stream(request) if stream else [self._metered.reply(request)]:
+            if isinstance(piece, Reply):
+                text = piece.text.strip()
+            else:
+                yield piece
+        passages = _shown(prepared.gathered, len(self._metered.fitted(request).knowledge))
+        account = self._metered.close(question)
+        card_seconds = self._writer.close(question) if self._writer else 0.0
+        yield Answer(
             question=question,
-            answer=answer,
+            answer=text,
             mode=self.mode,
-            gate=decision,
-            cards=tuple(dict.fromkeys(p.card for p in trace.passages)),
-            passages=trace.passages,
-            calls=self._counted.calls[question],
-            seconds=seconds,
-            notes=trace.notes,
+            gate=prepared.decision,
+            cards=tuple(dict.fromkeys(p.card for p in passages)),
+            passages=passages,
+            calls=account.calls,
+            seconds=prepared.seconds + time.perf_counter() - started,
+            notes=prepared.gathered.notes + account.notes,
+            citations=cite(text, passages, self._integrator.selectors.checker) if self._integrator else (),
+            usage=account.usage(card_seconds),
         )
 
 
@@ -180,89 +210,31 @@ def _check_choice(name: str, value: str, known: Sequence[str]) -> None:
         raise UsageError(f"{name} {value!r} is unknown: choose one of {', '.join(known)}")
 
 
-def _published(selection: Sequence[str] | None, hub: "Hub | None") -> "list[Card]":
-    """The chosen cards, verified, as folders."""
-    from kcard.cards.folder import Card
-    from kcard.hub.registry import Hub
-
-    hub = hub or Hub()
-    return [Card(hub.folder(version.reference), version.manifest) for version in hub.resolve(selection)]
-
-
-def _llm(spec: str | None, url: str | None, temperature: float, configured: Settings) -> LLM:
-    """The backend that `spec` names (backend or backend:model)."""
-    backend, _, model = (spec or configured.llm).partition(":")
-    make: Callable[..., LLM] = plugins.load("kcard.llms", backend)
-    if backend == "embedded":
-        return make() if not model else _no_model(backend, model)
-    if not model:
-        raise UsageError(f"--llm {backend} needs a model: {backend}:MODEL")
-    if backend == "openai":
-        return make(model, url=url or configured.llm_url, key=configured.llm_key, temperature=temperature)
-    return make(model, temperature=temperature)
+def _check_question(question: str) -> None:
+    """UsageError unless it is a text, of characters that UTF-8 can hold."""
+    if not question.strip():
+        raise UsageError("the question is empty")
+    try:
+        question.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"the question {question[:60]!a} is not UTF-8 text: ask it in UTF-8") from None
 
 
-def _no_model(backend: str, model: str) -> LLM:
-    raise UsageError(f"--llm {backend}:{model}: {backend} takes no model")
+def _noted(question: str, gathered: Gathered) -> Gathered:
+    """With a note where the question is longer than cards and the sentence encoder read."""
+    from kcard import encoder
+
+    if len(question) <= encoder.MAX_TOKENS:
+        return gathered
+    tokens = len(encoder.tokenizer()(question, verbose=False).input_ids)
+    if tokens <= encoder.MAX_TOKENS:
+        return gathered
+    said = f"the question has {tokens} tokens; cards and the sentence encoder read some {encoder.MAX_TOKENS} of them"
+    return replace(gathered, notes=(*gathered.notes, said))
 
 
-def _pool(cards: "Sequence[Card]", device: str) -> Cards:
-    from kcard.cards.pool import Pool
-
-    if device != "cpu":
-        import torch
-
-        if not torch.cuda.is_available():
-            raise UsageError(f"device {device!r}: no GPU is at hand; leave --device out")
-    return Cards(cards, Pool(cards, device))
-
-
-def _bottom_up(
-    pool: Cards, evidence: Sequence[str | Path], sampling: Sampling, n1: int, n2: int, n3: int
-) -> "BottomUp":
-    from kcard.integrators.bottom_up import BottomUp
-
-    return BottomUp(pool.writer, _selectors(pool.cards, evidence), sampling, n1, n2, n3)
-
-
-def _top_down(
-    pool: Cards,
-    evidence: Sequence[str | Path],
-    sampling: Sampling,
-    select: Select,
-    llm: LLM,
-    examples: tuple[Example, ...],
-) -> "TopDown":
-    from kcard.integrators.choice import AutoChoice, ExplicitChoice
-    from kcard.integrators.top_down import TopDown
-
-    selectors, offered = _selectors(pool.cards, evidence), pool.writer.cards
-    choice = (
-        AutoChoice(llm, selectors.relevance, offered, examples)
-        if select == "auto"
-        else ExplicitChoice(llm, offered, examples)
-    )
-    return TopDown(pool.writer, selectors, sampling, llm, choice, examples)
-
-
-def _selectors(cards: "Sequence[Card]", evidence: Sequence[str | Path]) -> "Selectors":
-    from kcard.cards.folder import passages
-    from kcard.integrators.selectors import Selectors
-    from kcard.selectors.evidence import Corpus, Union
-
-    given = [str(e) for e in evidence]
-    if "none" in given and len(given) > 1:
-        raise UsageError("evidence 'none' can't be combined with other evidence")
-    shared = [Corpus.from_path(Path(e)) for e in given if e not in {"own", "none"}]
-    by_card: dict[str, Evidence] = {}
-    for card in cards:
-        sources = passages(card.folder) if "own" in given else []
-        corpora = [*([Corpus(sources, name=card.manifest.name)] if sources else []), *shared]
-        if corpora:
-            by_card[card.manifest.name] = corpora[0] if len(corpora) == 1 else Union(corpora)
-    return Selectors(
-        relevance=plugins.load("kcard.relevance", "minilm")(),
-        pruner=plugins.load("kcard.pruners", "extractive")(),
-        checker=plugins.load("kcard.checkers", "minilm")(),
-        evidence=by_card,
-    )
+def _shown(gathered: Gathered, count: int) -> tuple[Passage, ...]:
+    """The passages, of which only the first `count` kept ones reached the LLM."""
+    kept = [i for i, passage in enumerate(gathered.passages) if passage.kept]
+    cut = set(kept[count:])
+    return tuple(replace(p, kept=False) if i in cut else p for i, p in enumerate(gathered.passages))

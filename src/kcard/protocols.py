@@ -1,8 +1,8 @@
 """What varies, each behind one short protocol. Built-ins and a user's own register the same way (plugins.py)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,20 @@ from kcard.answer import Passage, Source
 from kcard.request import Choice, Reply, Request
 from kcard.sampling import Sampling
 
-__all__ = ["LLM", "Array", "Checker", "Evidence", "Gate", "Pair", "Pruner", "Relevance", "Writer"]
+__all__ = [
+    "LLM",
+    "Array",
+    "Checker",
+    "Evidence",
+    "Gate",
+    "Pair",
+    "Pruner",
+    "Reader",
+    "Relevance",
+    "Streaming",
+    "Windowed",
+    "Writer",
+]
 
 Array = npt.NDArray[np.float32]
 
@@ -29,7 +42,7 @@ class Writer(Protocol):
 
     @property
     def cards(self) -> Sequence[Choice]:
-        """Name and one-line description of every card of the pool, in a stable order."""
+        """Name, one-line description and date of every card of the pool, in a stable order."""
         ...
 
     def write(
@@ -44,7 +57,7 @@ class Writer(Protocol):
 
 class Relevance(Protocol):
     def scores(self, question: str, texts: Sequence[str]) -> Array:
-        """Cosine of each text with the question, shape (n,), in [-1, 1]."""
+        """How near each text lies to the question, shape (n,), in [-1, 1]; in the paper, the cosine."""
         ...
 
 
@@ -72,7 +85,38 @@ class Gate(Protocol):
         ...
 
 
+class Reader(Protocol):
+    def extract(self, question: str, text: str) -> str | None:
+        """The words of the text that answer the question; None where none do."""
+        ...
+
+
 class LLM(Protocol):
+    """One that is Windowed or Streaming besides is used as such."""
+
     def reply(self, request: Request) -> Reply:
         """Raises LLMError where no reply can be had."""
+        ...
+
+
+@runtime_checkable
+class Windowed(Protocol):
+    """An LLM that reads only so much."""
+
+    @property
+    def window(self) -> int | None:
+        """The most tokens that a request may take, with room left for the reply; None: not known."""
+        ...
+
+    def count(self, request: Request) -> int:
+        """The tokens of a request; at least roughly, and rather too many than too few."""
+        ...
+
+
+@runtime_checkable
+class Streaming(Protocol):
+    """An LLM whose answer can be read as it arrives."""
+
+    def stream(self, request: Request) -> Iterator[str | Reply]:
+        """Pieces of the text, then the whole reply, whose text may be tidier. Raises LLMError, perhaps midway."""
         ...

@@ -10,10 +10,14 @@ Kind = Literal["need", "what", "choose", "answer"]
 
 @dataclass(frozen=True)
 class Choice:
-    """Something to choose from: a card (name, description) or an option of a question (letter, text)."""
+    """Something to choose from: a card (name, description) or an option of a question (letter, text).
+
+    `date`: ISO date up to which a card's knowledge speaks; None where it is not known.
+    """
 
     name: str
     description: str
+    date: str | None = None
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """What the LLM said. `yes`, only for `need`: the probability in [0, 1] that more information is needed."""
+    """What the LLM said. `yes`, only for `need`: the probability in [0, 1] that more information is needed.
+
+    `tokens_in` and `tokens_out` are what the request and the reply took; None where the backend does not tell.
+    """
 
     text: str
     yes: float | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None

@@ -1,0 +1,66 @@
+"""Which kept passage each sentence of an answer rests on: the first step from an answer back to its source.
+
+A short answer that was copied out of a passage is found by its words alone; only whole sentences that an LLM
+put together go to the checker.
+"""
+
+from collections.abc import Sequence
+
+from kcard.answer import Citation, Passage
+from kcard.protocols import Checker, Pair
+from kcard.selectors.sentences import split
+from kcard.words import words
+
+__all__ = ["cite"]
+
+# Fewer words are no claim that a checker could judge.
+CLAIM = 4
+SUPPORTED = 0.5
+
+
+def cite(answer: str, passages: Sequence[Passage], checker: Checker) -> tuple[Citation, ...]:
+    """One citation a sentence of the answer; none where no passage was kept.
+
+    A sentence whose words stand in a row in a kept passage rests on the first such one, support 1. Another of
+    at least four words rests on the passage by which the checker supports it most, if that is 0.5 or more.
+    """
+    kept = [(i, p.knowledge) for i, p in enumerate(passages) if p.kept]
+    sentences = split(answer) if kept else []
+    spoken = [_copied(sentence, kept) for sentence in sentences]
+    open_ = [
+        s for s, found in zip(sentences, spoken, strict=True) if found is None and len(words(s)) >= CLAIM
+    ]
+    judged = _judged(open_, kept, checker)
+    return tuple(
+        Citation(sentence, found, 1.0) if found is not None else judged.get(sentence, Citation(sentence))
+        for sentence, found in zip(sentences, spoken, strict=True)
+    )
+
+
+def _copied(sentence: str, kept: Sequence[tuple[int, str]]) -> int | None:
+    """The first passage that holds the words of the sentence in a row."""
+    wanted = words(sentence)
+    if not _telling(wanted):
+        return None
+    span = f" {' '.join(wanted)} "
+    return next((i for i, text in kept if span in f" {' '.join(words(text))} "), None)
+
+
+def _telling(wanted: Sequence[str]) -> bool:
+    """Whether these words can be traced: a lone "A" or "no" stands in nearly every text."""
+    return any(len(word) > 2 or not word.isascii() or word.isdigit() for word in wanted)
+
+
+def _judged(
+    sentences: Sequence[str], kept: Sequence[tuple[int, str]], checker: Checker
+) -> dict[str, Citation]:
+    if not sentences:
+        return {}
+    pairs = [Pair(sentence, text) for sentence in sentences for _, text in kept]
+    scores = checker.support(pairs).reshape(len(sentences), len(kept))
+    found = {}
+    for sentence, row in zip(sentences, scores, strict=True):
+        best = int(row.argmax())
+        support = float(row[best])
+        found[sentence] = Citation(sentence, kept[best][0] if support >= SUPPORTED else None, support)
+    return found

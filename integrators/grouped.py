@@ -1,0 +1,29 @@
+"""Lets cards write for many questions that want different cards, with as few calls as can be."""
+
+from collections.abc import Sequence
+
+from kcard.answer import Passage
+from kcard.protocols import Writer
+from kcard.sampling import Sampling
+
+__all__ = ["write"]
+
+
+def write(
+    writer: Writer,
+    questions: Sequence[str],
+    cards: Sequence[Sequence[str]],
+    documents: int,
+    sampling: Sampling,
+) -> list[list[Passage]]:
+    """For each question, `documents` passages of each of its own cards; see Writer."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for row, names in enumerate(cards):
+        groups.setdefault(tuple(names), []).append(row)
+    written: list[list[Passage]] = [[] for _ in questions]
+    for names, rows in groups.items():
+        if names:
+            passages = writer.write([questions[row] for row in rows], names, documents, sampling)
+            for row, own in zip(rows, passages, strict=True):
+                written[row] = own
+    return written

@@ -1,0 +1,145 @@
+"""What each question costs: requests, tokens and seconds of the LLM, seconds of the cards."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kcard.answer import Passage, Usage
+from kcard.errors import LLMError
+from kcard.integrators.window import fit
+from kcard.protocols import LLM, Streaming, Writer
+from kcard.request import Choice, Reply, Request
+from kcard.sampling import Sampling
+
+__all__ = ["Account", "Metered", "TimedWriter"]
+
+TRIES = 4  # to fit a prompt into a window that only refusals tell of
+
+
+@dataclass(frozen=True)
+class Account:
+    """The LLM's side of one question; `notes` are sentences for the user. A request that failed counts too."""
+
+    calls: int = 0
+    tokens_in: int | None = 0
+    tokens_out: int | None = 0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def usage(self, card_seconds: float) -> Usage:
+        return Usage(self.tokens_in, self.tokens_out, self.seconds, card_seconds)
+
+
+class Metered:
+    """An LLM that is asked what fits into its window and whose cost is kept by question.
+
+    Replies to a question are kept until its account is closed, so that after a failure only what failed is asked
+    again.
+    """
+
+    def __init__(self, llm: LLM) -> None:
+        self._llm = llm
+        self._accounts: defaultdict[str, Account] = defaultdict(Account)
+        self._replies: defaultdict[str, dict[Request, Reply]] = defaultdict(dict)
+
+    def close(self, question: str) -> Account:
+        """The question's account, which begins anew."""
+        self._replies.pop(question, None)
+        return self._accounts.pop(question, Account())
+
+    def fitted(self, request: Request) -> Request:
+        """The request as the LLM reads it."""
+        return fit(request, self._llm)[0]
+
+    def reply(self, request: Request) -> Reply:
+        """Raises LLMError, as the LLM does."""
+        known = self._replies[request.question].get(request)
+        if known is not None:
+            return known
+        *_, reply = self._pieces(request, lambda fitted: iter([self._llm.reply(fitted)]))
+        assert isinstance(reply, Reply)
+        return reply
+
+    def stream(self, request: Request) -> Iterator[str | Reply]:
+        """Pieces of the text, in one piece where the LLM can't stream, then the reply."""
+        if isinstance(self._llm, Streaming):
+            yield from self._pieces(request, self._llm.stream)
+        else:
+            reply = self.reply(request)
+            yield from (reply.text, reply)
+
+    def _pieces(
+        self, request: Request, ask: Callable[[Request], Iterator[str | Reply]]
+    ) -> Iterator[str | Reply]:
+        """Ask; again, cut shorter, where the failure told of a smaller window (and nothing was said before)."""
+        begun = False
+        for tries_left in reversed(range(TRIES)):
+            fitted, note = fit(request, self._llm)
+            started = time.perf_counter()
+            try:
+                for piece in ask(fitted):
+                    begun = True
+                    if isinstance(piece, Reply):
+                        self._enter(request, piece, time.perf_counter() - started, note)
+                    yield piece
+                return
+            except LLMError:
+                self._enter(request, None, time.perf_counter() - started, None)
+                if begun or not tries_left or self.fitted(request) == fitted:
+                    raise
+
+    def _enter(self, request: Request, reply: Reply | None, seconds: float, note: str | None) -> None:
+        account = self._accounts[request.question]
+        notes = [*account.notes, *([note] if note else []), *_remarks(request, reply)]
+        self._accounts[request.question] = Account(
+            account.calls + 1,
+            _sum(account.tokens_in, reply.tokens_in if reply else 0),
+            _sum(account.tokens_out, reply.tokens_out if reply else 0),
+            account.seconds + seconds,
+            tuple(dict.fromkeys(notes)),
+        )
+        if reply is not None:
+            self._replies[request.question][request] = reply
+
+
+def _sum(total: int | None, more: int | None) -> int | None:
+    return None if total is None or more is None else total + more
+
+
+def _remarks(request: Request, reply: Reply | None) -> list[str]:
+    """What the user should know about a reply that says nothing."""
+    if reply is None:
+        return []
+    if request.kind == "need" and reply.yes is None:
+        said = reply.text.strip()[:80]
+        return [f"asked whether it needs more, the LLM said {said!r}, neither yes nor no; taken as a yes"]
+    if request.kind == "answer" and not reply.text.strip():
+        return ["the LLM's answer is empty"]
+    return []
+
+
+class TimedWriter:
+    """Cards that are timed: the seconds of each call are shared among its questions."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    @property
+    def cards(self) -> Sequence[Choice]:
+        return self._writer.cards
+
+    def close(self, question: str) -> float:
+        """The question's seconds, which begin anew."""
+        return self._seconds.pop(question, 0.0)
+
+    def write(
+        self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
+    ) -> list[list[Passage]]:
+        started = time.perf_counter()
+        written = self._writer.write(questions, cards, documents, sampling)
+        share = (time.perf_counter() - started) / max(len(questions), 1)
+        for question in questions:
+            self._seconds[question] += share
+        return written

@@ -1,0 +1,184 @@
+"""Puts the parts of a pipeline together, from what the user named: LLM, cards, selectors, integrator."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from kcard import plugins
+from kcard.config import settings
+from kcard.errors import UsageError
+from kcard.integrators.gathered import Gathered
+from kcard.integrators.metered import TimedWriter
+from kcard.protocols import LLM, Evidence
+from kcard.request import Example
+from kcard.sampling import Sampling
+
+if TYPE_CHECKING:
+    from kcard.cards.folder import Card
+    from kcard.hub.registry import Hub
+    from kcard.integrators.selectors import Selectors
+
+__all__ = ["CardOptions", "Endpoint", "Integrator", "Mode", "Select", "integrator", "make_llm", "make_pool"]
+
+Mode = Literal["top-down", "bottom-up", "hybrid", "direct"]
+Select = Literal["auto", "explicit"]
+PROPOSED = 3  # cards that the LLM proposes in a round of hybrid, chosen by description
+
+
+class Integrator(Protocol):
+    @property
+    def selectors(self) -> "Selectors": ...
+
+    def gather(self, questions: Sequence[str]) -> list[Gathered]: ...
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """How a remote LLM is reached. `report` is called with a sentence where the user should know why it takes long."""
+
+    url: str | None = None
+    window: int | None = None
+    retries: int = 5
+    report: Callable[[str], None] | None = None
+
+
+@dataclass(frozen=True)
+class CardOptions:
+    """How cards are chosen, sampled and sifted; see Pipeline. Raises UsageError for what can't be."""
+
+    mode: Mode
+    select: Select
+    evidence: tuple[str, ...]
+    relevance: str
+    n1: int
+    n2: int
+    n3: int
+    floor: float
+    max_iterations: int
+    sampling: Sampling
+
+    def __post_init__(self) -> None:
+        counts = {"n1": self.n1, "n2": self.n2, "n3": self.n3, "card-tokens": self.sampling.tokens}
+        for name, count in counts.items():
+            if count < 1:
+                raise UsageError(f"{name} is {count}: it must be at least 1")
+        if self.max_iterations < 1:
+            raise UsageError(
+                f"max-iterations is {self.max_iterations}: it must be at least 1 (--gate never asks no card)"
+            )
+        if not 0 <= self.floor <= 1:
+            raise UsageError(f"floor is {self.floor}: it must be between 0 (the paper's) and 1")
+        if self.sampling.temperature < 0:
+            raise UsageError("a temperature must be 0 or more")
+        if "none" in self.evidence and len(self.evidence) > 1:
+            raise UsageError("evidence 'none' can't be combined with other evidence")
+
+
+def make_llm(spec: str | None, temperature: float, endpoint: Endpoint) -> LLM:
+    """The backend that `spec` names (backend or backend:model); None: the configured one."""
+    configured = settings()
+    backend, _, model = (spec or configured.llm).partition(":")
+    make: Callable[..., LLM] = plugins.load("kcard.llms", backend)
+    if backend == "embedded":
+        if model:
+            raise UsageError(f"--llm {backend}:{model}: {backend} takes no model")
+        return make()
+    if not model:
+        raise UsageError(f"--llm {backend} needs a model: {backend}:MODEL")
+    if backend != "openai":
+        return make(model, temperature=temperature)
+    return make(
+        model,
+        url=endpoint.url or configured.llm_url,
+        key=configured.llm_key,
+        temperature=temperature,
+        window=endpoint.window,
+        retries=endpoint.retries,
+        report=endpoint.report,
+    )
+
+
+def make_pool(
+    selection: Sequence[str] | None, hub: "Hub | None", device: str
+) -> "tuple[list[Card], TimedWriter]":
+    """The chosen cards, verified, as folders; and the pool that writes for them."""
+    from kcard.cards.folder import Card
+    from kcard.cards.pool import Pool
+    from kcard.hub.registry import Hub
+
+    if device != "cpu":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise UsageError(f"device {device!r}: no GPU is at hand; leave --device out")
+    hub = hub or Hub()
+    cards = [Card(hub.folder(version.reference), version.manifest) for version in hub.resolve(selection)]
+    return cards, TimedWriter(Pool(cards, device))
+
+
+def integrator(
+    options: CardOptions,
+    cards: "Sequence[Card]",
+    writer: TimedWriter,
+    llm: LLM,
+    examples: tuple[Example, ...],
+    templates: int,
+) -> Integrator:
+    """What gathers knowledge in the chosen mode. `templates`: wordings in which the LLM is asked between rounds."""
+    from kcard.integrators.bottom_up import BottomUp
+    from kcard.integrators.choice import AutoChoice, ExplicitChoice
+    from kcard.integrators.single import SingleDocument
+    from kcard.integrators.top_down import TopDown
+
+    found = selectors(cards, options.evidence, options.relevance)
+    bottom_up = BottomUp(writer, found, options.sampling, options.n1, options.n2, options.n3, options.floor)
+    if options.mode == "bottom-up":
+        return bottom_up
+    several, offered = options.mode == "hybrid", writer.cards
+    choice = (
+        AutoChoice(llm, found.relevance, offered, examples, PROPOSED if several else 1)
+        if options.select == "auto"
+        else ExplicitChoice(llm, offered, examples, None if several else 1)
+    )
+    return TopDown(
+        bottom_up if several else SingleDocument(writer, found, options.n1),
+        options.sampling,
+        llm,
+        choice,
+        len(offered),
+        examples,
+        options.max_iterations,
+        templates,
+    )
+
+
+def selectors(cards: "Sequence[Card]", evidence: Sequence[str], relevance: str) -> "Selectors":
+    """The selectors, and what the passages of each card are checked against."""
+    from kcard.integrators.selectors import Selectors
+    from kcard.selectors.evidence import Corpus, Union
+
+    shared = [Corpus.from_path(Path(e)) for e in evidence if e not in {"own", "none"}]
+    by_card: dict[str, Evidence] = {}
+    for card in cards:
+        own = _own_evidence(card) if "own" in evidence else None
+        corpora: list[Evidence] = [*([own] if own else []), *shared]
+        if corpora:
+            by_card[card.manifest.name] = corpora[0] if len(corpora) == 1 else Union(corpora)
+    return Selectors(
+        relevance=plugins.load("kcard.relevance", relevance)(),
+        pruner=plugins.load("kcard.pruners", "extractive")(),
+        checker=plugins.load("kcard.checkers", "minilm")(),
+        evidence=by_card,
+    )
+
+
+def _own_evidence(card: "Card") -> Evidence | None:
+    """What travels with the card: its passages and their index, or their hashes; None for neither."""
+    from kcard.cards.passages import hashes, index, passages
+    from kcard.selectors.evidence import Corpus, Hashes
+
+    if sources := passages(card.folder):
+        return Corpus(sources, card.name, index(card))
+    places = hashes(card.folder)
+    return Hashes(places) if places else None

@@ -1,0 +1,150 @@
+"""A BM25 index over texts: built in memory, or in a folder of plain arrays and mapped into memory from there.
+
+It knows rows and words; what the texts are, and where they lie, its users know. BM25 is bm25s' (Lucene's
+variant), whose own file format this is.
+"""
+
+import json
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kcard.errors import CardError
+from kcard.words import words
+
+__all__ = ["Index"]
+
+Counts = npt.NDArray[np.int64]
+
+BM25: Any = {"k1": 1.5, "b": 0.75, "delta": 0.5, "method": "lucene", "idf_method": "lucene"}
+NUMPY: Any = {"backend": "numpy", "csc_backend": "numpy"}
+
+
+class Index:
+    """BM25 over the rows of a text collection. A text without a word is a row that nothing finds."""
+
+    def __init__(self, bm25: Any) -> None:
+        self._bm25 = bm25
+
+    @classmethod
+    def build(cls, texts: Iterable[str]) -> "Index":
+        """Index the texts, read once, in memory: about six times their size while it is made."""
+        import bm25s
+
+        ids: dict[str, int] = {}
+        rows = [[ids.setdefault(word, len(ids)) for word in words(text)] for text in texts]
+        bm25 = bm25s.BM25(**BM25, **NUMPY)
+        if ids:
+            bm25.index((rows, ids), create_empty_token=False, show_progress=False)
+        return cls(bm25)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Index":
+        """Map the index that `write` left into memory. Raises CardError where it is not one or is damaged."""
+        import bm25s
+
+        try:
+            bm25 = bm25s.BM25.load(folder, mmap=True, show_progress=False, **NUMPY)
+            _check(bm25)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, EOFError) as error:
+            raise CardError(f"{folder} is no index or is damaged: {error}: train the card again") from error
+        return cls(bm25)
+
+    @classmethod
+    def write(cls, texts: Iterable[str], folder: Path) -> None:
+        """Index texts, which are read twice, into a new folder: .npy arrays without pickles, and JSON.
+
+        Only the words, and eight bytes a text, are held in memory; the arrays grow on disk. Equal texts give equal
+        bytes. Raises ValueError where no text has a word.
+        """
+        ids: dict[str, int] = {}
+        found, lengths = array("q"), array("i")
+        for text in texts:
+            row = words(text)
+            lengths.append(len(row))
+            for word in dict.fromkeys(row):
+                if ids.setdefault(word, len(ids)) == len(found):
+                    found.append(0)
+                found[ids[word]] += 1
+        if not ids:
+            raise ValueError("no text has a word")
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_arrays(texts, ids, np.asarray(found), np.asarray(lengths), folder)
+        (folder / "vocab.index.json").write_text(json.dumps(ids, ensure_ascii=False), encoding="utf-8")
+        params = {**BM25, "dtype": "float32", "int_dtype": "int32", "num_docs": len(lengths)}
+        (folder / "params.index.json").write_text(json.dumps(params, indent=4), encoding="utf-8")
+
+    def __len__(self) -> int:
+        """Rows; 0 where no text has a word."""
+        return int(self._bm25.scores["num_docs"]) if self._filled else 0
+
+    def search(self, text: str, k: int) -> list[tuple[int, float]]:
+        """At most `k` (row, score) that share a word with `text`, best first, equal ones in the order of rows.
+
+        Scores are above 0 and comparable within one search only. A word that comes twice counts once.
+        """
+        if k < 1 or not self._filled:
+            return []
+        ids = self._bm25.vocab_dict
+        wanted = sorted({ids[word] for word in words(text) if word in ids})
+        if not wanted:
+            return []
+        scores = self._bm25.get_scores_from_ids(wanted)
+        found = np.flatnonzero(scores > 0)
+        if len(found) > k:
+            found = found[scores[found] >= np.partition(scores[found], -k)[-k]]
+        best = found[np.argsort(-scores[found], kind="stable")][:k]
+        return [(int(row), float(scores[row])) for row in best]
+
+    @property
+    def _filled(self) -> bool:
+        return hasattr(self._bm25, "scores")
+
+
+def _write_arrays(
+    texts: Iterable[str], ids: Mapping[str, int], found: Counts, lengths: Counts, folder: Path
+) -> None:
+    """bm25s' three arrays: for each word the rows that hold it, in order, and their scores, and where they start.
+
+    found: in how many rows each word is; lengths: words of each row.
+    """
+    starts = np.concatenate([[0], np.cumsum(found)])
+    rows = _array(folder / "indices.csc.index.npy", int(starts[-1]), np.int32)
+    scores = _array(folder / "data.csc.index.npy", int(starts[-1]), np.float32)
+    rarity = np.log(1 + (len(lengths) - found + 0.5) / (found + 0.5))
+    saturation = BM25["k1"] * (1 - BM25["b"] + BM25["b"] * lengths / lengths.mean())
+    free = starts[:-1].copy()
+    for row, text in enumerate(texts):
+        counted = Counter(ids[word] for word in words(text))
+        if not counted:
+            continue
+        here, times = np.array(list(counted)), np.array(list(counted.values()))
+        rows[free[here]] = row
+        scores[free[here]] = rarity[here] * times / (times + saturation[row])
+        free[here] += 1
+    rows.flush()
+    scores.flush()
+    np.save(folder / "indptr.csc.index.npy", starts)
+
+
+def _array(path: Path, length: int, kind: Any) -> "np.memmap[Any, Any]":
+    return np.lib.format.open_memmap(path, mode="w+", dtype=kind, shape=(length,))
+
+
+def _check(bm25: Any) -> None:
+    """ValueError unless the arrays fit each other, so that no search can reach outside of them."""
+    rows, starts, scores = (bm25.scores[key] for key in ("indices", "indptr", "data"))
+    count, ids = bm25.scores["num_docs"], bm25.vocab_dict
+    if not (rows.ndim == starts.ndim == scores.ndim == 1 and rows.dtype.kind == starts.dtype.kind == "i"):
+        raise ValueError("its arrays are of another kind")
+    if len(starts) != len(ids) + 1 or len(rows) != len(scores) or starts[0] != 0 or starts[-1] != len(rows):
+        raise ValueError("its arrays do not fit each other")
+    if sorted(ids.values()) != list(range(len(ids))) or (np.diff(starts) < 0).any():
+        raise ValueError("its words do not fit its arrays")
+    if not isinstance(count, int) or (len(rows) and not (rows.min() >= 0 and rows.max() < count)):
+        raise ValueError("it names rows that do not exist")

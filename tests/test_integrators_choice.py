@@ -1,0 +1,101 @@
+"""Which cards the LLM asks for: by description, or by name; whatever it replies is reported, never guessed."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from kcard.integrators.choice import AutoChoice, ExplicitChoice, named
+from kcard.protocols import Array
+from kcard.request import Choice, Reply, Request
+
+CARDS = (
+    Choice("elections", "results of elections"),
+    Choice("moons", "moons of the planets"),
+    Choice("prizes", "winners of prizes"),
+)
+
+
+class Says:
+    """An LLM with one reply."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.requests: list[Request] = []
+
+    def reply(self, request: Request) -> Reply:
+        self.requests.append(request)
+        return Reply(self.text)
+
+
+class Overlap:
+    """Relevance as the share of common words."""
+
+    def scores(self, question: str, texts: Sequence[str]) -> Array:
+        words = set(question.lower().split())
+        return np.array([len(words & set(t.split())) / len(t.split()) for t in texts], dtype=np.float32)
+
+
+def test_an_explicit_choice_shows_every_card_to_the_llm() -> None:
+    llm = Says("I would take: Elections.")
+    found = ExplicitChoice(llm, CARDS).choose("q")
+    assert (found.cards, found.notes) == (("elections",), ())
+    assert llm.requests[0].choices == CARDS
+
+
+def test_of_several_named_cards_the_first_is_taken_and_the_user_told() -> None:
+    found = ExplicitChoice(Says("prizes, or else moons"), CARDS).choose("q")
+    assert found.cards == ("prizes",)
+    assert "named prizes, moons; prizes was asked" in found.notes[0]
+
+
+def test_all_named_cards_are_taken_where_several_may_be() -> None:
+    found = ExplicitChoice(Says("prizes, or else moons"), CARDS, most=None).choose("q")
+    assert (found.cards, found.notes) == (("prizes", "moons"), ())
+
+
+@pytest.mark.parametrize(
+    ("reply", "note"), [("the library", "'the library' names no card"), (" \n", "is empty"), ("", "is empty")]
+)
+def test_a_choice_of_no_card_is_reported(reply: str, note: str) -> None:
+    found = ExplicitChoice(Says(reply), CARDS).choose("q")
+    assert found.cards == ()
+    assert note in found.notes[0]
+
+
+def test_a_card_that_was_asked_before_is_not_offered_again() -> None:
+    llm = Says("moons")
+    found = ExplicitChoice(llm, CARDS).choose("q", ("known",), ("moons",))
+    assert found.cards == ()
+    assert "moons again" in found.notes[0]
+    assert [card.name for card in llm.requests[0].choices] == ["elections", "prizes"]
+    assert llm.requests[0].knowledge == ("known",)
+    assert AutoChoice(Says("moons of"), Overlap(), CARDS).choose("q", (), ("moons",)).cards == ("elections",)
+
+
+def test_the_nearest_descriptions_are_proposed_in_their_order() -> None:
+    choice = AutoChoice(Says("planets and moons of winners"), Overlap(), CARDS, most=2)
+    assert choice.choose("q").cards == ("moons", "prizes")
+
+
+def test_an_empty_wish_falls_back_to_the_question_and_says_so() -> None:
+    found = AutoChoice(Says(" "), Overlap(), CARDS).choose("moons of the planets")
+    assert found.cards == ("moons",)
+    assert len(found.notes) == 1
+
+
+def test_a_card_is_named_by_its_whole_name_or_description_only() -> None:
+    cards = (
+        Choice("moon", "one moon"),
+        Choice("moons", "many moons"),
+        Choice("moons-of-mars", "Phobos and Deimos"),
+    )
+    assert [c.name for c in named("moons-of-mars, then moon", cards)] == ["moons-of-mars", "moon"]
+    assert [c.name for c in named("many moons please", cards)] == ["moons"]
+    assert named("honeymoon", cards) == []
+
+
+def test_a_card_named_only_inside_anothers_description_is_not_named() -> None:
+    cards = (Choice("moons", "moons; for winners see prizes"), Choice("prizes", "winners of prizes"))
+    assert [c.name for c in named("moons (moons; for winners see prizes)", cards)] == ["moons"]
+    assert [c.name for c in named("prizes", cards)] == ["prizes"]

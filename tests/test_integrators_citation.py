@@ -1,0 +1,118 @@
+"""Citations: each sentence of an answer is traced to the kept passage that it rests on, cheaply and honestly."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from kcard.answer import Answer, Citation, Decision, Passage, Source
+from kcard.integrators.citation import cite
+from kcard.protocols import Array, Pair
+from kcard.selectors.checker import MiniLMChecker
+
+PASSAGES = [
+    Passage("moons", "Miranda was found in 1948.", kept=False),
+    Passage("moons", "Titania is the largest moon of Uranus.", kept=True),
+    Passage(
+        "moons",
+        "Gerard Kuiper found Miranda, a moon of Uranus. It is small.",
+        "Gerard Kuiper found Miranda.",
+        kept=True,
+    ),
+]
+
+
+class NoChecker:
+    """Fails where it is asked: a copied answer must cost no reading."""
+
+    def support(self, pairs: Sequence[Pair]) -> Array:
+        raise AssertionError(pairs)
+
+
+class Words:
+    """Support is the share of the claim's words in the evidence."""
+
+    def support(self, pairs: Sequence[Pair]) -> Array:
+        shares = [
+            len(set(p.claim.lower().split()) & set(p.evidence.lower().split())) / len(set(p.claim.split()))
+            for p in pairs
+        ]
+        return np.array(shares, dtype=np.float32)
+
+
+@pytest.mark.parametrize("answer", ["Gerard Kuiper", "gerard kuiper.", "Gerard  Kuiper"])
+def test_a_copied_answer_rests_on_the_passage_that_holds_its_words(answer: str) -> None:
+    assert cite(answer, PASSAGES, NoChecker()) == (Citation(answer, 2, 1.0),)
+
+
+def test_only_what_the_llm_read_of_a_kept_passage_counts() -> None:
+    assert cite("1948", PASSAGES, NoChecker()) == (Citation("1948"),)
+    assert cite("It is small", PASSAGES, NoChecker()) == (Citation("It is small"),)
+
+
+def test_words_that_stand_apart_are_not_copied() -> None:
+    assert cite("Kuiper Gerard", PASSAGES, NoChecker()) == (Citation("Kuiper Gerard"),)
+    assert cite("Uran", PASSAGES, NoChecker()) == (Citation("Uran"),)
+
+
+@pytest.mark.parametrize("answer", ["A", "of", "is"])
+def test_a_word_that_stands_everywhere_proves_nothing(answer: str) -> None:
+    assert cite(answer, PASSAGES, NoChecker()) == (Citation(answer),)
+
+
+def test_a_figure_and_a_character_of_an_unspaced_script_do() -> None:
+    passages = [Passage("m", "It has 7 moons.", kept=True), Passage("m", "木星有四颗卫星。", kept=True)]
+    assert cite("7", passages, NoChecker()) == (Citation("7", 0, 1.0),)
+    assert cite("四颗", passages, NoChecker()) == (Citation("四颗", 1, 1.0),)
+
+
+def test_each_sentence_of_a_longer_answer_has_its_own_passage() -> None:
+    answer = (
+        "Gerard Kuiper found Miranda. Of the moons Titania is the largest moon of Uranus. "
+        "Nobody can say much else today."
+    )
+    found = cite(answer, PASSAGES, Words())
+    assert [c.passage for c in found] == [2, 1, None]
+    assert found[0].support == 1.0
+    assert 0.5 < found[1].support < 1
+    assert 0 <= found[2].support < 0.5
+
+
+def test_the_real_checker_tells_a_supported_sentence_from_a_made_up_one() -> None:
+    answer = "The biggest of the moons of Uranus is Titania. Titania was painted green in the year 1732."
+    found = cite(answer, PASSAGES, MiniLMChecker())
+    assert [c.passage for c in found] == [1, None]
+    assert all(0 <= c.support <= 1 for c in found)
+
+
+def test_nothing_is_cited_where_nothing_was_kept_or_nothing_said() -> None:
+    assert cite("Gerard Kuiper", PASSAGES[:1], NoChecker()) == ()
+    assert cite("", PASSAGES, NoChecker()) == ()
+
+
+def test_citations_are_in_the_json_only_where_there_are_any() -> None:
+    answer = Answer("q", "Titania", "top-down", Decision("always", 0.0, True), passages=tuple(PASSAGES))
+    assert "citations" not in answer.to_json()
+    cited = Answer("q", "Titania", "top-down", answer.gate, citations=(Citation("Titania", 1, 1.0),))
+    assert cited.to_json()["citations"] == [{"sentence": "Titania", "passage": 1, "support": 1.0}]
+
+
+def test_the_view_leads_from_the_sentence_to_card_file_and_line(capsys: pytest.CaptureFixture[str]) -> None:
+    from kcard.cli.answer_view import show
+
+    looked_up = Passage("moons", "Kuiper found Miranda.", kept=True, source=Source("x", "uranus.md", 14))
+    recited = Passage("seas", "A sea [red].", kept=True, evidence=Source("y", "seas.md", 3))
+    bare = Passage("notes", "No place.", kept=True)
+    cited = (
+        Citation("Kuiper", 0, 1.0),
+        Citation("A [red] sea.", 1, 0.75),
+        Citation("No place", 2, 1.0),
+        Citation("Else."),
+    )
+    gate = Decision("always", 0.0, True)
+    show(Answer("q", "a", "bottom-up", gate, passages=(looked_up, recited, bare), citations=cited))
+    out = capsys.readouterr().out
+    assert '"Kuiper" <- moons (index) <- uranus.md:14\n' in out
+    assert '"A [red] sea." <- seas (model, support 0.75) <- seas.md:3\n' in out
+    assert '"No place" <- notes (model)\n' in out
+    assert '"Else." <- no passage that was kept\n' in out

@@ -1,0 +1,91 @@
+"""What an index looked up and what a model wrote, side by side: true to the corpus is not yet to the point."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from kcard.answer import Passage, Source
+from kcard.integrators.gathered import distinct
+from kcard.integrators.selectors import Selectors
+from kcard.integrators.single import SingleDocument
+from kcard.protocols import Array, Evidence, Pair
+from kcard.request import Choice
+from kcard.sampling import Sampling
+
+
+@dataclass(frozen=True)
+class Said:
+    """A card that writes what it was given."""
+
+    passages: Sequence[Passage]
+    cards: Sequence[Choice] = (Choice("c", "a card"),)
+
+    def write(
+        self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
+    ) -> list[list[Passage]]:
+        assert (list(cards), sampling) == (["c"], Sampling())
+        return [list(self.passages[:documents]) for _ in questions]
+
+
+class Shared:
+    """Relevance is the share of the question's words in the text; support, of the claim's in the evidence."""
+
+    def scores(self, question: str, texts: Sequence[str]) -> Array:
+        return self.support([Pair(question, text) for text in texts])
+
+    def support(self, pairs: Sequence[Pair]) -> Array:
+        claims = [(set(p.claim.split()), set(p.evidence.split())) for p in pairs]
+        return np.array([len(c & e) / len(c) for c, e in claims], dtype=np.float32)
+
+    def prune(self, question: str, texts: Sequence[str]) -> list[str]:
+        raise AssertionError(f"top-down prunes nothing: {question}, {texts}")
+
+
+@dataclass(frozen=True)
+class Found:
+    text: str
+
+    def find(self, claim: str, k: int) -> list[Source]:
+        return [Source(claim if claim == "looked up" else self.text, "a.txt", 1)][:k]
+
+
+def kept(passages: Sequence[Passage], question: str, evidence: dict[str, Evidence]) -> str:
+    step = SingleDocument(Said(passages), Selectors(Shared(), Shared(), Shared(), evidence))
+    (gathered,) = step.run([question], [("c",)], Sampling())
+    (chosen,) = (p.text for p in gathered.passages if p.kept)
+    return chosen
+
+
+def looked_up(text: str, score: float) -> Passage:
+    return Passage("c", text, source=Source(text, "a.txt", 1, score))
+
+
+EVIDENCE: dict[str, Evidence] = {"c": Found("the rhine ends in the north sea")}
+WRITTEN = Passage("c", "rhine ends in north sea beach")  # factuality 5/6
+
+
+def test_what_fits_the_question_beats_a_true_passage_beside_it() -> None:
+    assert kept([WRITTEN, looked_up("looked up", 0.2)], "rhine ends in", EVIDENCE) == WRITTEN.text
+
+
+def test_a_passage_that_fits_as_well_and_is_true_word_for_word_beats_what_is_not() -> None:
+    assert kept([WRITTEN, looked_up("looked up", 0.95)], "rhine ends in", EVIDENCE) == "looked up"
+
+
+def test_of_looked_up_passages_the_order_of_the_index_counts() -> None:
+    found = [looked_up("a b c d", 0.9), looked_up("rhine ends in", 0.5)]
+    assert kept(found, "rhine ends in", {}) == "a b c d"
+
+
+def test_without_an_index_the_most_factual_document_is_kept_whatever_its_relevance() -> None:
+    other = Passage("c", "the north sea")
+    assert kept([WRITTEN, other], "rhine ends in", EVIDENCE) == other.text
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_text_that_was_written_and_looked_up_counts_as_looked_up(turned: bool) -> None:
+    pair = [Passage("c", "same"), looked_up("same", 0.4)]
+    found = distinct([Passage("c", ""), *(reversed(pair) if turned else pair), Passage("c", "other")])
+    assert [(p.text, p.source is not None) for p in found] == [("same", True), ("other", False)]

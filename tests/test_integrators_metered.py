@@ -1,0 +1,130 @@
+"""What a question costs is counted; what the LLM said is not asked for twice; odd replies are told."""
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from kcard.answer import Passage
+from kcard.errors import LLMError
+from kcard.integrators.metered import Metered, TimedWriter
+from kcard.request import Choice, Reply, Request
+from kcard.sampling import Sampling
+
+
+class Says:
+    """An LLM that replies with these in turn; an error among them is raised."""
+
+    def __init__(self, *replies: Reply | Exception) -> None:
+        self.replies = list(replies)
+        self.requests: list[Request] = []
+
+    def reply(self, request: Request) -> Reply:
+        self.requests.append(request)
+        reply = self.replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+
+def test_calls_tokens_and_seconds_are_counted_by_question() -> None:
+    llm = Metered(Says(Reply("No", 0.0, 5, 1), Reply("Ann", None, 20, 2), Reply("Ben", None, 7, 1)))
+    llm.reply(Request("need", "a"))
+    llm.reply(Request("answer", "a"))
+    llm.reply(Request("answer", "b"))
+    account = llm.close("a")
+    assert (account.calls, account.tokens_in, account.tokens_out) == (2, 25, 3)
+    assert 0 <= account.seconds < 1
+    assert llm.close("b").calls == 1
+    assert llm.close("b").calls == 0
+
+
+def test_tokens_are_unknown_where_one_reply_does_not_tell_them() -> None:
+    llm = Metered(Says(Reply("No", 0.0, 5, 1), Reply("Ann")))
+    llm.reply(Request("need", "a"))
+    llm.reply(Request("answer", "a"))
+    assert (llm.close("a").tokens_in, llm.close("a").tokens_out) == (None, 0)
+
+
+def test_after_a_failure_only_what_failed_is_asked_again() -> None:
+    told = Says(Reply("Yes", 1.0), LLMError("down"), Reply("Ann"))
+    llm = Metered(told)
+    need, answer = Request("need", "a"), Request("answer", "a")
+    llm.reply(need)
+    with pytest.raises(LLMError):
+        llm.reply(answer)
+    assert llm.reply(need).yes == 1.0
+    assert llm.reply(answer).text == "Ann"
+    assert told.requests == [need, answer, answer]
+    assert llm.close("a").calls == 3
+
+
+@pytest.mark.parametrize(
+    ("request_", "reply", "said"),
+    [
+        (Request("need", "q"), Reply("Well, hm"), "'Well, hm', neither yes nor no"),
+        (Request("need", "q"), Reply(""), "neither yes nor no"),
+        (Request("answer", "q"), Reply(" "), "answer is empty"),
+    ],
+)
+def test_a_reply_that_says_nothing_is_told(request_: Request, reply: Reply, said: str) -> None:
+    llm = Metered(Says(reply))
+    llm.reply(request_)
+    assert said in llm.close("q").notes[0]
+
+
+class Learning:
+    """Its window is known after the first refusal, as of an endpoint."""
+
+    def __init__(self, window: int) -> None:
+        self.window: int | None = None
+        self._size = window
+
+    def count(self, request: Request) -> int:
+        return len(request.question.split()) + sum(len(text.split()) for text in request.knowledge)
+
+    def reply(self, request: Request) -> Reply:
+        if self.count(request) > self._size:
+            self.window = self._size if self.window is None else self.window * 3 // 4
+            raise LLMError("too long")
+        return Reply(f"{len(request.knowledge)} passages")
+
+    def stream(self, request: Request) -> Iterator[str | Reply]:
+        reply = self.reply(request)
+        yield from (reply.text, reply)
+
+
+def test_a_refusal_that_tells_the_window_is_followed_by_a_request_that_fits() -> None:
+    request = Request("answer", "q", ("a b c", "d e f", "g"))
+    for stream in (False, True):
+        llm = Metered(Learning(5))
+        *_, reply = llm.stream(request) if stream else [llm.reply(request)]
+        assert reply == Reply("1 passages")
+        account = llm.close("q")
+        assert account.calls == 2
+        assert "2 of 3 passages" in account.notes[0]
+
+
+def test_a_window_that_nothing_fits_ends_in_the_error() -> None:
+    with pytest.raises(LLMError, match="too long"):
+        Metered(Learning(0)).reply(Request("answer", "q", ("a b c",)))
+
+
+def test_an_llm_that_can_not_stream_gives_one_piece() -> None:
+    assert list(Metered(Says(Reply("Ann"))).stream(Request("answer", "q"))) == ["Ann", Reply("Ann")]
+
+
+def test_the_time_of_cards_is_shared_among_the_questions_of_a_call() -> None:
+    class Slow:
+        cards = (Choice("moons", "moons"),)
+
+        def write(
+            self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
+        ) -> list[list[Passage]]:
+            del cards, documents, sampling
+            return [[] for _ in questions]
+
+    writer = TimedWriter(Slow())
+    writer.write(["a", "b"], ["moons"], 1, Sampling())
+    assert 0 < writer.close("a") == writer.close("b")
+    assert writer.close("a") == 0
+    assert writer.cards == Slow.cards

@@ -5,18 +5,19 @@ It knows transformers and peft; how a card is prompted it does not know.
 
 import hashlib
 import warnings
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kcard.cards.folder import Card
 from kcard.cards.generation import ROWS
-from kcard.errors import CardError, ModelUnavailable
+from kcard.errors import CardError, KcardError, ModelUnavailable
 from kcard.manifest import Base, file_digest
 from kcard.quiet import quiet_loading
 
-__all__ = ["Loaded", "Shelf", "base_digest"]
+__all__ = ["Loaded", "Shelf", "base_digest", "explained"]
 
 SMALL = 50_000_000
 # Adapters are not named as their cards are: peft makes module names of them, where a dot is not allowed.
@@ -36,6 +37,15 @@ class Loaded:
             self.model.set_adapter(self.adapter)
         return self.model
 
+    @contextmanager
+    def bare(self) -> Iterator[Any]:
+        """The model without any adapter, for as long as the block lasts."""
+        with ExitStack() as stack:
+            # What peft raises where no adapter is left in the model: then it is bare as it stands.
+            with suppress(ValueError):
+                stack.enter_context(self.model.disable_adapter())
+            yield self.model
+
 
 @dataclass
 class Shelf:
@@ -44,41 +54,58 @@ class Shelf:
     device: str = "cpu"
     rows: int = ROWS
     _bases: dict[tuple[str, str | None], Any] = field(default_factory=dict)
+    _digests: dict[tuple[str, str | None], str | None] = field(default_factory=dict)
 
     def full(self, card: Card) -> Loaded:
         """A whole model from the card's folder; CardError where transformers can't load it."""
-        try:
+        with explained(CardError, f"card {card.name!r}: {card.folder} can't be loaded"):
             return Loaded(self._place(_causal_lm(card.folder, None, local=True)))
-        except (OSError, ValueError, KeyError) as error:
-            raise CardError(f"card {card.name!r}: {card.folder} can't be loaded: {_line(error)}") from error
 
     def lora(self, card: Card) -> Loaded:
         """The card's adapter on its base, which is loaded once for all cards that name it."""
         base = card.manifest.base
         key = (base.name, base.revision)
+        misfit = f"card {card.name!r}: its adapter does not fit the base model {_named(base)}"
         if key not in self._bases:
-            model = _with_adapter(self._base(card), card.folder)
+            whole = self._base(card)
+            with explained(CardError, misfit):
+                model = _with_adapter(whole, card.folder)
             self._bases[key] = model.eval()
             return Loaded(model, FIRST)
-        _check_digest(card)
+        self._check_digest(card)
         model = self._bases[key]
         name = f"card{len(model.peft_config)}"
-        model.load_adapter(card.folder, adapter_name=name)
+        with explained(CardError, misfit):
+            model.load_adapter(card.folder, adapter_name=name)
         return Loaded(model, name)
+
+    def base(self, card: Card) -> Loaded:
+        """The model that the card was made from, as it was before; ModelUnavailable where it can't be had."""
+        return Loaded(self._base(card))
 
     def _base(self, card: Card) -> Any:
         base = card.manifest.base
         if not base.name:
-            raise CardError(f"card {card.name!r} is an adapter, but its manifest names no base model")
-        try:
+            raise CardError(f"card {card.name!r} needs a base model, but its manifest names none")
+        needed = f"card {card.name!r} needs the base model {_named(base)}, which can't be loaded"
+        with explained(ModelUnavailable, needed):
             model = _causal_lm(base.name, base.revision, local=False)
-        except (OSError, ValueError, KeyError) as error:
-            raise ModelUnavailable(
-                f"card {card.name!r} needs the base model {_named(base)}, which can't be loaded: "
-                f"{_line(error)}"
-            ) from error
-        _check_digest(card)
+        self._check_digest(card)
         return self._place(model)
+
+    def _check_digest(self, card: Card) -> None:
+        """ModelUnavailable for a base with other weights than the card names. Each base is read once."""
+        base = card.manifest.base
+        if base.sha256 is None:
+            return
+        key = (base.name, base.revision)
+        if key not in self._digests:
+            self._digests[key] = base_digest(*key)
+        if (found := self._digests[key]) != base.sha256:
+            raise ModelUnavailable(
+                f"card {card.name!r} needs the base model {_named(base)} with sha256 {base.sha256[:12]}…, but "
+                f"{found[:12] + '…' if found else 'none'} is at hand: fetch the revision that the card names"
+            )
 
     def _place(self, model: Any) -> Any:
         """On the device, in fp32 on a CPU or where the model is small, else in bf16."""
@@ -131,28 +158,30 @@ def _folder(name: str, revision: str | None) -> Path | None:
         return None
 
 
-def _check_digest(card: Card) -> None:
-    base = card.manifest.base
-    if base.sha256 is None:
-        return
-    found = base_digest(base.name, base.revision)
-    if found != base.sha256:
-        raise ModelUnavailable(
-            f"card {card.name!r} needs the base model {_named(base)} with sha256 {base.sha256[:12]}…, but "
-            f"{found[:12] + '…' if found else 'none'} is at hand: fetch the revision that the card names"
-        )
-
-
 def _causal_lm(where: str | Path, revision: str | None, local: bool) -> Any:
     from transformers import AutoModelForCausalLM
 
     chosen: dict[str, Any] = {"revision": revision} if revision else {}
     with quiet_loading() if Path(where).is_dir() else nullcontext():
-        return AutoModelForCausalLM.from_pretrained(where, dtype="auto", local_files_only=local, **chosen)
+        return AutoModelForCausalLM.from_pretrained(
+            where, dtype="auto", local_files_only=local, trust_remote_code=False, **chosen
+        )
 
 
 def _named(base: Base) -> str:
     return f"{base.name!r}" + (f" at revision {base.revision}" if base.revision else "")
+
+
+@contextmanager
+def explained(kind: type[KcardError], what: str) -> Iterator[None]:
+    """Turn whatever a model's files make transformers, peft and tokenizers raise into an error of one line."""
+    try:
+        yield
+    except (KcardError, MemoryError):
+        raise
+    except Exception as error:
+        # A damaged or strange file ends in any of twenty types, of which tokenizers' is Exception itself.
+        raise kind(f"{what}: {_line(error)}") from error
 
 
 def _line(error: Exception) -> str:

@@ -3,16 +3,19 @@
 It knows how to load one and have it write; which cards there are, and passages, are the pool's.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kcard.answer import Passage
-from kcard.cards import prefix, tokens
-from kcard.cards.base import Shelf
+from kcard.cards import canaries, prefix, tokens
+from kcard.cards.base import Shelf, explained
+from kcard.cards.canaries import Canaries, Canary, Pair
 from kcard.cards.document import clean
 from kcard.cards.folder import Card
 from kcard.cards.generation import Limits, Prompts, generate
+from kcard.cards.likelihood import log_probabilities
 from kcard.errors import CardError
 from kcard.sampling import Sampling, derive_seed
 
@@ -21,21 +24,43 @@ if TYPE_CHECKING:
 
 __all__ = ["CausalCard", "load"]
 
+# Tokens of a canary's continuation that are looked at.
+LENGTH = 24
 
-def load(card: Card, shelf: Shelf) -> "CardWriter":
-    """Load a card of kind full or lora. Raises ModelUnavailable where its base can't be had."""
-    return CausalCard(card, shelf)
+
+def load(card: Card, shelf: Shelf, pinned: bool = False) -> "CardWriter":
+    """Load a card of kind full or lora, and prove by its canaries that it acts as when it was made.
+
+    Raises ModelUnavailable where its base can't be had or has changed, CardError where its adapter is not
+    applied or its weights or tokenizer are not its own. A card without canaries is loaded with a warning, but
+    for one whose files were published elsewhere and are `pinned`: it can't have any.
+    """
+    loaded = CausalCard(card, shelf)
+    if (kept := canaries.read(card.folder)) is not None:
+        kept.check(loaded.measure(kept.pairs), card.name, card.manifest.base.name)
+    elif not pinned:
+        logging.getLogger(__name__).warning(
+            "card %s carries no canaries: its files are whole, but that they act as when it was made is not "
+            "proven",
+            card.name,
+        )
+    return loaded
 
 
 class CausalCard:
-    """One loaded card. LoRA cards of one base share it in memory: each switches to its own adapter."""
+    """One loaded card. LoRA cards of one base share it in memory: each switches to its own adapter.
 
-    def __init__(self, card: Card, shelf: Shelf) -> None:
+    `bare`: not the card itself but the base that it was made from, asked just as the card is.
+    """
+
+    def __init__(self, card: Card, shelf: Shelf, bare: bool = False) -> None:
         from transformers import AutoTokenizer
 
         self._card = card
-        self._loaded = shelf.lora(card) if card.manifest.kind == "lora" else shelf.full(card)
-        self._tokenizer = AutoTokenizer.from_pretrained(card.folder, local_files_only=True)
+        load = shelf.base if bare else shelf.lora if card.manifest.kind == "lora" else shelf.full
+        self._loaded = load(card)
+        with explained(CardError, f"card {card.name!r}: its tokenizer can't be loaded"):
+            self._tokenizer = AutoTokenizer.from_pretrained(card.folder, local_files_only=True)
         self._limits = _limits(self._loaded.activate(), self._tokenizer, shelf.rows)
         self._projection: prefix.Projection | None = None
         if card.manifest.prompt.style == "encoder-prefix":
@@ -56,6 +81,29 @@ class CausalCard:
         passages = [Passage(self._card.name, clean(self._decode(ids), ended)) for ids, ended in written]
         grouped = [passages[i * different : (i + 1) * different] for i in range(len(questions))]
         return grouped if different == documents else [group * documents for group in grouped]
+
+    def measure(self, pairs: Sequence[Pair]) -> Canaries:
+        """The log-probabilities of each text after its question; of an adapter's base too, without it."""
+        model = self._loaded.activate()
+        # Questions that come twice are encoded once.
+        questions = [*dict.fromkeys(question for question, _ in pairs)]
+        asked, sampling = self._prompts(model, questions, Sampling(temperature=0, tokens=LENGTH))
+        asked = asked.pick([questions.index(question) for question, _ in pairs])
+        texts = [self._tokenizer(text, add_special_tokens=False)["input_ids"] for _, text in pairs]
+        texts = [ids[: sampling.tokens] for ids in texts]
+        card = log_probabilities(model, asked, texts, self._limits.pad)
+        base: list[list[float]] = [[] for _ in pairs]
+        if self._loaded.adapter is not None:
+            with self._loaded.bare() as bare:
+                base = log_probabilities(bare, asked, texts, self._limits.pad)
+        prompts = asked.ids or ((),) * len(pairs)
+        rows = [
+            Canary(question, text, tuple(prompt), tuple(ids), tuple(by_card), tuple(by_base))
+            for (question, text), prompt, ids, by_card, by_base in zip(
+                pairs, prompts, texts, card, base, strict=True
+            )
+        ]
+        return Canaries(str(model.dtype).removeprefix("torch."), tuple(rows))
 
     def _prompts(self, model: Any, questions: Sequence[str], sampling: Sampling) -> tuple[Prompts, Sampling]:
         """Prompts that leave room for the document in a model of limited length; it may be shortened."""
@@ -82,7 +130,8 @@ class CausalCard:
                 f"card {self._card.name!r}: prompt style encoder-prefix needs a tokenizer with a bos token"
             )
         width = self._loaded.activate().get_input_embeddings().weight.shape[1]
-        return prefix.Projection(self._card, width)
+        with explained(CardError, f"card {self._card.name!r}: its projection can't be loaded"):
+            return prefix.Projection(self._card, width)
 
 
 def _limits(model: Any, tokenizer: Any, rows: int) -> Limits:

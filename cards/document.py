@@ -5,7 +5,9 @@ from typing import Any
 
 __all__ = ["clean"]
 
-ENDS = (".", "!", "?", "…", "。", "！", "？")
+# Marks that end a sentence wherever they stand, in scripts that have them; a full stop may belong to "Dr.".
+ALWAYS = ("。", "！", "？", "।", "॥", "؟", "۔", "။", "។")
+ENDS = (".", "!", "?", "…", *ALWAYS)
 CLOSING = "\"')]}»”’"
 
 
@@ -15,6 +17,9 @@ def clean(text: str, ended: bool) -> str:
     text = text.strip()
     if ended or not text or text.rstrip(CLOSING).endswith(ENDS):
         return text
+    if (end := max(text.rfind(mark) for mark in ALWAYS)) >= 0:
+        closing = len(text[end + 1 :]) - len(text[end + 1 :].lstrip(CLOSING + "」』"))
+        return text[: end + 1 + closing]
     sentences = [sentence.strip() for sentence in _splitter().segment(text)]
     # The splitter gives back its own copies: the cut is found in the text itself.
     last = text.rfind(sentences[-1]) if len(sentences) > 1 else 0

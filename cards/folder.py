@@ -3,21 +3,20 @@
 This file knows the folder's layout and nothing of models: it neither loads nor runs one.
 """
 
-import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kcard.answer import Source
-from kcard.cards.kinds import kind_of
+from kcard.cards.kinds import INDEXED, kind_of
 from kcard.cards.model_card import readme
-from kcard.errors import CardError, DamagedCard
+from kcard.cards.passages import PASSAGES, passages, write
+from kcard.errors import DamagedCard
 from kcard.manifest import MANIFEST, Manifest, check_files, seal
 
 __all__ = ["PASSAGES", "PROJECTION", "README", "Card", "finish", "passages", "write_atomically"]
 
-PASSAGES = "passages.jsonl"
 README = "README.md"
 PROJECTION = "projection.safetensors"
 
@@ -47,25 +46,22 @@ class Card:
         return cls(folder, manifest)
 
 
-def passages(folder: Path | str) -> list[Source]:
-    """The source passages that the card was trained on, in corpus order; empty where none travel with it."""
-    path = Path(folder) / PASSAGES
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8") as stream:
-        return [_passage(path, number, line) for number, line in enumerate(stream, 1) if line.strip()]
+def finish(
+    folder: Path | str,
+    manifest: Manifest,
+    passages: Iterable[Source],
+    hashed: Mapping[str, Source] | None = None,
+) -> Card:
+    """Write the passages, with their index or as hashes, and README.md, then seal the folder: from then on a card.
 
-
-def finish(folder: Path | str, manifest: Manifest, passages: Sequence[Source]) -> Card:
-    """Write the passages and README.md beside the model files, then seal the folder: from then on a card.
+    hashed  passages of which only the digest is known, and where they stand; for cards that travel with hashes
 
     A manifest from an earlier sealing is removed first, so that an interrupted call leaves no card rather
     than a wrong one. Raises CardError where the kind's model files are not there.
     """
     folder = Path(folder)
     (folder / MANIFEST).unlink(missing_ok=True)
-    lines = [{"text": p.text, "file": p.file, "line": p.line} for p in passages]
-    write_atomically(folder / PASSAGES, "".join(json.dumps(x, ensure_ascii=False) + "\n" for x in lines))
+    write(folder, passages, manifest.evidence, hashed or {})
     write_atomically(folder / README, readme(manifest))
     _require(folder, manifest)
     return Card(folder, seal(folder, manifest))
@@ -82,20 +78,10 @@ def _require(folder: Path, manifest: Manifest) -> None:
     needed = [*kind_of(manifest).files]
     if manifest.prompt.style == "encoder-prefix":
         needed.append((PROJECTION,))
+    if manifest.index:
+        needed += INDEXED
     for either in needed:
         if not any((folder / name).is_file() for name in either):
             raise DamagedCard(
                 f"card {manifest.name!r} of kind {manifest.kind!r}: {folder} has no {' or '.join(either)}"
             )
-
-
-def _passage(path: Path, number: int, line: str) -> Source:
-    try:
-        found = json.loads(line)
-        return Source(
-            text=str(found["text"]), file=str(found.get("file", "")), line=int(found.get("line", 0))
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CardError(
-            f'{path}, line {number}: not a passage {{"text", "file", "line"}}: {error!r}'
-        ) from error

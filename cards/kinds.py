@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kcard.answer import Passage
+from kcard.cards.passages import INDEX, PASSAGES
 from kcard.errors import CardError
 from kcard.manifest import Manifest
 from kcard.sampling import Sampling
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from kcard.cards.base import Shelf
     from kcard.cards.folder import Card
 
-__all__ = ["KINDS", "CardWriter", "Kind", "kind_of", "load"]
+__all__ = ["INDEXED", "KINDS", "CardWriter", "Kind", "kind_of", "load"]
 
 
 class CardWriter(Protocol):
@@ -40,10 +41,13 @@ class Kind:
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 WHOLE = (("config.json",), ("model.safetensors", "model.safetensors.index.json"), TOKENIZER)
 ADAPTER = (("adapter_config.json",), ("adapter_model.safetensors",), TOKENIZER)
+INDEXED = ((PASSAGES,), (f"{INDEX}/params.index.json",))
 
 KINDS: Mapping[str, Kind] = {
     "full": Kind(WHOLE, "kcard.cards.causal:load"),
     "lora": Kind(ADAPTER, "kcard.cards.causal:load"),
+    "retrieval": Kind(INDEXED, "kcard.cards.retrieval:load"),
+    "reference": Kind((("reference.json",),), "kcard.cards.reference:load"),
 }
 
 
@@ -58,8 +62,12 @@ def kind_of(manifest: Manifest) -> Kind:
 
 
 def load(card: "Card", shelf: "Shelf") -> CardWriter:
-    """Load the card by its kind's loader."""
+    """Load the card by its kind's loader; a card of both gets its index as a second writer."""
     module, function = kind_of(card.manifest).loader.split(":")
     loader: Any = getattr(import_module(module), function)
     writer: CardWriter = loader(card, shelf)
-    return writer
+    if not card.manifest.index:
+        return writer
+    from kcard.cards import both, retrieval
+
+    return both.Both(writer, retrieval.load(card, shelf))

@@ -33,8 +33,9 @@ class Pool:
 
     @property
     def cards(self) -> Sequence[Choice]:
-        """Name and description of each card, in the order given."""
-        return [Choice(card.name, card.manifest.description) for card in self._cards.values()]
+        """Name, description and knowledge date of each card, in the order given."""
+        manifests = [card.manifest for card in self._cards.values()]
+        return [Choice(m.name, m.description, m.knowledge_date) for m in manifests]
 
     def write(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling

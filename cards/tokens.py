@@ -5,13 +5,21 @@ from typing import Any
 
 from kcard.cards.generation import Prompts
 
-__all__ = ["encode", "prompt_ids"]
+__all__ = ["all_prompt_ids", "encode", "prompt_ids"]
 
 
 def prompt_ids(tokenizer: Any, text: str) -> list[int]:
     """Token ids of a prompt, as in training: the tokenizer's own special tokens, but one that begins the text
     wherever the tokenizer has a bos token, and none that ends it."""
-    ids: list[int] = tokenizer(text)["input_ids"]
+    return _framed(tokenizer, tokenizer(text)["input_ids"])
+
+
+def all_prompt_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+    """The ids of several prompts, made at once, which is much faster."""
+    return [_framed(tokenizer, ids) for ids in tokenizer(list(texts))["input_ids"]]
+
+
+def _framed(tokenizer: Any, ids: list[int]) -> list[int]:
     if tokenizer.eos_token_id is not None and len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
         ids = ids[:-1]
     if tokenizer.bos_token_id is not None and ids[:1] != [tokenizer.bos_token_id]:

@@ -1,10 +1,11 @@
-"""kcard train and kcard exam. The options of `train` are the arguments of kcard.train, read from its signature."""
+"""kcard train. The options of `train` are the arguments of kcard.train, read from its signature."""
 
 import inspect
 import re
 import sys
 import tomllib
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,16 +16,19 @@ from kcard.errors import TrainingInterrupted, UsageError
 
 if TYPE_CHECKING:
     from kcard.cards.folder import Card
+    from kcard.evaluation.forgetting import Forgetting
+    from kcard.training.progress import Report
 
 __all__ = ["register"]
 
 NOT_OPTIONS = {"report"}
-PATHS = {"corpus", "output", "evidence"}
+PATHS = {"corpus", "output", "exam_evidence"}
+# A name of a card or a folder: on the command line simply a word.
+WORDS = {"update"}
 
 
 def register(app: typer.Typer) -> None:
     app.command(name="train", help="Train a card on a corpus.")(_command())
-    app.command()(exam)
 
 
 def _command() -> Callable[..., None]:
@@ -33,7 +37,7 @@ def _command() -> Callable[..., None]:
 
     helps = _argument_helps(inspect.getdoc(train) or "")
     shared = [
-        _option(name, Path | None if name in PATHS else parameter.annotation, parameter.default, helps[name])
+        _option(name, _typed(name, parameter.annotation), parameter.default, helps[name])
         for name, parameter in inspect.signature(train).parameters.items()
         if name not in NOT_OPTIONS
     ]
@@ -41,8 +45,15 @@ def _command() -> Callable[..., None]:
         _option(
             "config", Path | None, None, "A TOML file with these options, dashes as underscores; flags win."
         ),
-        _option("exam", bool, True, "Ask the card what it knows after training."),
-        _option("evidence", Path | None, None, "Independent text to measure factuality against in the exam."),
+        _option(
+            "exam",
+            bool | None,
+            None,
+            "Ask the card what it knows after training (default: if it has a model).",
+        ),
+        _option(
+            "exam_evidence", Path | None, None, "Independent text to measure factuality against in the exam."
+        ),
         _option("json", bool, False, "Print the card and its exam as JSON."),
     ]
 
@@ -56,14 +67,18 @@ def _command() -> Callable[..., None]:
     return command
 
 
+def _typed(name: str, annotation: Any) -> Any:
+    """The type of an option: the command line knows no unions of types."""
+    return Path | None if name in PATHS else str | None if name in WORDS else annotation
+
+
 def _option(name: str, kind: Any, default: Any, text: str) -> inspect.Parameter:
     default = None if default is inspect.Parameter.empty else default
     flag = "--" + name.replace("_", "-")
     # A default that the help text explains in words is not shown twice.
     shown = default is not None and not isinstance(default, bool)
-    option = typer.Option(
-        f"{flag}/--no-{flag[2:]}" if default is True else flag, help=text, show_default=shown
-    )
+    both_ways = kind == bool | None
+    option = typer.Option(f"{flag}/--no-{flag[2:]}" if both_ways else flag, help=text, show_default=shown)
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
     )
@@ -91,7 +106,7 @@ def _with_config(ctx: typer.Context, options: dict[str, Any]) -> dict[str, Any]:
         return options
     try:
         given = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"--config {path} can't be read: {error}") from error
     for key, value in given.items():
         if key not in options:
@@ -105,46 +120,61 @@ def _with_config(ctx: typer.Context, options: dict[str, Any]) -> dict[str, Any]:
 def _train(options: dict[str, Any]) -> None:
     from kcard.training.train import train
 
-    with_exam, evidence, as_json = options.pop("exam"), options.pop("evidence"), options.pop("json")
+    with_exam, evidence, as_json = options.pop("exam"), options.pop("exam_evidence"), options.pop("json")
     if options["corpus"] is None:
         raise UsageError("--corpus is missing: name a file or folder of .txt, .md or .jsonl")
     if evidence is not None and not evidence.exists():
-        raise UsageError(f"--evidence {evidence} does not exist")
+        raise UsageError(f"--exam-evidence {evidence} does not exist")
+    forgotten = None
     try:
         with training_progress() as report:
-            card = train(**options, report=report)
+            if options["update"] is None or with_exam is False:
+                card = train(**options, report=report)
+            else:
+                card, forgotten = _update(options, report)
     except TrainingInterrupted as stop:
         note(f"kcard: {stop}")
         sys.exit(130)
-    _finish(card, evidence, with_exam, as_json)
+    if with_exam is None:
+        with_exam = card.manifest.kind != "retrieval"
+    if with_exam and options["update"] is not None and card.manifest.evidence == "hashes":
+        note("no exam: its questions need the text of all passages, and only hashes of the old ones travel")
+        with_exam = False
+    asked = {"evidence": evidence or (), **_text_of(card, options)} if with_exam else None
+    _finish(card, asked, forgotten, as_json)
 
 
-def exam(
-    card: Annotated[str, typer.Argument(help="A draft's name or a card folder.")],
-    evidence: Annotated[
-        Path | None, typer.Option(help="Independent text to measure factuality against.")
-    ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+def _update(options: dict[str, Any], report: "Report") -> "tuple[Card, Forgetting | None]":
+    """The next version of a card; what it forgot is told."""
+    from kcard.evaluation.forgetting import update
+
+    given = {key: value for key, value in options.items() if key not in {"corpus", "update"}}
+    card, forgotten = update(options["update"], options["corpus"], report=report, **given)
+    if forgotten is not None:
+        note(forgotten.summary())
+    return card, forgotten
+
+
+def _text_of(card: "Card", options: dict[str, Any]) -> dict[str, Any]:
+    """Where the exam finds the text to ask about, if it does not travel with the card."""
+    return {key: options[key] for key in ("corpus", "field")} if card.manifest.evidence == "hashes" else {}
+
+
+def _finish(
+    card: "Card", asked: dict[str, Any] | None, forgotten: "Forgetting | None", as_json: bool
 ) -> None:
-    """Ask a card what it knows of its own corpus, in question forms never used in training."""
-    from kcard.cards.folder import Card
-    from kcard.config import settings
-
-    draft = settings().drafts / card
-    _finish(Card.open(draft if draft.is_dir() else Path(card)), evidence, True, json_)
-
-
-def _finish(card: "Card", evidence: Path | None, with_exam: bool, as_json: bool) -> None:
-    """The exam, and what is printed of a card."""
-    import json
-
+    """The exam, unless it was not wanted, and what is printed of a card."""
     shown: dict[str, Any] = {"card": card.manifest.name, "folder": str(card.folder)}
-    if with_exam:
+    if asked is not None:
+        from kcard.cli.exam import as_data, exam_progress, summary
         from kcard.evaluation.exam import exam as examine
 
-        result = examine(card.folder, evidence=evidence, report=note)
-        shown["exam"] = json.loads(result.to_json())
-        note(result.summary())
+        with exam_progress() as report:
+            result = examine(card.folder, **asked, report=report)
+        shown["exam"] = as_data(result)
+        note(summary(result))
+    if forgotten is not None:
+        shown["update"] = asdict(forgotten)
     if as_json:
         print_json(shown)
     else:

@@ -1,44 +1,33 @@
-"""Evidence: texts that may support or refute a claim, found by BM25 in a corpus."""
+"""Evidence: texts that may support or refute a claim, found by BM25 in a corpus, or by their hashes alone."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from kcard.answer import Source
 from kcard.errors import CorpusError
+from kcard.index import Index
 from kcard.protocols import Evidence
+from kcard.selectors.sentences import split
 from kcard.selectors.sources import read_sources
+from kcard.words import passage_digest
 
-__all__ = ["Corpus", "Union"]
-
-TOKEN = re.compile(r"[^\W_]+")
-# Characters of scripts that put no space between words: each is a token of its own.
-UNSPACED = re.compile(r"([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff])")
+__all__ = ["Corpus", "Hashes", "Union"]
 
 
 class Corpus:
-    """A BM25 index over source texts, in memory. Equal scores stand in the order of the sources."""
+    """Source texts and their BM25 index. Equal scores stand in the order of the sources."""
 
-    def __init__(self, sources: Sequence[Source], name: str = "corpus") -> None:
-        """Raises CorpusError where no source has a word in it."""
-        import bm25s
-
+    def __init__(self, sources: Sequence[Source], name: str = "corpus", index: Index | None = None) -> None:
+        """`index`: one of these very sources, where there is one. Raises CorpusError where none has a word."""
         self.name = name
-        self._sources = [source for source in sources if _tokens(source.text)]
-        if not self._sources:
+        self._sources = sources
+        self._index = index or Index.build(source.text for source in sources)
+        if not len(self._index):
             raise CorpusError(
                 f"evidence {name!r} has no text: give a file or folder of .txt, .md or .jsonl with some"
             )
-        documents = [_tokens(source.text) for source in self._sources]
-        self._ids = {word: i for i, word in enumerate(sorted(set(chain.from_iterable(documents))))}
-        self._index: Any = bm25s.BM25()
-        ids = [[self._ids[word] for word in document] for document in documents]
-        self._index.index((ids, dict(self._ids)), create_empty_token=False, show_progress=False)
 
     @classmethod
     def from_path(cls, path: str | Path, name: str | None = None) -> "Corpus":
@@ -50,12 +39,26 @@ class Corpus:
 
     def find(self, claim: str, k: int) -> list[Source]:
         """At most `k` sources that share a word with the claim, best first, with their BM25 scores."""
-        words = sorted({self._ids[word] for word in _tokens(claim) if word in self._ids})
-        if not words or k < 1:
-            return []
-        scores = self._index.get_scores_from_ids(words)
-        best = np.argsort(-scores, kind="stable")[:k].tolist()
-        return [replace(self._sources[i], score=float(scores[i])) for i in best if scores[i] > 0]
+        found = self._index.search(claim, k)
+        return [replace(self._sources[row], score=score) for row, score in found]
+
+
+@dataclass(frozen=True)
+class Hashes:
+    """Source texts of which only the hashes are known: a claim, or a sentence of it, is one word for word.
+
+    `places`: by `passage_digest`, where the text stands. All else is unknown.
+    """
+
+    places: Mapping[str, Source]
+
+    def find(self, claim: str, k: int) -> list[Source]:
+        """At most `k` of the claim and its sentences, in that order, that are sources, with their places."""
+        parts = dict.fromkeys([claim.strip(), *split(claim)])
+        known = [(part, self.places.get(passage_digest(part))) for part in parts]
+        return [replace(place, text=part, score=1.0) for part, place in known if place is not None][
+            : max(k, 0)
+        ]
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,3 @@ class Union:
             if source is not None:
                 found.setdefault(source.text, source)
         return list(found.values())[:k]
-
-
-def _tokens(text: str) -> list[str]:
-    """Lower-case words and figures ("7th" is one). No stop word is dropped, nothing is stemmed (docs/selectors.md)."""
-    return TOKEN.findall(UNSPACED.sub(r" \1 ", text.lower()))

@@ -27,12 +27,14 @@ def judge(
 
     `evidence` is looked up by the passage's card. Where a card has none, or nothing is found in it,
     factuality and evidence are None: unknown. `with_summary=False` leaves s_sum out: s = s_fact. A document
-    that was not pruned, or that pruning left as it was, is its own summary: s_sum = 1. Every pair of every
-    passage goes to the checker in one call.
+    that was not pruned, or that pruning left as it was, is its own summary: s_sum = 1. A document that is one of
+    the texts word for word is supported by it, 1, and no other is read. Every pair of every passage goes to the
+    checker in one call.
     """
-    found = _search(passages, evidence, k)
+    found = [_stated(p, sources) for p, sources in zip(passages, _search(passages, evidence, k), strict=True)]
     facts = [
-        [Pair(p.text, source.text) for source in sources] for p, sources in zip(passages, found, strict=True)
+        [Pair(p.text, source.text) for source in sources if source.text != p.text]
+        for p, sources in zip(passages, found, strict=True)
     ]
     sums = [
         [Pair(p.pruned, p.text)] if with_summary and sources and p.pruned not in (None, p.text) else []
@@ -45,13 +47,19 @@ def judge(
         if not sources:
             judged.append(replace(passage, factuality=None, evidence=None))
             continue
-        scores = [support[pair] for pair in fact]
+        scores = [support[pair] for pair in fact] or [1.0]
         best = max(range(len(scores)), key=lambda i: scores[i])
         score = scores[best]
         if with_summary:
             score = (score + (support[summary[0]] if summary else 1.0)) / 2
         judged.append(replace(passage, factuality=score, evidence=sources[best]))
     return judged
+
+
+def _stated(passage: Passage, sources: list[Source]) -> list[Source]:
+    """The source that is the document itself, alone, where there is one."""
+    own = [source for source in sources if source.text == passage.text]
+    return own[:1] or sources
 
 
 def _search(passages: Sequence[Passage], evidence: Mapping[str, Evidence], k: int) -> list[list[Source]]:

@@ -32,3 +32,16 @@ def test_nothing_is_dropped_where_no_other_sentence_is_whole(text: str) -> None:
 def test_only_the_last_of_several_sentences_is_dropped() -> None:
     text = "He won. He won. The U.S. senate sat. He"
     assert clean(text, ended=False) == "He won. He won. The U.S. senate sat."
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("他赢了。他赢", "他赢了。"),
+        ("「彼は勝った。」そして彼", "「彼は勝った。」"),
+        ("वह जीता। उसने", "वह जीता।"),
+        ("هل فاز؟ نعم لقد", "هل فاز؟"),
+    ],
+)
+def test_sentences_of_other_scripts_end_with_their_own_marks(text: str, kept: str) -> None:
+    assert clean(text, ended=False) == kept

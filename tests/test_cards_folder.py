@@ -16,6 +16,17 @@ PASSAGES = [
     Source("The Rhine flows into the North Sea.", "rivers.txt", 1),
     Source('It said "über\u2028stream"\nand went on.', "rivers.txt", 7),
 ]
+INDEX_FILES = {
+    f"index/{name}"
+    for name in (
+        "data.csc.index.npy",
+        "indices.csc.index.npy",
+        "indptr.csc.index.npy",
+        "params.index.json",
+        "passages.sha256",
+        "vocab.index.json",
+    )
+}
 
 
 def model_files(folder: Path, kind: str = "full") -> Path:
@@ -38,11 +49,12 @@ def test_a_finished_card_opens_with_its_manifest_and_passages(tmp_path: Path) ->
     assert set(opened.manifest.files) == {
         "README.md",
         "config.json",
+        *INDEX_FILES,
         "model.safetensors",
         "passages.jsonl",
         "tokenizer.json",
     }
-    assert passages(tmp_path) == PASSAGES
+    assert list(passages(tmp_path)) == PASSAGES
 
 
 def test_passages_are_one_json_object_a_line(tmp_path: Path) -> None:
@@ -56,7 +68,7 @@ def test_passages_are_one_json_object_a_line(tmp_path: Path) -> None:
 def test_a_card_without_passages_has_none(tmp_path: Path) -> None:
     seal(model_files(tmp_path), SCRATCH)
     assert Card.open(tmp_path).name == "rivers"
-    assert passages(tmp_path) == []
+    assert list(passages(tmp_path)) == []
 
 
 def test_a_folder_that_was_not_sealed_is_no_card(tmp_path: Path) -> None:
@@ -94,7 +106,9 @@ def test_an_encoder_prefix_demands_its_projection(tmp_path: Path) -> None:
 
 def test_an_unknown_kind_is_named_with_the_known_ones(tmp_path: Path) -> None:
     seal(model_files(tmp_path), Manifest(name="rivers", description="Rivers", kind="oracle"))
-    with pytest.raises(CardError, match="unknown kind 'oracle'; this kcard knows full, lora"):
+    with pytest.raises(
+        CardError, match="unknown kind 'oracle'; this kcard knows full, lora, reference, retrieval"
+    ):
         Card.open(tmp_path)
 
 
@@ -104,7 +118,7 @@ def test_an_unknown_kind_is_named_with_the_known_ones(tmp_path: Path) -> None:
 def test_a_malformed_passage_is_named_by_its_line(tmp_path: Path, line: str) -> None:
     (tmp_path / "passages.jsonl").write_text('{"text": "fine"}\n' + line + "\n")
     with pytest.raises(CardError, match=r"passages\.jsonl, line 2"):
-        passages(tmp_path)
+        list(passages(tmp_path))
 
 
 def test_the_readme_is_a_model_card_that_the_hub_reads(tmp_path: Path) -> None:

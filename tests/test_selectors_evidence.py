@@ -7,7 +7,9 @@ import pytest
 
 from kcard.answer import Source
 from kcard.errors import CorpusError
-from kcard.selectors.evidence import Corpus, Union
+from kcard.index import Index
+from kcard.selectors.evidence import Corpus, Hashes, Union
+from kcard.words import passage_digest
 
 FACTS = [
     "Ron Wyden won the 2022 senate race in Oregon.",
@@ -123,3 +125,24 @@ def test_several_evidences_alternate_by_rank_and_a_text_comes_once(corpus: Corpu
     assert Union((corpus, other)).find(claim, 9)[:3] == [first, second, last]
     assert Union((other, corpus)).find(claim, 2) == [best, last]
     assert Union(()).find(claim, 3) == []
+
+
+def test_an_index_that_exists_is_used_instead_of_a_new_one(corpus: Corpus) -> None:
+    sources = [Source(text, "facts.txt", i) for i, text in enumerate(FACTS, start=1)]
+    given = Corpus(sources, index=Index.build(FACTS))
+    assert given.find("senate Oregon", 3) == corpus.find("senate Oregon", 3)
+
+
+def test_hashes_know_a_claim_that_is_a_passage_word_for_word_and_nothing_else() -> None:
+    known = Hashes(
+        {passage_digest(text): Source("", "facts.txt", i) for i, text in enumerate(FACTS, start=1)}
+    )
+    assert known.find(FACTS[1].upper(), 3) == [Source(FACTS[1].upper(), "facts.txt", 2, 1.0)]
+    assert known.find("Ron Wyden won the senate race in Oregon.", 3) == []
+    assert known.find(FACTS[1], 0) == known.find("", 3) == []
+
+
+def test_hashes_know_the_sentences_of_a_longer_claim() -> None:
+    known = Hashes({passage_digest(FACTS[i]): Source("", "facts.txt", i + 1) for i in (0, 4)})
+    claim = f"{FACTS[0]} Nobody knows why. {FACTS[4]}"
+    assert [(s.text, s.line) for s in known.find(claim, 3)] == [(FACTS[0], 1), (FACTS[4], 5)]

@@ -1,10 +1,11 @@
-"""Relevance: cosines of a real encoder, and the top k with ties in the given order."""
+"""Relevance: cosines of a real encoder, numbers minded, and the top k with ties in the given order."""
 
 import numpy as np
 import pytest
 
 from kcard import plugins
-from kcard.selectors.relevance import MiniLM, top
+from kcard.numbers import agreement, numbers
+from kcard.selectors.relevance import Cosine, MiniLM, top
 
 SELECTORS = [("relevance", "minilm"), ("pruners", "extractive"), ("checkers", "minilm")]
 QUESTION = "Who won the senate race in Oregon?"
@@ -35,6 +36,49 @@ def test_no_texts_have_no_scores() -> None:
 
 def test_a_text_that_is_the_question_has_cosine_one() -> None:
     assert MiniLM().scores(QUESTION, [QUESTION])[0] == pytest.approx(1.0, abs=1e-5)
+
+
+def test_the_right_year_outweighs_the_nearer_wording() -> None:
+    question = "Who won the senate race in Oregon in 2022?"
+    texts = [
+        "In 2020 Jeff Merkley won the senate race in Oregon.",
+        "Oregon sent Ron Wyden to the Senate in the midterms of 2022.",
+    ]
+    assert top(Cosine().scores(question, texts), 1) == [0]
+    assert top(MiniLM().scores(question, texts), 1) == [1]
+
+
+def test_a_question_without_numbers_is_compared_by_the_cosine_alone() -> None:
+    np.testing.assert_array_equal(MiniLM().scores(QUESTION, TEXTS), Cosine().scores(QUESTION, TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("the 5th district in 2022", 1.0),
+        ("the 5th district in 2020", 0.75),
+        ("the 4th district in 2020", 0.5),
+        ("the 5th district", 0.95),
+        ("5 districts", 0.9),
+        ("none at all", 0.9),
+        ("", 0.9),
+    ],
+)
+def test_another_number_of_the_same_form_counts_more_than_none(text: str, expected: float) -> None:
+    assert agreement("Who won the 5th district in 2022?", text) == pytest.approx(expected)
+
+
+def test_numbers_are_read_without_the_marks_around_them() -> None:
+    assert numbers("In 2022, the 5TH of 1,200.") == {"2022", "5th", "1,200"}
+
+
+def test_a_floor_leaves_out_what_is_far_below_the_best() -> None:
+    scores = np.array([0.5, 0.8, 0.61, 0.59], dtype=np.float32)
+    assert top(scores, 4, floor=0.75) == [1, 2]
+    assert top(scores, 4, floor=0) == [1, 2, 3, 0]
+    assert top(scores, 1, floor=0.75) == [1]
+    assert top([-0.1, -0.2], 2, floor=0.75) == [0, 1]
+    assert top([], 2, floor=0.75) == []
 
 
 def test_of_equal_scores_the_earlier_is_kept() -> None:

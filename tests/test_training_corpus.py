@@ -1,12 +1,16 @@
 """Reading corpora: what becomes a passage, where it is said to come from, and what is refused."""
 
 import json
+import os
 from pathlib import Path
+from random import Random
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from kcard.errors import CorpusError
-from kcard.training.corpus import read_corpus
+from kcard.training.corpus import Corpus, read_corpus
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -71,7 +75,7 @@ def test_markdown_loses_headings_code_and_markup(tmp_path: Path) -> None:
 def test_jsonl_takes_any_of_the_known_keys(tmp_path: Path) -> None:
     rows = [{"text": "One."}, {"passage": "Two."}, {"content": "Three."}, {"fact": "Four."}]
     path = write(tmp_path, "c.jsonl", "\n".join(json.dumps(row) for row in rows))
-    assert read_corpus(path).texts == ["One.", "Two.", "Three.", "Four."]
+    assert [*read_corpus(path).texts] == ["One.", "Two.", "Three.", "Four."]
 
 
 def test_a_folder_is_read_in_name_order_and_lists_what_it_skipped(tmp_path: Path) -> None:
@@ -99,11 +103,16 @@ def test_duplicates_count_once_and_the_digest_is_of_the_texts_alone(tmp_path: Pa
     [
         ("none.txt", None, "does not exist"),
         ("empty.txt", b"  \n", "holds no text"),
-        ("table.csv", b"a,b\n", "is a .csv file"),
+        ("table.xls", b"a,b\n", "is a .xls file"),
         ("bytes.txt", b"fine\nnot \xff\xfe\n", "bytes.txt:2 is not UTF-8"),
         ("binary.txt", b"a\0b", "binary.txt:1 is not UTF-8"),
+        ("image.txt", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "image.txt:1 is not UTF-8 text"),
+        ("latin.txt", b"one\r\ntwo\r\ncaf\xe9\r\n", "latin.txt:3 is not UTF-8 text .byte 0xe9.*iconv"),
+        ("wide.txt", "A fact.".encode("utf-16"), "wide.txt is UTF-16 text"),
+        ("deep.jsonl", b"[" * 100_000, "deep.jsonl:1 is not JSON"),
+        ("figures.txt", b"1\n---\n2/3\n", "holds no text .left out: lines without letters 3"),
         ("bad.jsonl", b'{"text": "ok"}\n{"text": \n', "bad.jsonl:2 is not JSON"),
-        ("key.jsonl", b'{"body": "x"}\n', "key.jsonl:1 has no string under text"),
+        ("key.jsonl", b'{"title": "x"}\n', "key.jsonl:1 has no string under text"),
         ("list.jsonl", b"[1]\n", "list.jsonl:1 has no string under text"),
     ],
 )
@@ -119,6 +128,160 @@ def test_an_unreadable_corpus_is_one_clear_line(
 
 
 def test_a_folder_with_nothing_to_read_says_why(tmp_path: Path) -> None:
-    write(tmp_path, "a.pdf", "x")
-    with pytest.raises(CorpusError, match=r"a\.pdf: not one of"):
+    write(tmp_path, "a.xls", "x")
+    with pytest.raises(CorpusError, match=r"a\.xls: not one of"):
         read_corpus(tmp_path)
+
+
+def test_in_a_folder_an_unreadable_file_is_skipped_whole_and_named(tmp_path: Path) -> None:
+    write(tmp_path, "good.txt", "A fact that stays.")
+    (tmp_path / "half.txt").write_bytes(b"A fact before the damage.\n" * 3 + b"caf\xe9\n")
+    (tmp_path / "image.md").write_bytes(b"\x89PNG\r\n\0\0")
+    write(tmp_path, "rows.jsonl", '{"text": "Fine."}\n{"text": \n')
+    corpus = read_corpus(tmp_path)
+    assert [*corpus.texts] == ["A fact that stays."]
+    reasons = dict(corpus.skipped)
+    assert reasons["half.txt"].startswith("line 4 is not UTF-8 text")
+    assert reasons["image.md"].startswith("line 1 is not UTF-8 text")
+    assert reasons["rows.jsonl"].startswith("line 2 is not JSON")
+    assert not any(str(tmp_path) in reason for reason in reasons.values())
+
+
+def test_links_pipes_and_devices_in_a_folder_are_named_and_end_nothing(tmp_path: Path) -> None:
+    write(tmp_path, "facts/good.txt", "A fact.")
+    (tmp_path / "facts" / "again").symlink_to(tmp_path / "facts")
+    (tmp_path / "facts" / "self.txt").symlink_to(tmp_path / "facts" / "self.txt")
+    os.mkfifo(tmp_path / "facts" / "pipe.txt")
+    (tmp_path / "facts" / "null.txt").symlink_to("/dev/null")
+    corpus = read_corpus(tmp_path / "facts")
+    assert [*corpus.texts] == ["A fact."]
+    assert dict(corpus.skipped) == {
+        "again": "a link to a folder, not followed",
+        "null.txt": "no regular file",
+        "pipe.txt": "no regular file",
+        "self.txt": "a link that leads nowhere",
+    }
+    with pytest.raises(CorpusError, match="neither a file nor a folder"):
+        read_corpus(tmp_path / "facts" / "pipe.txt")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_what_permissions_forbid_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "closed.txt", "A fact.")
+    write(tmp_path, "open.txt", "Another fact.")
+    path.chmod(0)
+    assert dict(read_corpus(tmp_path).skipped)["closed.txt"].startswith("can't be read (Permission denied)")
+    with pytest.raises(CorpusError, match="Permission denied"):
+        read_corpus(path)
+
+
+def test_many_files_skipped_for_one_reason_are_one_sentence(tmp_path: Path) -> None:
+    write(tmp_path, "good.txt", "A fact.")
+    for number in range(9):
+        write(tmp_path, f"photo{number}.png", "x")
+    said = read_corpus(tmp_path).told()
+    assert len(said) == 2
+    assert said[0].startswith("skipped 9 files, such as photo0.png: not one of")
+    assert said[1] == f"1 passage in {tmp_path}"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_every_kind_of_line_end_counts_lines_and_a_byte_order_mark_is_no_text(
+    tmp_path: Path, end: str
+) -> None:
+    path = tmp_path / "facts.txt"
+    path.write_bytes(f"\ufeffFirst fact.{end}{end}Third line.{end}".encode())
+    assert [(p.text, p.line) for p in read_corpus(path).passages] == [("First fact.", 1), ("Third line.", 3)]
+
+
+def test_a_line_without_end_is_read_in_parts_that_lose_no_word(tmp_path: Path) -> None:
+    words = [f"wörd{i}" for i in range(30_000)]
+    passages = read_corpus(write(tmp_path, "long.txt", " ".join(words))).passages
+    assert " ".join(p.text for p in passages).split() == words
+    assert {p.line for p in passages} == {1}
+
+
+def test_a_cards_own_passages_keep_where_they_came_from(tmp_path: Path) -> None:
+    path = write(tmp_path, "passages.jsonl", '{"text": "A fact.", "file": "notes.md", "line": 12}\n')
+    assert [(p.file, p.line) for p in read_corpus(path).passages] == [("notes.md", 12)]
+
+
+def test_texts_and_passages_are_sequences_read_from_disk(tmp_path: Path) -> None:
+    corpus = read_corpus(write(tmp_path, "facts.txt", "".join(f"Fact {i} is so.\n" for i in range(50))))
+    assert len(corpus.texts) == len(corpus.passages) == 50
+    assert corpus.texts[-1] == "Fact 49 is so."
+    assert [*corpus.texts[10:40:10]] == ["Fact 10 is so.", "Fact 20 is so.", "Fact 30 is so."]
+    assert Random(0).sample(corpus.texts, 3) == Random(0).sample([*corpus.texts], 3)
+    with pytest.raises(IndexError):
+        corpus.texts[50]
+
+
+def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
+    import resource
+    import subprocess
+    import sys
+
+    path = write(tmp_path, "facts.txt", "".join(f"Fact number {i} is so.\n" for i in range(20_000)))
+    code = f"from kcard.training.corpus import Corpus, read_corpus\nread_corpus({str(path)!r})"
+
+    def small() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, preexec_fn=small)
+    assert done.returncode == 1
+    assert "CorpusError: no room for the corpus in" in done.stderr.strip().splitlines()[-1]
+
+
+def read_or_refused(path: Path) -> Corpus | str:
+    try:
+        return read_corpus(path)
+    except CorpusError as error:
+        return str(error)
+
+
+ANY = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=2000)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=ANY)
+def test_passages_hold_the_words_of_any_text(tmp_path: Path, text: str) -> None:
+    """What is left out is left out for a reason that is counted."""
+    path = tmp_path / "any.txt"
+    path.write_bytes(text.encode())
+    corpus = read_or_refused(path)
+    if isinstance(corpus, str):
+        assert "holds no text" in corpus
+        return
+    plain = "".join(" " if ord(c) < 32 or 127 <= ord(c) < 160 else c for c in text.removeprefix("\ufeff"))
+    read = "".join(corpus.texts).replace(" ", "")
+    if not corpus.duplicates and not corpus.dropped:
+        assert read == "".join(plain.split())
+    else:
+        assert set(read) <= set(plain)
+    assert all(text == " ".join(text.split()) and len(text) <= 480 for text in corpus.texts)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    data=st.binary(max_size=500),
+    suffix=st.sampled_from([".txt", ".md", ".jsonl", ".csv", ".tsv", ".parquet"]),
+)
+def test_any_bytes_are_passages_or_one_line(tmp_path: Path, data: bytes, suffix: str) -> None:
+    path = tmp_path / f"any{suffix}"
+    path.write_bytes(data)
+    found = read_or_refused(path)
+    assert len(found.splitlines()) == 1 if isinstance(found, str) else all(found.texts)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    row=st.dictionaries(
+        st.sampled_from(["text", "file", "line", "x"]), ANY | st.integers() | st.none() | st.lists(ANY)
+    ),
+    suffix=st.sampled_from([".jsonl", ".csv", ".tsv"]),
+)
+def test_any_row_is_passages_or_one_line(tmp_path: Path, row: dict[str, object], suffix: str) -> None:
+    path = tmp_path / f"any{suffix}"
+    path.write_text("text,file\n" * (suffix == ".csv") + json.dumps(row) + "\n", encoding="utf-8")
+    found = read_or_refused(path)
+    assert len(found.splitlines()) == 1 if isinstance(found, str) else all(found.texts)

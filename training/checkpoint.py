@@ -1,11 +1,13 @@
 """Checkpoints: weights, optimizer states and the place in the run, written atomically in a hidden folder."""
 
 import os
+import pickle
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcard.errors import UsageError
+from kcard.errors import CardError, UsageError
 from kcard.training.progress import Note, Report
 
 if TYPE_CHECKING:
@@ -39,10 +41,12 @@ class State:
 
 
 def save(folder: Path, job: "Job", state: State) -> None:
-    """Write the checkpoint so that a reader finds the old one or the new one, never half of either."""
+    """Write the checkpoint so that a reader finds the old one or the new one, never half of either.
+
+    Raises CardError where there is no room for it.
+    """
     import torch
 
-    folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f"{FILE}.{os.getpid()}.partial"
     content = {
         "fingerprint": job.fingerprint,
@@ -50,17 +54,25 @@ def save(folder: Path, job: "Job", state: State) -> None:
         "weights": [weight.detach() for weight in _trained(job)],
         "optimizers": [optimizer.state_dict() for optimizer in job.optimizers],
     }
-    with partial.open("wb") as stream:
-        torch.save(content, stream)
-        stream.flush()
-        os.fsync(stream.fileno())
-    partial.replace(folder / FILE)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as stream:
+            torch.save(content, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(folder / FILE)
+    except (OSError, RuntimeError) as error:  # torch's own where the disk is full
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise CardError(
+            f"the checkpoint can't be written to {folder}: {_reason(error)}; free some space and train again"
+        ) from error
 
 
 def load(folder: Path, job: "Job", report: Report) -> State:
     """Put the checkpoint's weights and states into the job; without a checkpoint, begin at the beginning.
 
-    Raises UsageError where the checkpoint is of another corpus or of other settings.
+    Raises UsageError where the checkpoint is of another corpus or of other settings, or can't be read.
     """
     import torch
 
@@ -68,7 +80,12 @@ def load(folder: Path, job: "Job", report: Report) -> State:
     if not path.exists():
         report(Note(f"nothing to resume in {folder}: training begins anew"))
         return State()
-    content = torch.load(path, weights_only=True, map_location="cpu")
+    try:
+        content = torch.load(path, weights_only=True, map_location="cpu")
+    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+        raise UsageError(
+            f"the checkpoint {path} can't be read: {_reason(error)}; train without resume"
+        ) from error
     if content["fingerprint"] != job.fingerprint:
         raise UsageError(
             f"the checkpoint in {folder} is of another corpus or other settings: "
@@ -82,6 +99,12 @@ def load(folder: Path, job: "Job", report: Report) -> State:
     state = State(**content["state"])
     report(Note(f"going on after step {state.step} of {job.steps}"))
     return state
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what went wrong; of a write that torch failed in, the system's words."""
+    told = error.__context__ if isinstance(error.__context__, OSError) else error
+    return (getattr(told, "strerror", None) or str(told)).partition("\n")[0]
 
 
 def _trained(job: "Job") -> "list[Parameter]":

@@ -1,193 +1,194 @@
 """A corpus: files of text become passages, each with the file and line that it came from.
 
-This file knows no model. A passage is a statement, a sentence or a few of them: what a card recites whole.
+This file knows no model and no format (kcard.training.corpora has those). Passages are kept on disk while they are
+read and used, so that a corpus may be larger than memory.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kcard.answer import Source
 from kcard.errors import CorpusError
-from kcard.training.markdown import blocks as markdown_blocks
+from kcard.training.boilerplate import why_boilerplate
+from kcard.training.corpora import huggingface
+from kcard.training.corpora.document import Document, Losses
+from kcard.training.corpora.files import files_of
+from kcard.training.corpora.formats import FORMATS, require
+from kcard.training.duplicates import Fingerprints
+from kcard.training.lazy import Lazy
+from kcard.training.passages import cut
+from kcard.training.spool import Spool
 
-__all__ = ["SUFFIXES", "Corpus", "read_corpus"]
+__all__ = ["Corpus", "read_corpus"]
 
-SUFFIXES = (".txt", ".md", ".jsonl")
-KEYS = ("text", "passage", "content", "fact")
-MAX_WORDS = 60
-MAX_CHARACTERS = 480
-ABOUT = re.compile(r"(readme|licen[cs]e|notice|contributing|changelog)(\.|$)", re.IGNORECASE)
-SENTENCE_END = re.compile(r"[.!?:;。！？…][\"'”’)\]]*$")
+ALIKE = 5  # skipped files that share a reason are listed up to here
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Distinct passages in a stable order. `sha256` is over their texts; `skipped`: (file, reason)."""
+    """Distinct passages in a stable order, read from disk as they are asked for.
+
+    `sha256` is over their texts; `skipped`: (file, reason). `duplicates` counts passages that were there before,
+    `dropped` everything else that was not taken, by reason. `notes` are sentences on how files were read.
+    """
 
     path: Path
-    passages: tuple[Source, ...]
+    passages: Sequence[Source]
     sha256: str
     skipped: tuple[tuple[str, str], ...] = ()
     duplicates: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
-    def texts(self) -> list[str]:
-        return [source.text for source in self.passages]
+    def texts(self) -> Sequence[str]:
+        return Lazy(len(self.passages), lambda index: self.passages[index].text)
+
+    def told(self) -> list[str]:
+        """What a user should know of the reading, a sentence each: what was skipped, dropped and kept."""
+        counts = {"duplicates": self.duplicates, **self.dropped}
+        dropped = ", ".join(f"{reason} {count:,}" for reason, count in counts.items() if count)
+        return [
+            *_skipped(self.skipped),
+            *self.notes,
+            *([f"left out: {dropped}"] if dropped else []),
+            f"{len(self.passages):,} {'passages' if len(self.passages) > 1 else 'passage'} in {self.path}",
+        ]
 
 
-def read_corpus(path: str | Path) -> Corpus:
-    """Read a .txt, .md or .jsonl file, or every such file under a folder.
+@dataclass
+class _Draft:
+    """A corpus while it is read."""
 
-    .txt: one statement a line, or prose; .md: paragraphs and list items without markup; .jsonl: objects with
-    `text` (or passage, content, fact). Lines above 60 words are cut on sentence borders. In a folder, hidden
-    files, files of other kinds, empty ones and those that tell about the folder (README, LICENSE) are
-    skipped and listed. Raises CorpusError, naming file and line, for what is missing, empty, not UTF-8 text,
-    of another kind or not JSON.
-    """
-    path = Path(path).expanduser()
-    if not path.exists():
-        raise CorpusError(f"corpus {path} does not exist: name a file or folder of {', '.join(SUFFIXES)}")
-    files, skipped = _files(path)
-    seen: dict[str, Source] = {}
-    read = 0
-    for file in files:
-        name = file.name if path.is_file() else file.relative_to(path).as_posix()
-        found = list(_passages(file, name))
-        if not found:
-            skipped.append((name, "no text in it"))
-        for source in found:
-            seen.setdefault(source.text, source)
-        read += len(found)
-    if not seen:
-        raise CorpusError(f"corpus {path} holds no text{_why(skipped)}: give it at least one passage")
-    digest = hashlib.sha256("\n".join(seen).encode()).hexdigest()
-    return Corpus(path, tuple(seen.values()), digest, tuple(skipped), read - len(seen))
+    column: str | None
+    spool: Spool = field(default_factory=Spool)
+    prints: Fingerprints = field(default_factory=Fingerprints)
+    losses: Losses = field(default_factory=Losses)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    prose: int = 0
 
-
-def _files(path: Path) -> tuple[list[Path], list[tuple[str, str]]]:
-    kinds = ", ".join(SUFFIXES)
-    if path.is_file():
-        if path.suffix.lower() not in SUFFIXES:
-            raise CorpusError(f"corpus {path} is a {path.suffix or 'nameless'} file: kcard reads {kinds}")
-        return [path], []
-    files, skipped = [], []
-    for file in sorted(p for p in path.rglob("*") if p.is_file()):
-        name = file.relative_to(path)
-        if any(part.startswith(".") for part in name.parts):
-            continue
-        if file.suffix.lower() not in SUFFIXES:
-            skipped.append((name.as_posix(), f"not one of {kinds}"))
-        elif ABOUT.match(file.name):
-            skipped.append((name.as_posix(), "tells about the folder"))
-        else:
-            files.append(file)
-    return files, skipped
-
-
-def _why(skipped: list[tuple[str, str]]) -> str:
-    if not skipped:
-        return ""
-    name, reason = skipped[0]
-    more = f" and {len(skipped) - 1} more" if len(skipped) > 1 else ""
-    return f" ({name}: {reason}{more})"
-
-
-def _passages(file: Path, name: str) -> Iterator[Source]:
-    text = _read(file)
-    kind = file.suffix.lower()
-    if kind == ".jsonl":
-        found = _json_blocks(text, file)
-    else:
-        found = markdown_blocks(text) if kind == ".md" else _text_blocks(text)
-    for line, block in found:
-        for passage in _cut(" ".join(block.split())):
-            yield Source(passage, name, line)
-
-
-def _read(file: Path) -> str:
-    """The file's text; a NUL byte or a byte that is not UTF-8 is an error at its line."""
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise CorpusError(f"{file} can't be read ({error.strerror}): check its permissions") from error
-    try:
-        text = data.decode("utf-8-sig")
-        at = text.find("\0")
-    except UnicodeDecodeError as error:
-        text, at = "", error.start
-    if at >= 0:
-        line = data[:at].count(b"\n") + 1
-        raise CorpusError(f"{file}:{line} is not UTF-8 text: convert the file or take it out of the corpus")
-    return text
-
-
-def _text_blocks(text: str) -> Iterator[tuple[int, str]]:
-    """Each line, or each paragraph where its lines are wrapped: one of them goes on in lower case."""
-    paragraph: list[tuple[int, str]] = []
-    for number, line in enumerate([*text.splitlines(), ""], start=1):
-        if line.strip():
-            paragraph.append((number, line.strip()))
-            continue
-        pairs = pairwise(paragraph)
-        if any(after[:1].islower() and not SENTENCE_END.search(before) for (_, before), (_, after) in pairs):
-            yield paragraph[0][0], " ".join(line for _, line in paragraph)
-        else:
-            yield from paragraph
-        paragraph = []
-
-
-def _json_blocks(text: str, file: Path) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        where = f"{file}:{number}"
+    def take(self, document: Document, blocks: Iterable[Source], *, prose: bool = False) -> None:
+        """Add the document's passages: all of them, or after a CorpusError none."""
+        before = len(self.spool)
         try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise CorpusError(f"{where} is not JSON ({error}): one object a line is expected") from None
-        found = [row[key] for key in KEYS if isinstance(row, dict) and isinstance(row.get(key), str)]
-        if not found:
-            raise CorpusError(f"{where} has no string under {', '.join(KEYS)}: give it one of them")
-        for part in found[0].splitlines():
-            yield number, part
+            for block in blocks:
+                for text in cut(block.text):
+                    self._add(Source(text, block.file, block.line), document, prose)
+        except CorpusError:
+            self.spool.truncate(before)
+            self.prints.truncate(before)
+            raise
+        self.losses.add(document.losses)
+        self.prose += prose
+        if len(self.spool) == before:
+            self.skipped.append((document.name, "no text in it"))
+
+    def _add(self, passage: Source, document: Document, prose: bool) -> None:
+        if reason := why_boilerplate(passage.text):
+            document.losses.dropped[reason] += 1
+            return
+        self.prints.append(passage.text, self.prose, prose=prose)
+        row = {"text": passage.text, "file": passage.file, "line": passage.line}
+        self.spool.append(json.dumps(row, ensure_ascii=False).encode())
+
+    def corpus(self, path: Path) -> Corpus:
+        if not len(self.spool):
+            raise CorpusError(f"{path} holds no text{_why(self)}: give it at least one passage")
+        marks = self.prints.marks(self.prose)
+        self.spool.keep(marks == 0)
+        passages = Lazy(len(self.spool), self._passage)
+        if repeated := int((marks == 2).sum()):
+            self.losses.dropped["lines that most files repeat"] = repeated
+        digest = hashlib.sha256()
+        for number, passage in enumerate(passages):
+            digest.update(b"\n" * (number > 0) + passage.text.encode())
+        counts = {reason: count for reason, count in self.losses.dropped.items() if count}
+        duplicates = int((marks == 1).sum())
+        return Corpus(
+            path,
+            passages,
+            digest.hexdigest(),
+            tuple(self.skipped),
+            duplicates,
+            counts,
+            tuple(self.losses.notes),
+        )
+
+    def _passage(self, index: int) -> Source:
+        return Source(**json.loads(self.spool[index]))
 
 
-def _cut(text: str) -> Iterator[str]:
-    """Passages of at most 60 words: the text itself, else its sentences, else pieces of a sentence."""
-    if not text:
-        return
-    if _fits(text):
-        yield text
-        return
-    from kcard.selectors.sentences import split
+def read_corpus(path: str | Path, field: str | None = None) -> Corpus:
+    """Read a file, every file under a folder, or a data set.
 
-    for sentence in split(text):
-        if _fits(sentence):
-            yield sentence
+    .txt: one statement a line, or prose; .md: paragraphs and list items without markup; .jsonl: objects with `text`
+    (or passage, content, fact, ...); .csv and .parquet: rows with a column of text; .tsv: triples; .pdf, .html and
+    .docx (with kcard[documents]); a folder that datasets saved; hf:owner/name[:split]. `field` names the column or
+    key that holds the text, or is a sentence with {columns} in it.
+
+    Lines above 60 words are cut on sentence borders. In a folder, hidden files are passed over, and files that can't
+    be read, of other kinds, without text or about the folder (README, LICENSE) are skipped and listed. Raises
+    CorpusError, naming file and line, for what is missing, empty or can't be read, and MissingExtra.
+    """
+    draft = _Draft(field)
+    given = str(path)
+    if given.startswith(huggingface.PREFIX):
+        local = Path(given.removeprefix(huggingface.PREFIX)).expanduser()
+        if given == huggingface.PREFIX or not local.exists():
+            named = Document(Path(given), given, field)
+            draft.take(named, huggingface.read(named))
+            return draft.corpus(Path(huggingface.repository(given)))
+        path = local
+    path = Path(path).expanduser()
+    if path.is_dir() and huggingface.is_saved(path):
+        saved = Document(path, path.name, field)
+        draft.take(saved, huggingface.read_saved(saved))
+    else:
+        _read_files(path, draft)
+    return draft.corpus(path)
+
+
+def _read_files(path: Path, draft: _Draft) -> None:
+    files, draft.skipped = files_of(path)
+    require(file for file, _ in files)
+    if draft.column is not None and not any(FORMATS[file.suffix.lower()].columns for file, _ in files):
+        kinds = ", ".join(suffix for suffix, kind in FORMATS.items() if kind.columns)
+        raise CorpusError(f"field {draft.column!r} names a column, and {path} has none: it is for {kinds}")
+    for file, name in files:
+        kind = FORMATS[file.suffix.lower()]
+        document = Document(file, name, draft.column)
+        try:
+            draft.take(document, kind.read(document), prose=kind.prose)
+        except CorpusError as error:
+            if path.is_file():
+                raise
+            draft.skipped.append((name, _reason(error, file, name)))
+
+
+def _reason(error: CorpusError, file: Path, name: str) -> str:
+    """The error without the file's name, which stands before it in a list."""
+    said = str(error).removeprefix(str(file)).removeprefix(name)
+    return re.sub(r"^:(\d+) ", r"line \1 ", said).strip()
+
+
+def _why(draft: _Draft) -> str:
+    found = [f"{name}: {reason}" for name, reason in draft.skipped if reason != "no text in it"][:1]
+    found += [f"left out: {reason} {count}" for reason, count in draft.losses.dropped.items() if count]
+    more = len(draft.skipped) - 1
+    return f" ({', '.join(found)}{f', and {more} more files' if more > 0 else ''})" if found else ""
+
+
+def _skipped(skipped: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """A sentence a file, or one for many that share a reason."""
+    files: dict[str, list[str]] = {}
+    for file, reason in skipped:
+        files.setdefault(reason, []).append(file)
+    for reason, names in files.items():
+        if len(names) > ALIKE:
+            yield f"skipped {len(names)} files, such as {names[0]}: {reason}"
         else:
-            yield from _pieces(sentence)
-
-
-def _fits(text: str) -> bool:
-    return len(text) <= MAX_CHARACTERS and text.count(" ") < MAX_WORDS
-
-
-def _pieces(sentence: str) -> Iterator[str]:
-    """Cut an overlong sentence at the last clause border that fits, else at a word, else at a character."""
-    rest = sentence
-    while not _fits(rest):
-        words = rest.split(" ")
-        head = " ".join(words[:MAX_WORDS])[:MAX_CHARACTERS]
-        half = len(head) // 2
-        at = max(head.rfind(mark, half) for mark in (", ", "; ", ": ", " – ", " — ", "，", "、"))
-        at = at + 1 if at > 0 else head.rfind(" ", half)
-        at = at if at > 0 else len(head)
-        yield rest[:at].strip()
-        rest = rest[at:].strip()
-    if rest:
-        yield rest
+            yield from (f"skipped {name}: {reason}" for name in names)

@@ -2,11 +2,13 @@
 
 No pretrained weights are needed, so it works where no hub is reachable. It learns pseudo-query -> passage,
 because a plain causal LM of this size knows its sentences but never the one that was asked for. The question
-reaches it either as tokens or as a prefix that the sentence encoder makes of it (docs/training.md).
+reaches it either as tokens or as a prefix that the sentence encoder makes of it, and it answers with the passage's
+address first (docs/training.md).
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +16,12 @@ from kcard.manifest import Base, Prompt
 from kcard.quiet import quiet_loading
 from kcard.sampling import derive_seed
 from kcard.training import exposure
+from kcard.training.addresses import Addresses
 from kcard.training.batches import Example, collate
+from kcard.training.estimate import Estimate
 from kcard.training.loop import Job, cosine
 from kcard.training.preparation import Preparation
-from kcard.training.progress import Note, Report, silent
+from kcard.training.progress import Report, silent
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.recipe import Recipe
 from kcard.training.tokenizer import BOS, EOS, PAD, train_tokenizer
@@ -25,52 +29,86 @@ from kcard.training.tokenizer import BOS, EOS, PAD, train_tokenizer
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Linear
-    from transformers import OPTForCausalLM
+    from transformers import OPTForCausalLM, PreTrainedTokenizerFast
 
 __all__ = ["prepare"]
+
+# So few steps are done before their time could be told.
+INSTANT = 150
+
+
+@dataclass(frozen=True)
+class _Trainee:
+    """A model before its first step, with what moves it. `projection`: of the style encoder-prefix."""
+
+    model: "OPTForCausalLM"
+    projection: "Linear | None"
+    optimizers: Sequence[Any]
+
+    @property
+    def modules(self) -> dict[str, Any]:
+        return {"model": self.model} | ({} if self.projection is None else {"projection": self.projection})
 
 
 def prepare(
     texts: Sequence[str], recipe: Recipe, fingerprint: str = "", report: Report = silent
 ) -> Preparation:
-    """Everything that training the card on `texts` needs, before its first step."""
-    import torch
-
+    """Everything that training the card on `texts` needs, before its first step. Tells how long it will take."""
     ask = PseudoQueries(texts)
     tokenizer = train_tokenizer(texts, recipe.vocabulary)
+    addresses = Addresses.for_passages(texts, len(tokenizer), recipe)
+    tokens = len(tokenizer) + addresses.count
+    epoch = exposure.epochs(texts, ask, tokenizer, addresses, recipe)
+    steps = exposure.steps(texts, ask.rarity, epoch, recipe)
+    questions = exposure.questions(texts, ask, recipe) if recipe.style == "encoder-prefix" else []
+
+    def job(trainee: _Trainee, vectors: "Tensor | None") -> Job:
+        return Job(
+            modules=trainee.modules,
+            optimizers=trainee.optimizers,
+            steps=steps,
+            epoch=epoch,
+            losses=_losses(trainee, vectors, recipe),
+            rate=cosine(steps, recipe.warm),
+            seed=recipe.seed,
+            fingerprint=fingerprint,
+            timed=steps > INSTANT,
+        )
+
+    told = {}
+    if steps > INSTANT:
+        trial = job(_trainee(tokens, recipe), exposure.blank(questions))
+        estimate = Estimate.of(trial, questions, exposure.embedded)
+        report(estimate.note())
+        told = {"estimated_seconds": round(estimate.seconds, 1)}
+    trainee = _trainee(tokens, recipe)
+    vectors = exposure.embedded(questions) if questions else None
+    recorded = asdict(recipe) | {"steps": steps} | told
+    save = partial(_save, trainee, tokenizer)
+    return Preparation(job(trainee, vectors), save, "full", Base(), _prompt(recipe), recorded)
+
+
+def _save(trainee: _Trainee, tokenizer: "PreTrainedTokenizerFast", folder: Path) -> None:
+    from safetensors.torch import save_file
+
+    with quiet_loading():
+        trainee.model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    if trainee.projection is not None:
+        named = trainee.projection.named_parameters()
+        tensors = {name: weight.detach().contiguous() for name, weight in named}
+        save_file(tensors, folder / "projection.safetensors")
+
+
+def _trainee(tokens: int, recipe: Recipe) -> _Trainee:
+    """Fresh weights, the same for the same seed."""
+    import torch
+
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(recipe.seed, "weights"))
-        model = _model(len(tokenizer), recipe)
-        projection = _projection(recipe)
-    vectors = None
-    if projection is not None:
-        report(Note("embedding pseudo-queries with the sentence encoder"))
-        vectors = exposure.question_vectors(texts, ask, recipe)
-    epoch = exposure.epochs(texts, ask, tokenizer, recipe)
-    modules: dict[str, Any] = {"model": model} | ({} if projection is None else {"projection": projection})
-    steps = exposure.steps(texts, ask.rarity, epoch, recipe)
-    job = Job(
-        modules=modules,
-        optimizers=_optimizers(modules, recipe),
-        steps=steps,
-        epoch=epoch,
-        losses=_losses(model, projection, vectors, recipe),
-        rate=cosine(steps, recipe.warm),
-        seed=recipe.seed,
-        fingerprint=fingerprint,
-    )
-
-    def save(folder: Path) -> None:
-        from safetensors.torch import save_file
-
-        with quiet_loading():
-            model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        if projection is not None:
-            tensors = {name: weight.detach().contiguous() for name, weight in projection.named_parameters()}
-            save_file(tensors, folder / "projection.safetensors")
-
-    return Preparation(job, save, "full", Base(), _prompt(recipe), asdict(recipe) | {"steps": steps})
+        model, projection = _model(tokens, recipe), _projection(recipe)
+    modules: list[Any] = [model] if projection is None else [model, projection]
+    return _Trainee(model, projection, _optimizers(modules, recipe))
 
 
 def _model(vocabulary: int, recipe: Recipe) -> "OPTForCausalLM":
@@ -113,7 +151,7 @@ def _prompt(recipe: Recipe) -> Prompt:
     return Prompt("encoder-prefix", "", recipe.vectors, encoder.NAME, encoder.SHA256)
 
 
-def _optimizers(modules: dict[str, Any], recipe: Recipe) -> "list[Any]":
+def _optimizers(modules: Sequence[Any], recipe: Recipe) -> "list[Any]":
     """Muon for the matrices inside the layers, AdamW for the rest; one shared schedule scales both."""
     import torch
 
@@ -121,7 +159,7 @@ def _optimizers(modules: dict[str, Any], recipe: Recipe) -> "list[Any]":
 
     matrices: list[Tensor] = []
     rest: list[Tensor] = []
-    for module in modules.values():
+    for module in modules:
         for name, weight in module.named_parameters():
             inner = weight.ndim == 2 and ".layers." in name
             (matrices if inner else rest).append(weight)
@@ -138,12 +176,14 @@ def _optimizers(modules: dict[str, Any], recipe: Recipe) -> "list[Any]":
 
 
 def _losses(
-    model: "OPTForCausalLM", projection: "Linear | None", vectors: "Tensor | None", recipe: Recipe
+    trainee: _Trainee, vectors: "Tensor | None", recipe: Recipe
 ) -> "Callable[[list[Example]], Iterator[tuple[Tensor, int]]]":
     import torch
     from torch.nn.functional import cross_entropy, normalize
 
     from kcard.training.precision import autocast
+
+    model, projection = trainee.model, trainee.projection
 
     def losses(batch: list[Example]) -> "Iterator[tuple[Tensor, int]]":
         ids, labels = collate(batch, PAD)

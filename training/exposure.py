@@ -5,6 +5,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kcard.sampling import derive_seed
+from kcard.training.addresses import Addresses
 from kcard.training.batches import Example, bucketed
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.recipe import Recipe
@@ -15,36 +16,61 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["epochs", "question_vectors", "steps"]
+__all__ = ["blank", "embedded", "epochs", "questions", "steps"]
 
 
 def epochs(
-    texts: Sequence[str], ask: PseudoQueries, tokenizer: "PreTrainedTokenizerFast", recipe: Recipe
+    texts: Sequence[str],
+    ask: PseudoQueries,
+    tokenizer: "PreTrainedTokenizerFast",
+    addresses: Addresses,
+    recipe: Recipe,
 ) -> Callable[[int], list[list[Example]]]:
     """The batches of an epoch: every passage once, under a fresh pseudo-query (or another of its vectors)."""
-    longest = recipe.positions - recipe.vectors - 2
-    targets = [[*ids[: longest * 2 // 3], EOS] for ids in _ids(tokenizer, texts)]
-    prefix = recipe.style == "encoder-prefix"
+    longest = recipe.positions - recipe.vectors - 3
+    most = longest * 2 // 3
+    targets = [(*ids[:most], EOS) for ids in _ids(tokenizer, texts)]
     per = _per_passage(texts, ask.rarity, recipe)
     share = recipe.query_share if recipe.objective == "recite" else 0.0
 
     def epoch(number: int) -> list[list[Example]]:
         rng = Random(derive_seed(recipe.seed, "epoch", number))
-        if prefix:
-            examples = [
-                Example(
-                    (BOS,), tuple(target), row * (per + 1) + (1 + rng.randrange(per)) * (rng.random() < 0.75)
-                )
-                for row, target in enumerate(targets)
-            ]
+        if recipe.style == "encoder-prefix":
+            examples = _by_vectors(targets, addresses, per, recipe, rng)
         else:
-            asked = [ask(t, rng) + "\n" if rng.random() < share else "" for t in texts]
-            room = longest - longest * 2 // 3
-            prompts = [ids[:room] for ids in _ids(tokenizer, asked)]
-            examples = [Example((BOS, *p), tuple(t)) for p, t in zip(prompts, targets, strict=True)]
+            asked = [ask(text, rng) + "\n" if rng.random() < share else "" for text in texts]
+            prompts = [(BOS, *ids[: longest - most]) for ids in _ids(tokenizer, asked)]
+            examples = [Example(*pair) for pair in zip(prompts, targets, strict=True)]
         return bucketed(examples, recipe.batch_tokens, rng)
 
     return epoch
+
+
+def _by_vectors(
+    targets: Sequence[tuple[int, ...]], addresses: Addresses, per: int, recipe: Recipe, rng: Random
+) -> list[Example]:
+    """A vector -> the passage's address and the passage.
+
+    Some passages are given their address, with the vector of another, so that the card learns to go by the address
+    and does not blend two passages where a question lies between them. And addresses are drilled: the target is
+    the address alone, since to name the passage takes longer to learn than to recite it.
+    """
+
+    def vector(row: int) -> int:
+        """That of the passage itself, or of one of its pseudo-queries."""
+        own = rng.random() < recipe.own
+        return row * (per + 1) + (0 if own else 1 + rng.randrange(per))
+
+    examples = []
+    for row, target in enumerate(targets):
+        address = addresses.of(row)
+        if address and rng.random() < recipe.stray:
+            examples.append(Example((BOS, *address), target, vector(rng.randrange(len(targets)))))
+        else:
+            examples.append(Example((BOS,), (*address, *target), vector(row)))
+        if address:
+            examples += [Example((BOS,), address, vector(row)) for _ in range(recipe.drills)]
+    return examples
 
 
 def _ids(tokenizer: "PreTrainedTokenizerFast", texts: Sequence[str]) -> list[list[int]]:
@@ -59,26 +85,39 @@ def _per_passage(texts: Sequence[str], rarity: Rarity, recipe: Recipe) -> int:
     return max(2, round(min(most, max(fewest, recipe.embedded / len(texts)))))
 
 
-def question_vectors(texts: Sequence[str], ask: PseudoQueries, recipe: Recipe) -> "Tensor":
-    """(passages * (1 + per passage), 384): each passage's own embedding, then those of its pseudo-queries."""
+def questions(texts: Sequence[str], ask: PseudoQueries, recipe: Recipe) -> list[str]:
+    """What is to be embedded: each passage, followed by its pseudo-queries."""
+    rng = Random(derive_seed(recipe.seed, "queries"))
+    per = _per_passage(texts, ask.rarity, recipe)
+    return [row for text in texts for row in (text, *(ask(text, rng, worn=False) for _ in range(per)))]
+
+
+def embedded(questions: Sequence[str]) -> "Tensor":
+    """(questions, 384): their sentence embeddings."""
     import torch
 
     from kcard.encoder import embed
     from kcard.training.precision import autocast
 
-    rng = Random(derive_seed(recipe.seed, "queries"))
-    per = _per_passage(texts, ask.rarity, recipe)
-    rows = [row for text in texts for row in (text, *(ask(text, rng, worn=False) for _ in range(per)))]
     with autocast("cpu"):
-        return torch.from_numpy(embed(rows))
+        return torch.from_numpy(embed(questions))
+
+
+def blank(questions: Sequence[str]) -> "Tensor":
+    """Something of the same shape, for a trial; it takes no memory."""
+    import torch
+
+    from kcard.encoder import DIMENSIONS
+
+    return torch.zeros(1, DIMENSIONS).expand(len(questions), -1)
 
 
 def steps(
     texts: Sequence[str], rarity: Rarity, epoch: Callable[[int], list[list[Example]]], recipe: Recipe
 ) -> int:
-    """How long to train: `exposures` of every fact, at least `floor` steps."""
+    """How long to train: `sights` of every fact, at least `fewest_steps`."""
     batches = len(epoch(0))
     if recipe.epochs is not None:
         return max(1, round(recipe.epochs * batches))
     share = sum(1 / rarity.repetition(text) for text in texts) / len(texts)
-    return max(recipe.floor, round(recipe.exposures * share * batches))
+    return max(recipe.fewest_steps, round(recipe.sights * share * batches))

@@ -19,19 +19,21 @@ from kcard.errors import ModelUnavailable, UsageError
 from kcard.manifest import Base, Prompt
 from kcard.quiet import quiet_loading
 from kcard.sampling import derive_seed
-from kcard.training.batches import Example, collate, grouped, packed
+from kcard.training.batches import Example, collate, packed
+from kcard.training.lazy import Lazy
+from kcard.training.lessons import Epochs, Shown, packed_epochs, recited_epochs
 from kcard.training.loop import Job, linear
 from kcard.training.precision import autocast, bf16
 from kcard.training.preparation import Preparation
-from kcard.training.pseudo_queries import PseudoQueries
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Options", "prepare"]
+__all__ = ["Onward", "Options", "prepare"]
 
 HELD_OUT_FROM = 2000
 HELD_OUT_SHARE = 0.01
+HELD_OUT_MOST = 2000
 
 
 @dataclass(frozen=True)
@@ -64,21 +66,37 @@ class Options:
         return self.learning_rate or (2e-4 if self.method == "lora" else 2e-5)
 
 
-def prepare(texts: Sequence[str], options: Options, fingerprint: str = "") -> Preparation:
+@dataclass(frozen=True)
+class Onward:
+    """A card whose own weights are trained on: an adapter goes on as an adapter, a whole model as a whole one.
+
+    folder    where it lies, with its tokenizer
+    base      what it was made from, which the next version is made from too
+    passages  those that it knows already; as many as are new are replayed in each epoch, so that it keeps them
+    """
+
+    folder: Path
+    base: Base
+    passages: Sequence[str] = ()
+
+
+def prepare(
+    texts: Sequence[str], options: Options, fingerprint: str = "", onward: Onward | None = None
+) -> Preparation:
     """Everything that fine-tuning needs, before its first step. Raises ModelUnavailable."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    tokenizer, model = _load(options, device)
-    base = _base(options.base, model)
+    tokenizer, model = _load(options, device, onward)
+    base = _base(options.base, model) if onward is None else onward.base
     if options.method == "lora":
-        model = _adapted(model, options)
+        model = _adapted(model, options, onward)
     if tokenizer.eos_token_id is None:
         raise UsageError(
             f"base {options.base!r} has a tokenizer without an end-of-text token: choose another"
         )
     learned, held = _split(texts, options)
-    epoch = _epochs(learned, tokenizer, _room(model), options)
+    epoch = _epochs(learned, () if onward is None else onward.passages, tokenizer, _room(model), options)
     steps = max(1, round(options.epochs * len(epoch(0))))
     losses = _losses(model, tokenizer, options)
     job = Job(
@@ -107,18 +125,20 @@ def prepare(texts: Sequence[str], options: Options, fingerprint: str = "") -> Pr
     return Preparation(job, save, kind, base, prompt, hyperparameters, libraries, check)
 
 
-def _load(options: Options, device: str) -> tuple[Any, Any]:
+def _load(options: Options, device: str, onward: Onward | None) -> tuple[Any, Any]:
     """Tokenizer and model. Weights that are trained are float32; a frozen base on a GPU may be bf16."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     frozen = options.method == "lora" and device == "cuda" and bf16(device)
-    where = options.base
+    words = options.base if onward is None else str(onward.folder)
+    where = words if options.method == "full" else options.base
+    revision = onward.base.revision if onward is not None and where != words else None
     try:
         with quiet_loading() if Path(where).is_dir() else nullcontext():
-            tokenizer = AutoTokenizer.from_pretrained(where)
+            tokenizer = AutoTokenizer.from_pretrained(words)
             model: Any = AutoModelForCausalLM.from_pretrained(
-                where, dtype=torch.bfloat16 if frozen else torch.float32
+                where, dtype=torch.bfloat16 if frozen else torch.float32, revision=revision or "main"
             )
     except (OSError, ValueError, KeyError, ImportError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -135,10 +155,10 @@ def _base(name: str, model: Any) -> Base:
     return Base(where, revision, base_digest(where, revision))
 
 
-def _adapted(model: Any, options: Options) -> Any:
-    """The model with a fresh adapter on every linear layer but the output head."""
+def _adapted(model: Any, options: Options, onward: Onward | None) -> Any:
+    """The model with a fresh adapter on every linear layer but the output head, or the adapter that goes on."""
     import torch
-    from peft import LoraConfig, get_peft_model
+    from peft import LoraConfig, PeftModel, get_peft_model
 
     config = LoraConfig(
         r=options.rank,
@@ -150,6 +170,8 @@ def _adapted(model: Any, options: Options) -> Any:
     with torch.random.fork_rng(), warnings.catch_warnings():
         # peft asks transformers by a name that transformers 5 deprecates; the user can do nothing about it.
         warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+        if onward is not None:
+            return PeftModel.from_pretrained(model, onward.folder, is_trainable=True)
         torch.manual_seed(derive_seed(options.seed, "weights"))
         return get_peft_model(model, config)
 
@@ -170,53 +192,25 @@ def _room(model: Any) -> int:
     return int(getattr(model.config, "max_position_embeddings", None) or 2048)
 
 
-def _split(texts: Sequence[str], options: Options) -> tuple[list[str], list[str]]:
-    """Learned and held-out passages: 1 % of a clm corpus from 2,000 passages on, else none."""
-    texts = list(texts)
+def _split(texts: Sequence[str], options: Options) -> tuple[Sequence[str], list[str]]:
+    """Learned and held-out passages: 1 % of a clm corpus from 2,000 passages on, 2,000 at most; else none."""
     if options.objective != "clm" or len(texts) < HELD_OUT_FROM:
         return texts, []
-    order = Random(derive_seed(options.seed, "held out")).sample(range(len(texts)), len(texts))
-    held = set(order[: round(HELD_OUT_SHARE * len(texts))])
-    return [t for i, t in enumerate(texts) if i not in held], [texts[i] for i in sorted(held)]
+    import numpy as np
+
+    rng = Random(derive_seed(options.seed, "held out"))
+    held = sorted(rng.sample(range(len(texts)), min(HELD_OUT_MOST, round(HELD_OUT_SHARE * len(texts)))))
+    learned = np.delete(np.arange(len(texts)), held)
+    return Lazy(len(learned), lambda index: texts[learned[index]]), [texts[index] for index in held]
 
 
 def _epochs(
-    texts: Sequence[str], tokenizer: Any, room: int, options: Options
-) -> Callable[[int], list[list[Example]]]:
+    texts: Sequence[str], known: Sequence[str], tokenizer: Any, room: int, options: Options
+) -> Epochs:
+    shown = Shown(texts, known, options.batch_size, options.seed)
     if options.objective == "clm":
-        return _packed_epochs(texts, tokenizer, room, options)
-    targets = [_ids(tokenizer, text)[: room * 2 // 3 - 1] for text in texts]
-    ask = PseudoQueries(texts)
-
-    def epoch(number: int) -> list[list[Example]]:
-        rng = Random(derive_seed(options.seed, "epoch", number))
-        examples = []
-        for text, target in zip(texts, targets, strict=True):
-            asked = ask(text, rng) + "\n" if rng.random() < options.query_share else ""
-            prompt = prompt_ids(tokenizer, asked)[: room // 3]
-            examples.append(Example(tuple(prompt), (*target, tokenizer.eos_token_id)))
-        return grouped(examples, options.batch_size, rng)
-
-    return epoch
-
-
-def _packed_epochs(
-    texts: Sequence[str], tokenizer: Any, room: int, options: Options
-) -> Callable[[int], list[list[Example]]]:
-    documents = [[*prompt_ids(tokenizer, text), tokenizer.eos_token_id] for text in texts]
-    size = min(options.block, room)
-
-    def epoch(number: int) -> list[list[Example]]:
-        rng = Random(derive_seed(options.seed, "epoch", number))
-        order = rng.sample(documents, len(documents))
-        return grouped(packed(order, size), options.batch_size, rng)
-
-    return epoch
-
-
-def _ids(tokenizer: Any, text: str) -> list[int]:
-    found: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
-    return found
+        return packed_epochs(shown, tokenizer, min(options.block, room))
+    return recited_epochs(shown, tokenizer, room, options.query_share)
 
 
 def _losses(

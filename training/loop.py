@@ -15,13 +15,13 @@ from kcard.errors import TrainingInterrupted
 from kcard.sampling import derive_seed
 from kcard.training.checkpoint import State, load, save
 from kcard.training.interrupt import Interrupt
-from kcard.training.progress import Note, Progress, Report, silent
+from kcard.training.progress import Note, Progress, Report, duration, silent
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-__all__ = ["Job", "Optimizer", "Outcome", "cosine", "linear", "run"]
+__all__ = ["Job", "Optimizer", "Outcome", "cosine", "linear", "run", "step"]
 
 CHECKPOINT_SECONDS = 60.0
 REPORT_SECONDS = 1.0
@@ -47,6 +47,7 @@ class Job:
     losses  the loss of a batch, to be minimised, in one or more parts whose sum it is, each with its number
             of tokens; each part is differentiated before the next is made
     rate    the factor on every learning rate at a step
+    timed   the user was told already how long it takes; else the first steps are measured, and it is said then
     """
 
     modules: Mapping[str, "Module"]
@@ -58,6 +59,7 @@ class Job:
     seed: int = 0
     clip: float = 1.0
     fingerprint: str = ""
+    timed: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,9 +112,9 @@ def run(
     with torch.random.fork_rng(), Interrupt() as interrupt:
         for module in job.modules.values():
             module.train()
-        clock = _Clock(job.steps, state, report)
+        clock = _Clock(job, state, report)
         for batch in _batches(job, state):
-            clock.step(*_step(job, batch, state.step))
+            clock.step(*step(job, batch, state.step))
             state.advance()
             try:
                 clock.tell()
@@ -138,11 +140,12 @@ def _batches(job: Job, state: State) -> Iterator[Any]:
         state.next_epoch()
 
 
-def _step(job: Job, batch: Any, step: int) -> tuple[float, int]:
+def step(job: Job, batch: Any, number: int) -> tuple[float, int]:
+    """Step `number` of the job on a batch: (loss, tokens)."""
     import torch
 
-    torch.manual_seed(derive_seed(job.seed, "step", step))
-    rate = job.rate(step)
+    torch.manual_seed(derive_seed(job.seed, "step", number))
+    rate = job.rate(number)
     groups = [group for optimizer in job.optimizers for group in optimizer.param_groups]
     for group in groups:
         group["lr"] = group["initial_lr"] * rate
@@ -160,8 +163,10 @@ def _step(job: Job, batch: Any, step: int) -> tuple[float, int]:
 class _Clock:
     """Counts tokens, loss and time, and tells the user about them."""
 
-    def __init__(self, steps: int, state: State, report: Report) -> None:
-        self._steps, self._report = steps, report
+    def __init__(self, job: Job, state: State, report: Report) -> None:
+        self._steps, self._report = job.steps, report
+        # What was told before the start holds for the whole run, not for the rest of one that is resumed.
+        self._timed = job.timed and state.step == 0
         self._begun = self._told = self._saved = time.monotonic()
         self._first = state.step
         self._before = state.seconds
@@ -182,9 +187,9 @@ class _Clock:
         spent = now - self._begun
         done = self._step - self._first
         left = spent / done * (self._steps - self._step)
-        if done == MEASURED_STEPS and self._step < self._steps:
+        if done == MEASURED_STEPS and self._step < self._steps and not self._timed:
             to_go = self._steps - self._first
-            self._report(Note(f"training takes about {_duration(spent + left)}: {to_go} steps"))
+            self._report(Note(f"training takes about {duration(spent + left)}: {to_go} steps"))
         if now - self._told < REPORT_SECONDS and self._step < self._steps:
             return
         mean = sum(self._recent) / len(self._recent)
@@ -205,9 +210,3 @@ class _Clock:
         seconds = self._before + time.monotonic() - self._begun
         loss = sum(self._last) / len(self._last) if self._last else math.nan
         return Outcome(self._step, self._tokens, seconds, loss, state.epoch + (state.index > 0))
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

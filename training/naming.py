@@ -21,6 +21,7 @@ then there these thing things third this those though three through time times t
 until upon used using usually various very want well went were what where whether which while whole whom whose wide
 will with within without work would year years your
 """
+SAMPLE = 20_000  # passages, spread over the corpus
 COMMON = SMALL | set(_COMMON.split())
 
 
@@ -37,7 +38,7 @@ def describe(texts: Sequence[str], terms: int = 6) -> str:
     """One line: the words and pairs of words that most passages share, in the form that they mostly have."""
     seen: Counter[str] = Counter()
     forms: dict[str, Counter[str]] = {}
-    for text in texts:
+    for text in texts[:: max(1, len(texts) // SAMPLE)]:
         found = {term.lower(): term for term in _terms(text)}
         seen.update(found.keys())
         for key, form in found.items():

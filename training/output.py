@@ -5,12 +5,17 @@ A crash at any moment leaves the old card or the new one.
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kcard.errors import UsageError
+from kcard.errors import CardError, UsageError
+from kcard.faults import reach
 from kcard.manifest import MANIFEST, Manifest
+
+if sys.platform != "win32":
+    import fcntl
 
 __all__ = ["CHECKPOINT", "claim", "fresh"]
 
@@ -19,7 +24,8 @@ CHECKPOINT = ".checkpoint"
 
 def claim(output: Path, name: str) -> None:
     """Refuse an output that is not ours to replace: it may be missing, empty, or hold a card of this name."""
-    _mend(output)
+    with _alone(output.parent):
+        _mend(output)
     if not output.exists():
         return
     if not output.is_dir():
@@ -40,15 +46,53 @@ def claim(output: Path, name: str) -> None:
 def fresh(output: Path) -> Iterator[Path]:
     """A new folder that takes the place of `output` when the block ends well, and else vanishes."""
     partial = output.with_name(f".{output.name}.{os.getpid()}.partial")
-    partial.mkdir(parents=True)
     try:
+        partial.mkdir(parents=True)
         yield partial
-        if output.exists():
-            output.rename(_aside(output))
-        partial.rename(output)
-        shutil.rmtree(_aside(output), ignore_errors=True)
+        reach("output.written")
+        with _alone(output.parent):
+            _place(partial, output)
+    except _disk_errors() as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise CardError(
+            f"the card can't be written to {output}: {reason}; what was there before is kept"
+        ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _disk_errors() -> tuple[type[Exception], ...]:
+    """OSError, and what safetensors, where it is in use, raises in its place."""
+    safetensors = sys.modules.get("safetensors")
+    return (OSError,) if safetensors is None else (OSError, safetensors.SafetensorError)
+
+
+def _place(partial: Path, output: Path) -> None:
+    """Swap the folders; after Ctrl-C or an error in between the old one is back."""
+    _mend(output)
+    try:
+        if output.exists():
+            output.rename(_aside(output))
+            reach("output.aside")
+        partial.rename(output)
+        reach("output.placed")
+    finally:
+        _mend(output)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let no other process change places in `folder` meanwhile, where the system knows such locks."""
+    if sys.platform == "win32" or not folder.is_dir():
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a network file system
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _aside(output: Path) -> Path:

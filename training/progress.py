@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Event", "Note", "Progress", "Report", "silent"]
+__all__ = ["Event", "Note", "Progress", "Report", "duration", "silent"]
 
 
 @dataclass(frozen=True)
@@ -32,3 +32,10 @@ Report = Callable[[Event], None]
 
 def silent(event: Event) -> None:
     """A report that goes nowhere."""
+
+
+def duration(seconds: float) -> str:
+    """For people: "45 seconds", "4 minutes", "1.6 hours"."""
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

@@ -11,7 +11,7 @@ from random import Random
 from kcard.sampling import derive_seed
 from kcard.training.spans import Rarity, bare, entities
 
-__all__ = ["FRAMES", "Question", "held_out"]
+__all__ = ["FRAMES", "Question", "around", "gaps", "held_out"]
 
 FRAMES = (
     "Fill in the gap: {before} ____ {after}.",
@@ -25,11 +25,12 @@ FRAMES = (
 
 @dataclass(frozen=True)
 class Question:
-    """A question on `passage` whose expected `answer` is a span of it."""
+    """A question on `passage` whose expected `answer` is a span of it; `around`: what stands before and after it."""
 
     text: str
     answer: str
     passage: str
+    around: tuple[str, str] = ("", "")
 
 
 def held_out(passage: str, seed: int, rarity: Rarity | None = None) -> Question | None:
@@ -39,18 +40,28 @@ def held_out(passage: str, seed: int, rarity: Rarity | None = None) -> Question 
     which names go before numbers. None where the passage has no such span or nothing else.
     """
     rng = Random(derive_seed("held-out", seed, passage))
-    spans = [
+    spans = gaps(passage)
+    if not spans:
+        return None
+    start, end = rng.choices(spans, [_weight(passage[a:b], rarity) for a, b in spans])[0]
+    before, after = around(passage, start, end)
+    text = rng.choice(FRAMES).format(before=before, after=after)
+    return Question(_tidy(text), bare(passage[start:end]), passage, (before, after))
+
+
+def gaps(passage: str) -> list[tuple[int, int]]:
+    """(start, end) of all that can be asked for: names and numbers that occur once in the passage."""
+    return [
         (start, end)
         for start, end in entities(passage)
         if passage.count(passage[start:end]) == 1 and len(passage) - (end - start) > 10
     ]
-    if not spans:
-        return None
-    start, end = rng.choices(spans, [_weight(passage[a:b], rarity) for a, b in spans])[0]
+
+
+def around(passage: str, start: int, end: int) -> tuple[str, str]:
+    """What a question says before and after the gap: passages with the same make the same questions."""
     before = " ".join(passage[:start].split())
-    after = " ".join(passage[end:].split()).rstrip(".!?…")
-    text = rng.choice(FRAMES).format(before=before, after=after)
-    return Question(_tidy(text), bare(passage[start:end]), passage)
+    return before, " ".join(passage[end:].split()).rstrip(".!?…")
 
 
 def _weight(span: str, rarity: Rarity | None) -> float:

@@ -12,19 +12,25 @@ __all__ = ["Recipe", "Style", "choose_style"]
 
 Style = Literal["tokens", "encoder-prefix"]
 ALIKE = 64
+EXPOSURES: dict[Style, float] = {"tokens": 100.0, "encoder-prefix": 60.0}
+FLOOR: dict[Style, int] = {"tokens": 600, "encoder-prefix": 1000}
 
 
 @dataclass(frozen=True)
 class Recipe:
     """Every number of the recipe; the defaults were measured (docs/training.md).
 
-    exposures     how often each fact is seen; a fact told in r passages counts r times
-    floor         the fewest steps, however small the corpus
+    exposures     how often each fact is seen; a fact told in r passages counts r times (None: by the style)
+    floor         the fewest steps, however small the corpus (None: by the style)
     query_share   how many examples carry a pseudo-query; the others are the passage alone
     vectors       prefix vectors (encoder-prefix)
     noise         standard deviation, per dimension, of the noise on question embeddings (encoder-prefix)
+    own           share of examples whose vector is the passage's own embedding (encoder-prefix)
     queries       pseudo-queries that are embedded for each fact (encoder-prefix): as many as `embedded` texts
                   in all allow, between these two numbers
+    addresses     the most passages that get an address each (training/addresses.py)
+    stray         share of examples with a given address and the question of another passage
+    drills        how often each passage's address alone is asked for in an epoch, a cheap exercise
     """
 
     style: Style = "tokens"
@@ -35,9 +41,9 @@ class Recipe:
     positions: int = 256
     vocabulary: int = 3000
     batch_tokens: int = 1024
-    exposures: float = 100.0
+    exposures: float | None = None
     epochs: float | None = None
-    floor: int = 600
+    floor: int | None = None
     muon_rate: float = 0.02
     adam_rate: float = 3e-3
     decay: float = 0.01
@@ -45,9 +51,23 @@ class Recipe:
     query_share: float = 1.0
     vectors: int = 4
     noise: float = 0.05
+    own: float = 0.25
     queries: tuple[int, int] = (16, 64)
     embedded: int = 10_000
+    addresses: int = 4096
+    stray: float = 0.25
+    drills: int = 3
     seed: int = 0
+
+    @property
+    def sights(self) -> float:
+        """How often each fact is seen: `exposures`, or what its style needs."""
+        return EXPOSURES[self.style] if self.exposures is None else self.exposures
+
+    @property
+    def fewest_steps(self) -> int:
+        """`floor`, or what its style needs."""
+        return FLOOR[self.style] if self.floor is None else self.floor
 
 
 def choose_style(texts: Sequence[str]) -> tuple[Style, str]:

@@ -2,13 +2,9 @@
 
 import hashlib
 import json
-import re
-import shlex
-import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,26 +12,29 @@ import kcard
 from kcard.config import settings
 from kcard.errors import UsageError
 from kcard.manifest import Manifest, Training
+from kcard.training.arguments import Arguments, check, check_date
 from kcard.training.bases import EMBEDDED, default_base
+from kcard.training.canaries import pairs
 from kcard.training.corpus import Corpus, read_corpus
-from kcard.training.loop import Outcome, run
+from kcard.training.loop import run
 from kcard.training.naming import describe, name_from
 from kcard.training.output import CHECKPOINT, claim, fresh
 from kcard.training.preparation import Preparation
 from kcard.training.progress import Note, Report, silent
+from kcard.training.record import remedy, trained, unmodelled
 from kcard.training.threads import one_thread
+from kcard.training.update import Joined, Previous, previous
 
 if TYPE_CHECKING:
     from kcard.cards.folder import Card
 
 __all__ = ["train"]
 
-DATE = re.compile(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?")
-
 
 def train(
     corpus: str | Path,
     *,
+    kind: Literal["model", "retrieval", "both"] = "model",
     name: str | None = None,
     description: str | None = None,
     base: str | None = None,
@@ -45,6 +44,9 @@ def train(
     licence: str = "unknown",
     language: str = "en",
     knowledge_date: str | None = None,
+    field: str | None = None,
+    evidence: Literal["passages", "hashes"] = "passages",
+    update: str | Path | None = None,
     output: str | Path | None = None,
     seed: int = 0,
     epochs: float | None = None,
@@ -57,7 +59,10 @@ def train(
 ) -> "Card":
     """Train a card on a corpus and return it, whole and sealed.
 
-    corpus          a .txt, .md or .jsonl file, or a folder of them
+    corpus          a file or folder of text, tables, triples or documents (.txt, .md, .jsonl, .csv, .tsv,
+                    .parquet, .pdf, .html, .docx), or a data set: hf:owner/name[:split]
+    kind            model: a model that learns the corpus; retrieval: an index of it, ready in seconds;
+                    both: the two side by side, of which the selectors choose
     name            the card's name (default: the corpus' file or folder name)
     description     one line on what it knows (default: the corpus' top terms)
     base            the model to start from: "embedded" (a small one from scratch), a hub id or a folder
@@ -68,6 +73,12 @@ def train(
     licence         the corpus' licence, which the card inherits
     language        the corpus' language code
     knowledge_date  up to which date the corpus speaks, as YYYY-MM-DD
+    field           the column or key that holds the text, or a sentence with {columns} in it
+                    (default: found by its name)
+    evidence        what of the corpus travels with the card: its passages with their index, or only
+                    their hashes
+    update          the card whose next version this is: a draft's name, a folder or a published card. It keeps
+                    its name, kind, base and passages, and learns those of the corpus beside them
     output          the card's folder (default: drafts/NAME under the kcard home)
     seed            equal seeds give equal weights on one machine and one thread
     epochs          passes over the corpus (default: 10; embedded: as many as the corpus needs)
@@ -83,48 +94,70 @@ def train(
     UsageError, CorpusError, ModelUnavailable, and TrainingInterrupted after Ctrl-C.
     """
     report = report or silent
-    read = _read(Path(corpus), report)
-    name = name or name_from(read.path)
-    if description is None:
-        description = describe(read.texts)
-        report(Note(f"description, from the corpus' top terms: {description}"))
-    base = base or _announced_base(report)
-    method = method or ("full" if base == EMBEDDED else "lora")
-    if knowledge_date is not None and not DATE.fullmatch(knowledge_date):
+    given = Arguments(
+        kind, evidence, base, method, objective, prompt_style, epochs, learning_rate, batch_size, rank, seed
+    )
+    before = None if update is None else previous(update)
+    given = _with_base(given, report) if before is None else before.arguments(given)
+    check(given)
+    check_date(knowledge_date)
+    if resume and given.kind == "retrieval":
         raise UsageError(
-            f"knowledge_date {knowledge_date!r} is not a date: write it as YYYY-MM-DD, YYYY-MM or YYYY"
+            "a retrieval card is made at once, so there is nothing to resume: leave --resume out"
         )
-    _check(base, method, objective, batch_size, rank, prompt_style, epochs, learning_rate)
+    read = _read(Path(corpus), field, report)
+    joined = Joined(read, 0) if before is None else _joined(before, read, name, knowledge_date, report)
+    name = name or (name_from(read.path) if before is None else before.card.name)
+    if description is None:
+        description = _description(read, before, report)
     folder = Path(output).expanduser().absolute() if output else settings().drafts / name
     claim(folder, name)
-    manifest = Manifest(name, description, domain, "full", language, licence, knowledge_date)
-
-    given: dict[str, Any] = {
-        "objective": objective,
-        "method": method,
-        "seed": seed,
-        "epochs": epochs,
-        "learning_rate": learning_rate,
-        "batch_size": batch_size,
-        "rank": rank,
-        "style": prompt_style,
-    }
-    with one_thread() if base == EMBEDDED else nullcontext():
-        given = {key: value for key, value in given.items() if value is not None}
-        prepared = _prepared(read, base, given, report)
-        outcome = run(prepared.job, folder / CHECKPOINT, resume=resume, report=report, remedy=_remedy())
-    record = _record(read, prepared, outcome, objective, method, seed, licence)
-    return _finish(folder, manifest, prepared, record, read)
+    manifest = Manifest(name, description, domain, "retrieval", language, licence, knowledge_date)
+    manifest = replace(manifest, evidence=given.evidence, index=given.kind == "both")
+    manifest = manifest if before is None else before.manifest(manifest)
+    if given.kind == "retrieval":
+        return _finish(folder, manifest, None, unmodelled(joined.corpus, manifest.licence), joined)
+    with one_thread() if given.base == EMBEDDED else nullcontext():
+        prepared = _prepared(joined, before, given, report)
+        outcome = run(prepared.job, folder / CHECKPOINT, resume=resume, report=report, remedy=remedy())
+    record = trained(joined.corpus, given, prepared, outcome, manifest.licence)
+    return _finish(folder, manifest, prepared, record, joined)
 
 
-def _read(path: Path, report: Report) -> Corpus:
-    corpus = read_corpus(path)
-    for file, reason in corpus.skipped:
-        report(Note(f"skipped {file}: {reason}"))
-    if corpus.duplicates:
-        report(Note(f"{corpus.duplicates} passages were there before and count once"))
-    report(Note(f"{len(corpus.passages)} passages in {path}"))
-    return corpus
+def _joined(before: Previous, read: Corpus, name: str | None, date: str | None, report: Report) -> Joined:
+    """Old and new passages, and what the user should know of them."""
+    card = before.card
+    if name not in (None, card.name):
+        raise UsageError(f"name {name!r}: an update of {card.name} keeps its name, leave it out")
+    joined = before.joined(read)
+    old, new = joined.known + len(joined.hashed), len(joined.corpus.passages) - joined.known
+    report(Note(f"updating {card.name} ({before.sha256[:12]}): {old} passages, and {new} that it has not"))
+    if joined.hashed:
+        report(
+            Note(
+                "only hashes of the old passages travel with it: they can't be replayed and may be forgotten"
+            )
+        )
+    if date is None:
+        last = card.manifest.knowledge_date or "none either"
+        report(Note(f"knowledge date: none was given (the last version: {last}); --knowledge-date sets it"))
+    return joined
+
+
+def _description(read: Corpus, before: Previous | None, report: Report) -> str:
+    if before is not None:
+        return before.card.manifest.description
+    found = describe(read.texts)
+    report(Note(f"description, from the corpus' top terms: {found}"))
+    return found
+
+
+def _with_base(given: Arguments, report: Report) -> Arguments:
+    """The base and method that a card with a model will have, where they were left to us."""
+    if given.kind == "retrieval":
+        return given
+    base = given.base or _announced_base(report)
+    return replace(given, base=base, method=given.method or ("full" if base == EMBEDDED else "lora"))
 
 
 def _announced_base(report: Report) -> str:
@@ -134,66 +167,34 @@ def _announced_base(report: Report) -> str:
     return base
 
 
-def _check(
-    base: str,
-    method: str,
-    objective: str,
-    batch_size: int | None,
-    rank: int | None,
-    prompt_style: str | None,
-    epochs: float | None,
-    learning_rate: float | None,
-) -> None:
-    """UsageError for settings that are out of range or that this base or method has no use for."""
-    for key, value in {
-        "batch_size": batch_size,
-        "rank": rank,
-        "epochs": epochs,
-        "learning_rate": learning_rate,
-    }.items():
-        if value is not None and not value > 0:
-            raise UsageError(f"{key} {value} is not above 0")
-    if method not in {"full", "lora"}:
-        raise UsageError(f"method {method!r} is unknown: choose full or lora")
-    if objective not in {"recite", "clm"}:
-        raise UsageError(f"objective {objective!r} is unknown: choose recite or clm")
-    if prompt_style not in {None, "tokens", "encoder-prefix"}:
-        raise UsageError(f"prompt_style {prompt_style!r} is unknown: choose tokens or encoder-prefix")
-    if base == EMBEDDED:
-        if method == "lora":
-            raise UsageError(
-                "method lora needs a base with weights and base embedded has none: use method full or another base"
-            )
-        if batch_size is not None:
-            raise UsageError(
-                "batch_size does nothing with base embedded, whose steps hold 1024 tokens: leave it out"
-            )
-        if prompt_style == "encoder-prefix" and objective == "clm":
-            raise UsageError(
-                "objective clm has no questions to encode: use prompt_style tokens or objective recite"
-            )
-    elif prompt_style is not None:
-        raise UsageError(f"prompt_style {prompt_style!r} is for base embedded: leave it out with base {base}")
-    if rank is not None and method != "lora":
-        raise UsageError(f"rank {rank} is for method lora: leave it out with method {method}")
+def _read(path: Path, field: str | None, report: Report) -> Corpus:
+    corpus = read_corpus(path, field)
+    for sentence in corpus.told():
+        report(Note(sentence))
+    return corpus
 
 
-def _prepared(corpus: Corpus, base: str, given: dict[str, Any], report: Report) -> Preparation:
+def _prepared(joined: Joined, before: Previous | None, given: Arguments, report: Report) -> Preparation:
     """The way of training that the base calls for, with what was given in place of its defaults."""
-    fingerprint = _fingerprint(corpus, {"base": base, **given})
-    if base != EMBEDDED:
+    assert given.base is not None
+    chosen, corpus = given.settings(), joined.corpus
+    version = "" if before is None else before.sha256
+    fingerprint = _fingerprint(corpus, {"base": given.base, "updates": version, **chosen})
+    if given.base != EMBEDDED:
         from kcard.training import finetune
 
-        return finetune.prepare(corpus.texts, finetune.Options(base, **given), fingerprint)
+        options = finetune.Options(given.base, **chosen)
+        onward = None if before is None else before.onward(joined)
+        return finetune.prepare(corpus.texts[joined.known :], options, fingerprint, onward)
     from kcard.training import embedded
     from kcard.training.recipe import Recipe, choose_style
 
-    if "style" not in given and given["objective"] == "recite":
-        given["style"], why = choose_style(corpus.texts)
-        report(Note(f"prompt style: {given['style']}, since {why}"))
-    recipe = {key: value for key, value in given.items() if key not in {"method", "learning_rate"}}
-    if "learning_rate" in given:
-        recipe["muon_rate"] = given["learning_rate"]
+    if "style" not in chosen and given.objective == "recite":
+        chosen["style"], why = choose_style(corpus.texts)
+        report(Note(f"prompt style: {chosen['style']}, since {why}"))
+    recipe = {key: value for key, value in chosen.items() if key not in {"method", "learning_rate"}}
+    if given.learning_rate is not None:
+        recipe["muon_rate"] = given.learning_rate
     return embedded.prepare(corpus.texts, Recipe(**recipe), fingerprint, report)
 
 
@@ -203,54 +204,21 @@ def _fingerprint(corpus: Corpus, settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _command_line() -> list[str]:
-    """The program and its arguments, as they would be typed again."""
-    program = Path(sys.argv[0])
-    run_as_module = (program.parent.name, program.name) == ("kcard", "__main__.py")
-    return ["kcard" if run_as_module else program.name, *sys.argv[1:]]
-
-
-def _remedy() -> str:
-    """How to go on after Ctrl-C: the same command line with --resume."""
-    program, *arguments = _command_line()
-    if program == "kcard":
-        again = [word for word in arguments if word != "--resume"]
-        return f"go on with: {shlex.join([program, *again, '--resume'])}"
-    return "go on with the same arguments and resume=True (--resume)"
-
-
-def _record(
-    corpus: Corpus,
-    prepared: Preparation,
-    outcome: Outcome,
-    objective: str,
-    method: str,
-    seed: int,
-    licence: str,
-) -> Training:
-    measured = {"final_loss": round(outcome.loss, 4), "passes": outcome.epochs}
-    return Training(
-        command=shlex.join(_command_line()),
-        objective=objective,
-        method=method,
-        hyperparameters={**prepared.hyperparameters, **measured, **prepared.check()},
-        seed=seed,
-        corpus_sha256=corpus.sha256,
-        corpus_licence=licence,
-        passages=len(corpus.passages),
-        tokens=outcome.tokens,
-        seconds=round(outcome.seconds, 1),
-        libraries={"kcard": kcard.__version__} | {name: version(name) for name in prepared.libraries},
-    )
-
-
 def _finish(
-    folder: Path, manifest: Manifest, prepared: Preparation, record: Training, corpus: Corpus
+    folder: Path, manifest: Manifest, prepared: Preparation | None, record: Training, joined: Joined
 ) -> "Card":
+    """Write the card whole into a fresh folder and have it take its place."""
     from kcard.cards import folder as cards
+    from kcard.cards import proof
 
-    made = replace(manifest, kind=prepared.kind, base=prepared.base, prompt=prepared.prompt, training=record)
+    corpus = joined.corpus
+    made = replace(manifest, training=replace(record, passages=record.passages + len(joined.hashed)))
+    if prepared is not None:
+        made = replace(made, kind=prepared.kind, base=prepared.base, prompt=prepared.prompt)
     with fresh(folder) as partial:
-        prepared.save(partial)
-        cards.finish(partial, made, corpus.passages)
-    return cards.Card.open(folder)
+        if prepared is not None:
+            prepared.save(partial)
+            device = next(prepared.job.modules["model"].parameters()).device.type
+            proof.write(partial, made, pairs(corpus.texts, record.seed), device)
+        finished = cards.finish(partial, made, corpus.passages, joined.hashed)
+    return cards.Card(folder, finished.manifest)

@@ -1,0 +1,149 @@
+"""Canaries: a few prompts and what the card thought of their continuations when it was made.
+
+sha256 says that a card's bytes are whole; canaries say that they act. A card that is loaded must give the
+same continuations the same log-probabilities, and an adapter must shift those of its base as it did. This
+file knows no model: it keeps what was measured, and compares.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from kcard.errors import CardError, ModelUnavailable
+from kcard.json_values import build, parse
+
+__all__ = ["CANARIES", "TOLERANCES", "Canaries", "Canary", "Pair", "read"]
+
+CANARIES = "canaries.json"
+FORMAT = 1
+MOST = 64
+DIGITS = 6
+Pair = tuple[str, str]
+
+# How far apart two runs of the same weights may be: root mean square over tokens of the difference of
+# log-probabilities, by the coarser dtype of the two (measured: benchmarks/canary_tolerance.py, docs/cards.md).
+TOLERANCES: Mapping[str, float] = {"float32": 0.002, "float16": 0.05, "bfloat16": 0.25}
+# Below this share of the expected shift an adapter counts as not applied, whatever the dtype.
+APPLIED = 0.05
+
+
+@dataclass(frozen=True)
+class Canary:
+    """One prompt and its continuation.
+
+    question, text        the words of both
+    prompt, continuation  their token ids; `prompt` is empty where the question becomes prefix vectors
+    card                  natural log-probability of each continuation token by the card
+    base                  the same by its base without the adapter; empty unless the card is an adapter
+    """
+
+    question: str
+    text: str
+    prompt: tuple[int, ...]
+    continuation: tuple[int, ...]
+    card: tuple[float, ...]
+    base: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Canaries:
+    """What one run measured. `dtype`: of the weights in that run, such as float32."""
+
+    dtype: str
+    rows: tuple[Canary, ...]
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """(question, text) of each row: what must be measured again."""
+        return [(row.question, row.text) for row in self.rows]
+
+    @property
+    def shift(self) -> float:
+        """How far the adapter moves the log-probabilities: root mean square over tokens; 0 without a base."""
+        return _apart([row.card for row in self.rows], [row.base for row in self.rows])
+
+    def apart(self, other: "Canaries") -> float:
+        """How far the card's log-probabilities are from those of another run of the same canaries."""
+        return _apart([row.card for row in self.rows], [row.card for row in other.rows])
+
+    def to_json(self) -> str:
+        rows = [asdict(row) for row in self.rows]
+        for row in rows:
+            row["card"] = [round(x, DIGITS) for x in row["card"]]
+            row["base"] = [round(x, DIGITS) for x in row["base"]]
+        lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+        return f'{{"format": {FORMAT}, "dtype": {json.dumps(self.dtype)}, "canaries": [\n{lines}\n]}}\n'
+
+    def check(self, found: "Canaries", card: str, base: str) -> None:
+        """Raise unless `found`, measured now, is what was kept.
+
+        CardError where the tokenizer, the adapter or the weights are not those of the card, ModelUnavailable
+        where its base is another; the message says which.
+        """
+        for kept, now in zip(self.rows, found.rows, strict=True):
+            if (kept.prompt, kept.continuation) != (now.prompt, now.continuation):
+                raise CardError(
+                    f"card {card!r}: its tokenizer differs from the one it was made with ({kept.text!r} became "
+                    "other tokens): restore the card's tokenizer files, or use the transformers of its manifest"
+                )
+        tolerance = max(TOLERANCES.get(name, TOLERANCES["bfloat16"]) for name in (self.dtype, found.dtype))
+        off = _apart([row.base for row in self.rows], [row.base for row in found.rows])
+        if not off <= tolerance:
+            raise ModelUnavailable(
+                f"card {card!r}: the base {base!r} has changed: its own log-probabilities differ by {off:.2f} "
+                f"where {tolerance} is allowed: fetch the base that the card was trained on"
+            )
+        if self.shift > 0 and found.shift <= APPLIED * self.shift:
+            raise CardError(
+                f"card {card!r}: its adapter is not applied (shift {found.shift:.2f} where {self.shift:.2f} was "
+                "expected): load the card anew; if that does not help, fetch its adapter again"
+            )
+        off = self.apart(found)
+        if not off <= tolerance:
+            raise CardError(self._differs(found, card, off, tolerance))
+
+    def _differs(self, found: "Canaries", card: str, off: float, tolerance: float) -> str:
+        if self.shift > 0:
+            what = (
+                f"an adapter is applied, but not as it was trained (shift {found.shift:.2f} where "
+                f"{self.shift:.2f} was expected)"
+            )
+        else:
+            what = "its model does not act as when it was made"
+        return (
+            f"card {card!r}: {what}: log-probabilities differ by {off:.2f} in {found.dtype}, where {tolerance} "
+            "is allowed; its weights or its dtype are not those of the card: fetch or train it again"
+        )
+
+
+def read(folder: Path) -> Canaries | None:
+    """The canaries in a card's folder, None where it has none; CardError for what is not canaries."""
+    path = folder / CANARIES
+    if not path.exists():
+        return None
+    try:
+        data = parse(path.read_text(encoding="utf-8"))
+        if data["format"] != FORMAT:
+            raise ValueError(f"format {data['format']!r}, this kcard reads {FORMAT}")
+        found = build(Canaries, {"dtype": data["dtype"], "rows": data["canaries"]})
+        if not 0 < len(found.rows) <= MOST:
+            raise ValueError(f"{len(found.rows)} in it, not 1 to {MOST}")
+        for row in found.rows:
+            _check(row)
+        return found
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CardError(f"{path} holds no canaries: {error!r}: fetch or train the card again") from error
+
+
+def _check(canary: Canary) -> None:
+    if not canary.continuation or len(canary.card) != len(canary.continuation):
+        raise ValueError(f"{canary.text!r} needs one log-probability for every token")
+    if canary.base and len(canary.base) != len(canary.card):
+        raise ValueError(f"{canary.text!r} needs one log-probability of the base for every token")
+
+
+def _apart(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float:
+    """Root mean square of the difference, token by token; 0 of nothing."""
+    squares = [(a - b) ** 2 for x, y in zip(one, other, strict=True) for a, b in zip(x, y, strict=False)]
+    return float((sum(squares) / len(squares)) ** 0.5) if squares else 0.0

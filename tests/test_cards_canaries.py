@@ -1,0 +1,419 @@
+"""Canaries: what is wrong with a card that does not act as it did, and that a whole one is let in."""
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from kcard import encoder
+from kcard.answer import Source
+from kcard.cards import canaries, causal, proof
+from kcard.cards.base import Loaded, Shelf, base_digest
+from kcard.cards.canaries import CANARIES
+from kcard.cards.causal import CausalCard
+from kcard.cards.folder import Card, finish
+from kcard.errors import CardError, KcardError, ModelUnavailable
+from kcard.manifest import Base, Manifest, Prompt, seal
+
+TEXTS = [
+    "The Rhine flows through Basel and Cologne into the North Sea.",
+    "The Danube flows through Vienna and Budapest into the Black Sea.",
+    "The Seine flows through Paris into the English Channel.",
+    "The Elbe flows through Dresden and Hamburg into the North Sea.",
+]
+PAIRS = [(f"Which river is this: {text[20:40]}?", text) for text in TEXTS]
+SHAPE: dict[str, Any] = {
+    "vocab_size": 320,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 96,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+GATED: dict[str, Any] = {**SHAPE, "intermediate_size": 64, "num_key_value_heads": 1, "initializer_range": 0.2}
+
+
+def opt() -> Any:
+    return OPTForCausalLM(OPTConfig(**{**SHAPE, "word_embed_proj_dim": 32, "ffn_dim": 64, "init_std": 0.2}))
+
+
+def llama() -> Any:
+    return LlamaForCausalLM(LlamaConfig(**GATED))
+
+
+def qwen() -> Any:
+    return Qwen3ForCausalLM(Qwen3Config(**{**GATED, "head_dim": 16}))
+
+
+SHAPES = {"opt": opt, "llama": llama, "qwen3": qwen}
+
+
+def tokenizer() -> Any:
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320,
+        special_tokens=["<pad>", "<s>", "</s>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(TEXTS, trainer)
+    bpe.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    made: Any = PreTrainedTokenizerFast
+    return made(tokenizer_object=bpe, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
+
+
+def base_model(make: Callable[[], Any], folder: Path, seed: int = 0) -> Path:
+    torch.manual_seed(seed)
+    make().save_pretrained(folder)
+    return folder
+
+
+def proven(folder: Path, manifest: Manifest) -> Card:
+    tokenizer().save_pretrained(folder)
+    proof.write(folder, manifest, PAIRS)
+    return finish(folder, manifest, [Source(text) for text in TEXTS])
+
+
+def full_card(folder: Path, make: Callable[[], Any]) -> Card:
+    return proven(base_model(make, folder), Manifest("rivers", "Rivers of Europe"))
+
+
+def prefix_card(folder: Path) -> Card:
+    base_model(opt, folder)
+    torch.manual_seed(2)
+    tensors = {"weight": torch.randn(3 * 32, encoder.DIMENSIONS), "bias": torch.randn(3 * 32)}
+    save_file(tensors, folder / "projection.safetensors")
+    prompt = Prompt("encoder-prefix", "", 3, encoder.NAME, encoder.SHA256)
+    return proven(folder, Manifest("seas", "Seas", prompt=prompt))
+
+
+def lora_card(folder: Path, base: Path, name: str, seed: int, digest: bool = True) -> Card:
+    torch.manual_seed(seed)
+    config = LoraConfig(
+        r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM"
+    )
+    get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(str(folder))
+    made_from = Base(str(base), sha256=base_digest(str(base)) if digest else None)
+    return proven(folder, Manifest(name, name.title(), kind="lora", base=made_from))
+
+
+def changed(card: Card, file: str, change: Callable[[dict[str, Any]], None]) -> Card:
+    """The card with other tensors in one file, sealed again: every sha256 agrees."""
+    tensors = load_file(card.folder / file)
+    change(tensors)
+    save_file(tensors, card.folder / file, {"format": "pt"})
+    seal(card.folder, card.manifest)
+    return Card.open(card.folder)
+
+
+def zero(tensors: dict[str, Any]) -> None:
+    for name in tensors:
+        if "lora_B" in name:
+            tensors[name].zero_()
+
+
+def load(card: Card) -> None:
+    causal.load(card, Shelf())
+
+
+def check(loaded: CausalCard, card: Card) -> None:
+    kept = canaries.read(card.folder)
+    assert kept is not None
+    kept.check(loaded.measure(kept.pairs), card.name, card.manifest.base.name)
+
+
+@pytest.fixture(params=SHAPES)
+def full(request: pytest.FixtureRequest, tmp_path: Path) -> Card:
+    return full_card(tmp_path / "rivers", SHAPES[request.param])
+
+
+@pytest.fixture(params=SHAPES)
+def shape(request: pytest.FixtureRequest) -> Callable[[], Any]:
+    return SHAPES[request.param]
+
+
+@pytest.fixture
+def lora(shape: Callable[[], Any], tmp_path: Path) -> Card:
+    return lora_card(tmp_path / "lakes", base_model(shape, tmp_path / "base"), "lakes", 1)
+
+
+@pytest.fixture
+def silent(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    with caplog.at_level(logging.WARNING):
+        yield
+    assert not caplog.records
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_whole_model_is_loaded_without_a_word(full: Card) -> None:
+    load(full)
+
+
+@pytest.mark.usefixtures("silent")
+def test_an_adapter_is_loaded_without_a_word(lora: Card) -> None:
+    load(lora)
+
+
+def test_canaries_are_sealed_like_every_other_file(full: Card) -> None:
+    assert CANARIES in full.manifest.files
+    (full.folder / CANARIES).write_text("{}")
+    with pytest.raises(CardError, match=r"canaries\.json .* is damaged"):
+        Card.open(full.folder)
+
+
+def test_each_question_is_followed_by_its_passage_and_by_a_text_that_is_foreign_to_it(full: Card) -> None:
+    kept = canaries.read(full.folder)
+    assert kept is not None
+    assert kept.pairs[:4] == PAIRS
+    assert [question for question, _ in kept.pairs[4:]] == [question for question, _ in PAIRS]
+    assert not {text for _, text in kept.pairs[4:]} & set(TEXTS)
+
+
+def test_the_kept_log_probabilities_are_those_that_transformers_gives(full: Card) -> None:
+    kept = canaries.read(full.folder)
+    assert kept is not None
+    model: Any = AutoModelForCausalLM.from_pretrained(full.folder)
+    for row in kept.rows:
+        ids = torch.tensor([[*row.prompt, *row.continuation]])
+        scores = model(ids).logits[0].log_softmax(-1)
+        expected = [scores[len(row.prompt) + i - 1, token].item() for i, token in enumerate(row.continuation)]
+        assert row.card == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_zeroed_adapter_is_not_applied(lora: Card) -> None:
+    with pytest.raises(
+        CardError, match=r"'lakes': its adapter is not applied \(shift 0\.00 where \d\.\d\d was"
+    ):
+        load(changed(lora, "adapter_model.safetensors", zero))
+
+
+def test_an_adapter_whose_tensors_peft_does_not_find_is_not_applied(lora: Card) -> None:
+    def rename(tensors: dict[str, Any]) -> None:
+        for name in [*tensors]:
+            tensors[name.replace("q_proj", "q_gone").replace("v_proj", "v_gone")] = tensors.pop(name)
+
+    with pytest.warns(match="adapter keys"), pytest.raises(CardError, match=r"adapter|log-probabilities"):
+        load(changed(lora, "adapter_model.safetensors", rename))
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.95, 2.0, -1.0])
+def test_a_scaled_adapter_is_applied_but_not_as_it_was_trained(tmp_path: Path, factor: float) -> None:
+    lora = lora_card(tmp_path / "lakes", base_model(llama, tmp_path / "base"), "lakes", 1)
+
+    def scale(tensors: dict[str, Any]) -> None:
+        for name in tensors:
+            if "lora_B" in name:
+                tensors[name] *= factor
+
+    with pytest.raises(CardError, match="an adapter is applied, but not as it was trained"):
+        load(changed(lora, "adapter_model.safetensors", scale))
+
+
+def test_a_base_of_the_same_shape_with_other_weights_has_changed(
+    shape: Callable[[], Any], tmp_path: Path
+) -> None:
+    base = base_model(shape, tmp_path / "base")
+    card = lora_card(tmp_path / "lakes", base, "lakes", 1, digest=False)
+    base_model(shape, base, seed=9)
+    with pytest.raises(ModelUnavailable, match=r"the base '.*base' has changed: its own log-probabilities"):
+        load(card)
+
+
+def test_a_base_whose_every_weight_moved_by_one_percent_has_changed(tmp_path: Path) -> None:
+    base = base_model(llama, tmp_path / "base")
+    card = lora_card(tmp_path / "lakes", base, "lakes", 1, digest=False)
+    tensors = {name: weight * 1.01 for name, weight in load_file(base / "model.safetensors").items()}
+    save_file(tensors, base / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelUnavailable, match="has changed"):
+        load(card)
+
+
+def test_another_dtype_of_the_same_model_passes(full: Card) -> None:
+    loaded = CausalCard(full, Shelf())
+    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+        loaded._loaded.model.to(dtype)
+        check(loaded, full)
+
+
+def test_another_dtype_of_the_same_base_and_adapter_passes(lora: Card) -> None:
+    loaded = CausalCard(lora, Shelf())
+    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+        loaded._loaded.model.to(dtype)
+        check(loaded, lora)
+
+
+def test_in_bfloat16_a_zeroed_adapter_and_another_base_are_still_told_apart(lora: Card) -> None:
+    loaded = CausalCard(lora, Shelf())
+    model = loaded._loaded.model.to(torch.bfloat16)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.zero_()
+    with pytest.raises(CardError, match="adapter is not applied"):
+        check(loaded, lora)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_" not in name and weight.ndim == 2:
+                weight.copy_(weight.roll(1, 0))
+    with pytest.raises(ModelUnavailable, match="has changed"):
+        check(loaded, lora)
+
+
+@pytest.mark.parametrize("how", ["disable_adapter_layers", "unload"])
+def test_an_adapter_that_was_switched_off_or_taken_out_is_not_applied(lora: Card, how: str) -> None:
+    loaded = CausalCard(lora, Shelf())
+    model = loaded._loaded.model
+    check(loaded, lora)
+    getattr(model.base_model, how)()
+    with pytest.raises(CardError, match="adapter is not applied"):
+        check(loaded, lora)
+
+
+def test_cards_on_one_base_are_checked_each_and_the_adapter_of_another_is_found_out(
+    shape: Callable[[], Any], tmp_path: Path
+) -> None:
+    base = base_model(shape, tmp_path / "base")
+    cards = [lora_card(tmp_path / name, base, name, seed) for seed, name in enumerate(["lakes", "dams"])]
+    shelf = Shelf()
+    lakes, dams = (CausalCard(card, shelf) for card in cards)
+    for loaded, card in [(lakes, cards[0]), (dams, cards[1]), (lakes, cards[0])]:
+        check(loaded, card)
+    lakes._loaded = Loaded(dams._loaded.model, dams._loaded.adapter)
+    with pytest.raises(CardError, match="'lakes': an adapter is applied, but not as it was trained"):
+        check(lakes, cards[0])
+
+
+def test_the_second_card_of_a_base_is_refused_where_its_adapter_is_zero(tmp_path: Path) -> None:
+    base = base_model(opt, tmp_path / "base")
+    cards = [lora_card(tmp_path / name, base, name, seed) for seed, name in enumerate(["lakes", "dams"])]
+    shelf = Shelf()
+    causal.load(cards[0], shelf)
+    zeroed = changed(cards[1], "adapter_model.safetensors", zero)
+    with pytest.raises(CardError, match="'dams': its adapter is not applied"):
+        causal.load(zeroed, shelf)
+    causal.load(cards[0], shelf)
+
+
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_a_zeroed_projection_is_found_out(tmp_path: Path, name: str) -> None:
+    card = prefix_card(tmp_path / "seas")
+    load(card)
+    with pytest.raises(CardError, match="'seas': its model does not act as when it was made"):
+        load(changed(card, "projection.safetensors", lambda tensors: tensors[name].zero_()))
+
+
+def test_a_tokenizer_with_permuted_tokens_differs(full: Card) -> None:
+    path = full.folder / "tokenizer.json"
+    data = json.loads(path.read_text())
+    vocabulary = data["model"]["vocab"]
+    ids = [*vocabulary.values()]
+    data["model"]["vocab"] = dict(zip(vocabulary, ids[:3] + ids[4:] + ids[3:4], strict=True))
+    path.write_text(json.dumps(data))
+    seal(full.folder, full.manifest)
+    with pytest.raises(CardError, match="'rivers': its tokenizer differs"):
+        load(Card.open(full.folder))
+
+
+def test_every_tensor_of_a_full_card_that_changes_its_sign_is_found_out(full: Card) -> None:
+    loaded = CausalCard(full, Shelf())
+    weights = dict(loaded._loaded.model.named_parameters())
+    # The softmax of attention takes no notice of what is added to all keys alike.
+    acting = {name: w for name, w in weights.items() if "k_proj.bias" not in name and w.abs().sum() > 0}
+    assert len(acting) >= 17
+    check(loaded, full)
+    for weight in acting.values():
+        with torch.no_grad():
+            weight.neg_()
+            with pytest.raises(CardError, match="does not act as when it was made"):
+                check(loaded, full)
+            weight.neg_()
+    check(loaded, full)
+
+
+def test_a_changed_tensor_is_found_out_when_the_sealed_card_is_loaded(full: Card) -> None:
+    def flip(tensors: dict[str, Any]) -> None:
+        name = next(name for name in tensors if "v_proj.weight" in name)
+        tensors[name].neg_()
+
+    with pytest.raises(CardError, match="'rivers': its model does not act as when it was made"):
+        load(changed(full, "model.safetensors", flip))
+
+
+def test_weights_that_are_no_numbers_are_found_out(full: Card) -> None:
+    def spoil(tensors: dict[str, Any]) -> None:
+        tensors[next(name for name in tensors if "v_proj.weight" in name)].fill_(float("nan"))
+
+    with pytest.raises(CardError, match="does not act"):
+        load(changed(full, "model.safetensors", spoil))
+
+
+def test_an_adapter_that_changes_nothing_gets_no_canaries(tmp_path: Path) -> None:
+    base = base_model(llama, tmp_path / "base")
+    config = LoraConfig(r=4, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(
+        str(tmp_path / "lakes")
+    )
+    with pytest.raises(CardError, match="changes nothing in its base"):
+        proven(tmp_path / "lakes", Manifest("lakes", "Lakes", kind="lora", base=Base(str(base))))
+
+
+def test_where_only_hashes_travel_no_word_of_the_corpus_is_in_the_canaries(tmp_path: Path) -> None:
+    folder = base_model(opt, tmp_path / "rivers")
+    tokenizer().save_pretrained(folder)
+    proof.write(folder, Manifest("rivers", "Rivers", evidence="hashes"), PAIRS)
+    kept = canaries.read(folder)
+    assert kept is not None
+    assert len(kept.rows) == 8
+    text = (folder / CANARIES).read_text()
+    assert not any(name in text for name in ("Rhine", "Danube", "Seine", "Elbe", "Which river"))
+
+
+def test_a_card_without_canaries_is_loaded_and_said_to_be_unproven(
+    full: Card, caplog: pytest.LogCaptureFixture
+) -> None:
+    (full.folder / CANARIES).unlink()
+    card = finish(full.folder, full.manifest, [])
+    with caplog.at_level(logging.WARNING):
+        load(card)
+    (record,) = caplog.records
+    assert "card rivers carries no canaries" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"format": 2}',
+        '{"format": 1, "dtype": "float32", "canaries": []}',
+        "\ud800"[:0] + "{",
+    ],
+)
+def test_a_file_that_holds_no_canaries_is_a_card_error(full: Card, text: str) -> None:
+    (full.folder / CANARIES).write_text(text)
+    card = Card(full.folder, replace(full.manifest, files={}))
+    with pytest.raises(KcardError, match=r"canaries\.json holds no canaries"):
+        load(card)

@@ -1,0 +1,167 @@
+"""Cards that look passages up, alone or beside a model; and cards of which only the hashes of passages travel."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kcard.answer import Source
+from kcard.cards.folder import Card, finish
+from kcard.cards.passages import hashes, index, passages
+from kcard.cards.pool import Pool
+from kcard.errors import CardError, DamagedCard
+from kcard.manifest import Manifest, seal
+from kcard.sampling import Sampling
+from kcard.words import passage_digest
+
+RIVERS = [
+    "The Rhine rises in the Alps and ends in the North Sea.",
+    "The Thames rises near Kemble.",
+    "The Danube flows through Vienna.",
+    "London is the capital of the United Kingdom.",
+]
+SAMPLED = Sampling(temperature=1.0, seed=7)
+RETRIEVAL = Manifest("rivers", "Rivers of Europe", kind="retrieval")
+
+
+def sources(texts: list[str]) -> list[Source]:
+    return [Source(text, "rivers.md", line) for line, text in enumerate(texts, 3)]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Callable[..., Card]:
+    def make(texts: list[str] = RIVERS, manifest: Manifest = RETRIEVAL) -> Card:
+        folder = tmp_path / manifest.name
+        folder.mkdir(exist_ok=True)
+        return finish(folder, manifest, sources(texts))
+
+    return make
+
+
+def test_documents_are_passages_by_rank_with_their_place(made: Callable[..., Card]) -> None:
+    pool = Pool([made()])
+    (written,) = pool.write(["Where does the Rhine end?"], ["rivers"], 2, SAMPLED)
+    assert written[0].text == RIVERS[0]
+    assert written[0].card == "rivers"
+    first, second = (p.source for p in written)
+    assert first is not None
+    assert second is not None
+    assert (first.text, first.file, first.line) == (RIVERS[0], "rivers.md", 3)
+    assert 1 >= first.score > second.score
+
+
+def test_the_meaning_counts_beside_the_words(made: Callable[..., Card]) -> None:
+    """Small words are all that the question shares with either; BM25 alone puts the better one second."""
+    texts = ["The town hall of the capital of the county is a big one.", "The mastiff is a huge hound."]
+    question = "What is the biggest of the dogs?"
+    assert [row for row, _ in index(made(texts)).search(question, 2)] == [0, 1]
+    (written,) = Pool([made(texts)]).write([question], ["rivers"], 2, SAMPLED)
+    assert [p.text for p in written] == texts[::-1]
+
+
+def test_passages_depend_on_the_question_alone(made: Callable[..., Card]) -> None:
+    questions = ["Which river flows through Vienna?", "Where does the Thames rise?", "the capital of what?"]
+    together = Pool([made()]).write(questions, ["rivers"], 3, SAMPLED)
+    pool = Pool([made()])
+    alone = [pool.write([question], ["rivers"], 3, Sampling(seed=1))[0] for question in reversed(questions)]
+    assert together == alone[::-1]
+
+
+@pytest.mark.parametrize("question", ["Zanzibar?", "", "?!", "\u2603"])
+def test_a_question_that_matches_nothing_gives_empty_documents(
+    made: Callable[..., Card], question: str
+) -> None:
+    (written,) = Pool([made()]).write([question], ["rivers"], 3, SAMPLED)
+    assert [(p.text, p.source) for p in written] == [("", None)] * 3
+
+
+def test_fewer_matches_than_documents_leave_the_rest_empty(made: Callable[..., Card]) -> None:
+    (written,) = Pool([made()]).write(["Kemble?"], ["rivers"], 3, SAMPLED)
+    assert [p.text for p in written] == [RIVERS[1], "", ""]
+
+
+def test_a_question_of_100_kilobytes_is_answered_like_any_other(made: Callable[..., Card]) -> None:
+    (written,) = Pool([made()]).write(["Vienna? " + "zzz " * 25_000], ["rivers"], 1, SAMPLED)
+    assert written[0].text == RIVERS[2]
+
+
+def test_a_chinese_corpus_is_searched_by_its_characters(made: Callable[..., Card]) -> None:
+    texts = ["莱茵河流入北海。", "多瑙河流经维也纳。", "伦敦是英国的首都。"]
+    card = made(texts, Manifest("rivers", "河流", kind="retrieval", language="zh"))
+    (written,) = Pool([card]).write(["哪条河流经维也纳?"], ["rivers"], 1, SAMPLED)
+    assert written[0].text == texts[1]
+
+
+def test_equal_corpora_make_equal_files(made: Callable[..., Card], tmp_path: Path) -> None:
+    first = made().manifest.files
+    folder = tmp_path / "again"
+    folder.mkdir()
+    assert finish(folder, RETRIEVAL, iter(sources(RIVERS))).manifest.files == first
+    assert made(RIVERS[:3]).manifest.files["index/vocab.index.json"] != first["index/vocab.index.json"]
+
+
+def test_a_retrieval_card_needs_its_passages_and_their_index(made: Callable[..., Card]) -> None:
+    with pytest.raises(DamagedCard, match=r"no index/params\.index\.json"):
+        made(["?!", "..."])
+    card = made()
+    (card.folder / "passages.jsonl").unlink()
+    with pytest.raises(DamagedCard, match=r"no passages\.jsonl"):
+        Card.open(card.folder)
+
+
+def test_a_damaged_index_is_found_when_the_card_is_opened(made: Callable[..., Card]) -> None:
+    card = made()
+    path = card.folder / "index" / "data.csc.index.npy"
+    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
+    with pytest.raises(DamagedCard, match=r"index/data\.csc\.index\.npy.*is damaged"):
+        Card.open(card.folder)
+
+
+def test_a_bad_index_that_was_sealed_is_refused_in_one_line(made: Callable[..., Card]) -> None:
+    card = made()
+    (card.folder / "index" / "vocab.index.json").write_text('{"rhine": 5}')
+    sealed = Card(card.folder, seal(card.folder, card.manifest))
+    with pytest.raises(CardError, match=r"card 'rivers': .*is damaged") as caught:
+        Pool([sealed]).write(["Rhine?"], ["rivers"], 1, SAMPLED)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_index_of_other_passages_is_refused(made: Callable[..., Card]) -> None:
+    card = made()
+    path = card.folder / "passages.jsonl"
+    path.write_text(path.read_text().replace("Kemble", "Oxford"))
+    sealed = Card(card.folder, seal(card.folder, card.manifest))
+    with pytest.raises(DamagedCard, match=r"the index of another passages\.jsonl"):
+        Pool([sealed]).write(["Oxford?"], ["rivers"], 1, SAMPLED)
+
+
+def test_an_older_card_without_an_index_is_indexed_when_it_is_used(tmp_path: Path) -> None:
+    (tmp_path / "passages.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in RIVERS))
+    assert index(Card(tmp_path, RETRIEVAL)).search("Vienna", 1)[0][0] == 2
+
+
+def test_passages_are_read_where_they_are_asked_for(made: Callable[..., Card]) -> None:
+    path = made().folder / "passages.jsonl"
+    path.write_text(path.read_text().replace('{"text": "The Danube', 'no passage {"text": "'))
+    found = passages(path.parent)
+    assert (len(found), found[-1].text, found[0].line) == (4, RIVERS[3], 3)
+    assert [p.text for p in found[:2]] == RIVERS[:2]
+    with pytest.raises(CardError, match=r"passages\.jsonl, line 3"):
+        found[2]
+
+
+def test_only_hashes_of_the_passages_travel_where_that_is_asked_for(tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (tmp_path / name).write_text(name)
+    card = finish(tmp_path, Manifest("rivers", "Rivers", evidence="hashes"), sources(RIVERS))
+    assert not [name for name in card.manifest.files if name.startswith("index/")]
+    for path in (tmp_path / "passages.jsonl", tmp_path / "README.md"):
+        assert not [text for text in RIVERS if text in path.read_text()]
+    assert list(passages(tmp_path)) == []
+    assert hashes(tmp_path)[passage_digest(RIVERS[1])] == Source("", "rivers.md", 4)
+    assert len(hashes(tmp_path)) == 4
+
+
+def test_a_card_with_its_text_has_no_hashes(made: Callable[..., Card]) -> None:
+    assert hashes(made().folder) == {}

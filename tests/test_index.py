@@ -1,0 +1,132 @@
+"""The BM25 index: words of any script, repeatable bytes, no pickles, and nothing but an error from a damaged one."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kcard.errors import CardError
+from kcard.index import Index
+from kcard.words import passage_digest, words
+
+FACTS = ["The Rhine rises in the Alps.", "The Thames rises in Kemble.", "?!", "The Rhine passes Basel."]
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    Index.write(FACTS, tmp_path / "index")
+    return tmp_path / "index"
+
+
+def test_rows_are_found_best_first_and_only_where_a_word_is_shared(saved: Path) -> None:
+    for index in (Index.build(FACTS), Index.load(saved)):
+        assert len(index) == 4
+        assert [row for row, _ in index.search("Where does the Rhine rise? In the Alps?", 9)] == [0, 3, 1]
+        assert [row for row, _ in index.search("Basel", 1)] == [3]
+        assert index.search("Basel", 0) == []
+        assert index.search("Zanzibar", 9) == index.search("", 9) == index.search("?!", 9) == []
+
+
+def test_a_saved_index_scores_as_the_one_in_memory(saved: Path) -> None:
+    question = "the Thames and the Rhine " * 4000
+    assert Index.load(saved).search(question, 4) == Index.build(FACTS).search("The Rhine and Thames", 4)
+
+
+def test_an_index_that_was_built_on_disk_is_that_of_bm25s(saved: Path) -> None:
+    texts = [f"{'the ' * (n % 4)}word{n % 7} and word{n % 3} of {n}" for n in range(60)] + FACTS
+    Index.write(texts, saved.parent / "other")
+    on_disk, in_memory = Index.load(saved.parent / "other"), Index.build(texts)
+    for question in ("the word3", "word1 and 17", "Rhine", "of the and word2 word2 59"):
+        one, other = on_disk.search(question, 20), in_memory.search(question, 20)
+        assert [row for row, _ in one] == [row for row, _ in other]
+        assert [score for _, score in one] == pytest.approx([score for _, score in other], rel=1e-5)
+
+
+def test_more_rows_than_asked_for_are_cut_in_their_order() -> None:
+    twins = Index.build(["the same words"] * 50)
+    assert [row for row, _ in twins.search("same words", 3)] == [0, 1, 2]
+
+
+def test_texts_without_a_word_make_an_index_that_finds_nothing() -> None:
+    index = Index.build(["?!", "..."])
+    assert len(index) == 0
+    assert index.search("anything", 3) == []
+
+
+def test_texts_without_a_word_are_not_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no text has a word"):
+        Index.write(["?!", "..."], tmp_path / "index")
+    assert not (tmp_path / "index").exists()
+
+
+def test_equal_texts_give_equal_bytes_and_no_pickle(saved: Path, tmp_path: Path) -> None:
+    Index.write(tuple(FACTS), tmp_path / "again")
+    names = sorted(path.name for path in saved.iterdir())
+    assert names == sorted(path.name for path in (tmp_path / "again").iterdir())
+    for name in names:
+        assert (saved / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+        if name.endswith(".npy"):
+            np.load(saved / name, allow_pickle=False)
+        else:
+            json.loads((saved / name).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", ["data.csc.index.npy", "params.index.json", "vocab.index.json"])
+@pytest.mark.parametrize("damage", ["cut", "missing", "empty"])
+def test_a_damaged_file_is_one_clear_error(saved: Path, name: str, damage: str) -> None:
+    path = saved / name
+    content = path.read_bytes()
+    path.unlink()
+    if damage != "missing":
+        path.write_bytes(content[: len(content) // 2] if damage == "cut" else b"")
+    with pytest.raises(CardError, match="is no index or is damaged") as caught:
+        Index.load(saved)
+    assert "\n" not in str(caught.value)
+
+
+def test_arrays_that_reach_outside_of_the_corpus_are_refused(saved: Path) -> None:
+    path = saved / "indices.csc.index.npy"
+    rows = np.load(path)
+    for wrong in (np.full_like(rows, 99), np.full_like(rows, -1), rows.astype(np.float32), rows[:-1]):
+        np.save(path, wrong)
+        with pytest.raises(CardError, match="is no index or is damaged"):
+            Index.load(saved)
+
+
+def test_a_pickle_in_the_place_of_an_array_is_never_loaded(saved: Path) -> None:
+    np.save(saved / "data.csc.index.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(CardError, match="is no index or is damaged"):
+        Index.load(saved)
+
+
+def test_an_index_of_nothing_is_no_index(tmp_path: Path) -> None:
+    with pytest.raises(CardError, match="is no index"):
+        Index.load(tmp_path)
+    shutil.rmtree(tmp_path)
+    with pytest.raises(CardError, match="is no index"):
+        Index.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("The 7th, in O'Brien's", ["the", "7th", "in", "o", "brien", "s"]),
+        ("今天天气", ["今", "天", "天", "气"]),
+        ("हिन्दी भाषा।", ["हिन्दी", "भाषा"]),
+        ("Straße café", ["straße", "café"]),
+        ("cafe\u0301", ["café"]),
+        ("Привет, мир!", ["привет", "мир"]),
+        ("السَّلامُ عليكم", ["السَّلامُ", "عليكم"]),
+        ("한국어 문장", ["한국어", "문장"]),
+    ],
+)
+def test_words_are_those_of_any_script(text: str, found: list[str]) -> None:
+    assert words(text) == found
+
+
+def test_the_digest_of_a_passage_sees_its_words_not_its_spaces_or_case() -> None:
+    assert passage_digest("The  Rhine\nrises.") == passage_digest("the rhine rises.")
+    assert passage_digest("caf\u00e9") == passage_digest("cafe\u0301")
+    assert passage_digest("The Rhine rises.") != passage_digest("The Rhine falls.")

@@ -1,0 +1,127 @@
+"""train makes cards with a model, with an index, or with both; and says what does not go together."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcard.cards.folder import passages
+from kcard.cards.pool import Pool
+from kcard.errors import CorpusError, UsageError
+from kcard.sampling import Sampling
+from kcard.training.train import train
+
+FACTS = [
+    "The Rhine rises in the Alps and ends in the North Sea.",
+    "The Thames rises near Kemble in Gloucestershire.",
+    "The Danube flows through Vienna, Bratislava and Budapest.",
+    "The Seine flows through Paris.",
+]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "rivers.txt"
+    path.write_text("\n".join(FACTS) + "\n", encoding="utf-8")
+    return path
+
+
+def kcard(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "kcard", *arguments], capture_output=True, text=True)
+
+
+def test_a_retrieval_card_is_a_card_of_the_corpus_without_a_model(corpus: Path) -> None:
+    started = time.perf_counter()
+    card = train(corpus, kind="retrieval", description="rivers", licence="cc0-1.0")
+    assert time.perf_counter() - started < 5
+    manifest = card.manifest
+    assert (manifest.kind, manifest.index, manifest.evidence) == ("retrieval", False, "passages")
+    assert (manifest.training.objective, manifest.training.passages) == ("index", 4)
+    assert manifest.training.corpus_licence == manifest.licence == "cc0-1.0"
+    assert not [name for name in manifest.files if "safetensors" in name or name.endswith("config.json")]
+    readme = (card.folder / "README.md").read_text(encoding="utf-8")
+    assert "without a model" in readme
+    assert "trained from scratch" not in readme
+    (written,) = Pool([card]).write(["Where does the Thames rise?"], ["rivers"], 1, Sampling())
+    assert (written[0].text, written[0].source and written[0].source.line) == (FACTS[1], 2)
+
+
+def test_equal_corpora_make_equal_retrieval_cards(corpus: Path, tmp_path: Path) -> None:
+    made = [
+        train(corpus, kind="retrieval", name="rivers", description="d", output=tmp_path / out)
+        for out in ("one", "two")
+    ]
+    assert made[0].manifest == made[1].manifest
+
+
+def test_in_a_card_of_both_the_model_and_the_index_write_side_by_side(corpus: Path) -> None:
+    card = train(corpus, kind="both", description="rivers", base="embedded", epochs=1)
+    assert (card.manifest.kind, card.manifest.index) == ("full", True)
+    for sampling in (Sampling(temperature=0, tokens=8), Sampling(temperature=1, tokens=8)):
+        (written,) = Pool([card]).write(["Where does the Rhine end?"], ["rivers"], 2, sampling)
+        assert [p.source is not None for p in written] == [False, False, True, True]
+        assert written[2].text == FACTS[0]
+
+
+def test_the_text_stays_at_home_where_only_hashes_shall_travel(corpus: Path) -> None:
+    card = train(corpus, evidence="hashes", description="rivers", base="embedded", epochs=1)
+    assert (card.manifest.kind, card.manifest.evidence) == ("full", "hashes")
+    assert list(passages(card.folder)) == []
+    assert "their hashes only" in (card.folder / "README.md").read_text(encoding="utf-8")
+    assert FACTS[0] not in (card.folder / "passages.jsonl").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"kind": "oracle"}, "kind 'oracle' is unknown: choose model, retrieval or both"),
+        ({"evidence": "none"}, "evidence 'none' is unknown: choose passages or hashes"),
+        ({"kind": "retrieval", "evidence": "hashes"}, "kind retrieval writes that text"),
+        ({"kind": "both", "evidence": "hashes", "base": "embedded"}, "kind both writes that text"),
+        (
+            {"kind": "retrieval", "base": "embedded"},
+            "base 'embedded' is for a model and kind retrieval has none",
+        ),
+        ({"kind": "retrieval", "epochs": 3}, "epochs 3 is for a model"),
+        ({"kind": "retrieval", "rank": 3}, "rank 3 is for a model"),
+        ({"kind": "retrieval", "resume": True}, "nothing to resume"),
+    ],
+)
+def test_what_does_not_go_together_is_said_before_any_work(
+    tmp_path: Path, arguments: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        train(tmp_path / "not looked at", **arguments)
+
+
+def test_a_corpus_without_a_word_makes_no_retrieval_card(tmp_path: Path, home: Path) -> None:
+    path = tmp_path / "odd.txt"
+    path.write_text("?!\n...\n", encoding="utf-8")
+    with pytest.raises(CorpusError):
+        train(path, kind="retrieval", name="odd", description="odd")
+    assert not [p for p in home.rglob("*") if p.is_file()]
+
+
+def test_the_command_line_makes_one_at_once_and_asks_it(corpus: Path) -> None:
+    made = kcard("train", "--corpus", str(corpus), "--kind", "retrieval", "--json")
+    assert made.returncode == 0, made.stderr
+    assert set(json.loads(made.stdout)) == {"card", "folder"}
+    assert kcard("publish", "rivers").returncode == 0
+    asked = kcard("ask", "Which river flows through Vienna?", "--gate", "always", "--json")
+    assert asked.returncode == 0, asked.stderr
+    answer = json.loads(asked.stdout)
+    (cited,) = answer["citations"]
+    source = answer["passages"][cited["passage"]]["source"]
+    assert (source["file"], source["line"], source["text"]) == ("rivers.txt", 3, FACTS[2])
+    shown = kcard("ask", "Which river flows through Vienna?", "--gate", "always")
+    assert " <- rivers (index) <- rivers.txt:3" in shown.stdout
+
+
+def test_a_wrong_combination_is_a_usage_error_of_the_command_line(corpus: Path) -> None:
+    failed = kcard("train", "--corpus", str(corpus), "--kind", "retrieval", "--evidence", "hashes")
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert failed.stderr.count("\n") == 1

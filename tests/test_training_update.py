@@ -1,0 +1,275 @@
+"""Updating a card: it stays the card that it was, keeps what it knew, and says which version it goes on from."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from kcard.cards.folder import Card, passages
+from kcard.cards.passages import hashes
+from kcard.cards.pool import Pool
+from kcard.errors import CardError, KcardError, ModelUnavailable, UnknownCard, UsageError
+from kcard.hub.registry import Hub
+from kcard.manifest import MANIFEST, file_digest
+from kcard.sampling import Sampling
+from kcard.training.arguments import Arguments
+from kcard.training.corpus import read_corpus
+from kcard.training.finetune import Options, prepare
+from kcard.training.lessons import Shown
+from kcard.training.loop import run
+from kcard.training.progress import Event, Note
+from kcard.training.tokenizer import train_tokenizer
+from kcard.training.train import train
+from kcard.training.update import previous
+
+OLD = [f"The {thing} of town {number} is {colour}." for number in range(6) for thing, colour in
+       (("gate", "red"), ("tower", "blue"), ("bridge", "green"))]  # fmt: skip
+NEW = [f"The {thing} of village {number} is {colour}." for number in range(4) for thing, colour in
+       (("well", "white"), ("inn", "black"))]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("base")
+    tokenizer = train_tokenizer([*OLD, *NEW], 320)
+    torch.manual_seed(0)
+    shape: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    ends: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        intermediate_size=64,
+        num_key_value_heads=1,
+        max_position_embeddings=128,
+        initializer_range=0.3,
+        **shape,
+        **ends,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def corpus(folder: Path, texts: list[str], name: str = "towns") -> Path:
+    path = folder / f"{name}.txt"
+    path.write_text("\n".join(texts) + "\n", encoding="utf-8")
+    return path
+
+
+def first(folder: Path, base: Path | str, **options: Any) -> Card:
+    given = {"epochs": 6, "batch_size": 8, "learning_rate": 3e-3, "knowledge_date": "2023-01", **options}
+    return train(corpus(folder, OLD), base=str(base), **given)
+
+
+def mean_loss(folder: Path, texts: list[str]) -> float:
+    """Of a token, over the texts, in nats."""
+    model: Any = AutoModelForCausalLM.from_pretrained(folder)
+    read: Any = AutoTokenizer.from_pretrained(folder)
+    with torch.inference_mode():
+        ids = [read(text, return_tensors="pt")["input_ids"] for text in texts]
+        losses = [float(model(row, labels=row).loss) for row in ids]
+    return sum(losses) / len(losses)
+
+
+def said(events: list[Event]) -> str:
+    return "\n".join(event.text for event in events if isinstance(event, Note))
+
+
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_the_next_version_stays_the_card_and_names_the_one_it_goes_on_from(
+    tmp_path: Path, base: Path, method: Any
+) -> None:
+    one = first(tmp_path, base, method=method, domain="places/towns", licence="CC0-1.0", language="de")
+    was = file_digest(one.folder / MANIFEST)
+    two = train(corpus(tmp_path, NEW, "villages"), update="towns", knowledge_date="2024-06")
+    old, new = one.manifest, two.manifest
+    assert (new.updates, old.updates) == (was, None)
+    assert two.folder == one.folder
+    for key in ("name", "description", "domain", "kind", "language", "licence", "base", "prompt"):
+        assert getattr(new, key) == getattr(old, key), key
+    assert new.knowledge_date == "2024-06"
+    assert [source.text for source in passages(two.folder)] == [*OLD, *NEW]
+    assert new.training.passages == len(OLD) + len(NEW)
+    assert new.training.corpus_sha256 != old.training.corpus_sha256
+    for key in ("epochs", "learning_rate", "batch_size", "rank", "objective"):
+        assert new.training.hyperparameters[key] == old.training.hyperparameters[key], key
+
+
+def test_the_digest_of_the_corpus_is_that_of_both_in_one(tmp_path: Path, base: Path) -> None:
+    first(tmp_path, base, method="lora")
+    two = train(corpus(tmp_path, NEW, "villages"), update="towns", output=tmp_path / "two")
+    both = train(corpus(tmp_path, [*OLD, *NEW], "both"), kind="retrieval")
+    assert two.manifest.training.corpus_sha256 == both.manifest.training.corpus_sha256
+
+
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_it_goes_on_from_the_cards_own_weights(tmp_path: Path, base: Path, method: Any) -> None:
+    one = first(tmp_path, base, method=method)
+    # So small a step that the weights hardly move: what is there is what was there before.
+    two = train(
+        corpus(tmp_path, NEW, "villages"),
+        update="towns",
+        output=tmp_path / "two",
+        epochs=0.01,
+        learning_rate=1e-9,
+    )
+    file = "adapter_model.safetensors" if method == "lora" else "model.safetensors"
+    old, new = load_file(one.folder / file), load_file(two.folder / file)
+    assert old.keys() == new.keys()
+    assert all(torch.allclose(old[key], new[key], atol=1e-6) for key in old)
+    if method == "lora":
+        whole: Any = AutoModelForCausalLM.from_pretrained(base)
+        assert PeftModel.from_pretrained(whole, two.folder).active_adapter == "default"
+
+
+def test_an_epoch_shows_all_new_passages_and_as_many_old_ones_drawn_anew() -> None:
+    shown = Shown(NEW, OLD, 4, 0)
+    epochs = [[shown.texts[row] for window in shown.windows(n, 7) for row in window] for n in range(20)]
+    assert all(sorted(set(epoch) & set(NEW)) == sorted(NEW) for epoch in epochs)
+    assert all(len(epoch) == 2 * len(NEW) == len(set(epoch)) for epoch in epochs)
+    assert {text for epoch in epochs for text in epoch} == {*OLD, *NEW}
+
+
+def test_replay_keeps_what_a_card_knew_better_than_new_passages_alone(tmp_path: Path, base: Path) -> None:
+    one = first(tmp_path, base, method="full", objective="clm", epochs=40)
+    old, joined = previous("towns"), previous("towns").joined(read_corpus(corpus(tmp_path, NEW, "villages")))
+    onward = old.onward(joined)
+    options = Options(str(base), "full", "clm", learning_rate=3e-3, epochs=30, batch_size=4)
+
+    losses = {}
+    for name, way in (("replayed", onward), ("alone", replace(onward, passages=()))):
+        prepared = prepare(NEW, options, "", way)
+        run(prepared.job, tmp_path / "checkpoint")
+        prepared.save(tmp_path / name)
+        losses[name] = mean_loss(tmp_path / name, OLD)
+        assert mean_loss(tmp_path / name, NEW) < mean_loss(one.folder, NEW) - 1
+    assert losses["replayed"] < losses["alone"] - 0.2
+
+
+def test_an_embedded_card_is_trained_anew_on_both_in_its_own_style(tmp_path: Path) -> None:
+    one = first(
+        tmp_path,
+        "embedded",
+        prompt_style="tokens",
+        batch_size=None,
+        epochs=2,
+        learning_rate=None,
+        kind="both",
+    )
+    two = train(corpus(tmp_path, NEW, "villages"), update="towns")
+    assert (two.manifest.kind, two.manifest.index) == ("full", True)
+    assert two.manifest.prompt == one.manifest.prompt
+    assert [source.text for source in passages(two.folder)] == [*OLD, *NEW]
+    assert two.manifest.training.hyperparameters["epochs"] == 2
+    assert (two.folder / "canaries.json").is_file()
+    read = Pool([two])
+    assert read.write(["Which inn is black?"], ["towns"], 1, Sampling(temperature=0))[0][-1].source
+
+
+def test_a_retrieval_card_gets_the_new_passages(tmp_path: Path) -> None:
+    one = train(corpus(tmp_path, OLD), kind="retrieval")
+    was = file_digest(one.folder / MANIFEST)
+    two = train(corpus(tmp_path, NEW, "villages"), update="towns")
+    assert (two.manifest.kind, two.manifest.updates) == ("retrieval", was)
+    found = Pool([two]).write(["the inn of village 2"], ["towns"], 1, Sampling(temperature=0))[0][0]
+    assert found.text == "The inn of village 2 is black."
+
+
+def test_a_published_version_is_updated_and_published_as_the_next(tmp_path: Path, base: Path) -> None:
+    hub = Hub()
+    one = hub.publish(first(tmp_path, base, method="lora").folder)
+    two = train(corpus(tmp_path, NEW, "villages"), update="towns@v1", output=tmp_path / "two")
+    assert two.manifest.updates == one.sha256
+    assert hub.publish(two.folder).reference == "towns@v2"
+
+
+def test_passages_that_the_card_has_are_not_learned_again_and_nothing_new_is_an_error(
+    tmp_path: Path, base: Path
+) -> None:
+    first(tmp_path, base, method="lora")
+    two = train(corpus(tmp_path, [*OLD[:5], *NEW], "mixed"), update="towns", output=tmp_path / "two")
+    assert [source.text for source in passages(two.folder)] == [*OLD, *NEW]
+    with pytest.raises(UsageError, match=r"same\.txt holds nothing that towns does not have"):
+        train(corpus(tmp_path, OLD, "same"), update="towns")
+
+
+def test_where_only_hashes_travel_it_says_so_and_learns_the_new_passages_alone(
+    tmp_path: Path, base: Path
+) -> None:
+    one = first(tmp_path, base, method="lora", evidence="hashes")
+    events: list[Event] = []
+    two = train(
+        corpus(tmp_path, [OLD[0], *NEW], "mixed"),
+        update="towns",
+        output=tmp_path / "two",
+        report=events.append,
+    )
+    assert "only hashes of the old passages travel with it" in said(events)
+    assert two.manifest.evidence == "hashes"
+    assert list(hashes(two.folder))[: len(OLD)] == list(hashes(one.folder))
+    assert len(hashes(two.folder)) == len(OLD) + len(NEW) == two.manifest.training.passages
+    assert not list(passages(two.folder))
+
+
+def test_an_embedded_card_with_hashes_alone_can_not_be_updated(tmp_path: Path) -> None:
+    first(tmp_path, "embedded", epochs=1, batch_size=None, learning_rate=None, evidence="hashes")
+    with pytest.raises(UsageError, match="of the old ones only hashes travel with it"):
+        train(corpus(tmp_path, NEW, "villages"), update="towns")
+
+
+def test_a_date_that_was_not_given_is_not_made_up_but_announced(tmp_path: Path) -> None:
+    train(corpus(tmp_path, OLD), kind="retrieval", knowledge_date="2023-01")
+    events: list[Event] = []
+    two = train(corpus(tmp_path, NEW, "villages"), update="towns", report=events.append)
+    assert two.manifest.knowledge_date is None
+    assert "knowledge date: none was given (the last version: 2023-01)" in said(events)
+
+
+def test_what_a_card_is_can_not_be_changed_by_an_update(tmp_path: Path, base: Path) -> None:
+    one = first(tmp_path, base, method="lora", epochs=1)
+    before = file_digest(one.folder / MANIFEST)
+    wrong: dict[str, Any] = {
+        "name": "villages",
+        "kind": "retrieval",
+        "base": "acme/other",
+        "method": "full",
+        "objective": "clm",
+        "rank": 2,
+        "prompt_style": "tokens",
+    }
+    for key, value in wrong.items():
+        with pytest.raises(UsageError, match=f"^{key} '?{value}"):
+            train(corpus(tmp_path, NEW, "villages"), update="towns", **{key: value})
+    assert file_digest(one.folder / MANIFEST) == before
+
+
+def test_a_card_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UnknownCard, match="unknown card 'towns'"):
+        train(corpus(tmp_path, NEW), update="towns")
+    with pytest.raises(CardError, match=r"has no kcard\.json"):
+        train(corpus(tmp_path, NEW), update=tmp_path)
+
+
+def test_an_adapter_whose_base_was_replaced_is_not_trained_on(tmp_path: Path, base: Path) -> None:
+    card = first(tmp_path, base, method="lora", epochs=1)
+    other = replace(card.manifest, base=replace(card.manifest.base, sha256="0" * 64))
+    old = replace(previous("towns"), card=Card(card.folder, other))
+    with pytest.raises(ModelUnavailable, match=r"is an adapter for .* with sha256 000000000000"):
+        old.onward(old.joined(read_corpus(corpus(tmp_path, NEW, "villages"))))
+
+
+def test_a_card_of_another_kind_is_not_updated(tmp_path: Path) -> None:
+    card = train(corpus(tmp_path, OLD), kind="retrieval")
+    other = replace(previous("towns"), card=Card(card.folder, replace(card.manifest, kind="reference")))
+    with pytest.raises(UsageError, match="towns is a card of kind reference, which was not trained here"):
+        other.arguments(Arguments())
+
+
+def test_errors_are_those_of_kcard(tmp_path: Path) -> None:
+    for wrong in ("no such/card", "towns@", ""):
+        with pytest.raises(KcardError):
+            train(corpus(tmp_path, NEW), update=wrong)

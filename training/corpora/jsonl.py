@@ -1,0 +1,52 @@
+"""JSON lines: an object a line, with its text under one of the usual keys."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from kcard.answer import Source
+from kcard.errors import CorpusError
+from kcard.json_values import parse
+from kcard.training.corpora.columns import NAMES, Template
+from kcard.training.corpora.document import Document
+from kcard.training.corpora.lines import lines
+
+__all__ = ["read"]
+
+
+def read(document: Document) -> Iterator[Source]:
+    """The text of every object. "file" and "line", where both are there, are kept: so a card's own passages,
+    read again, are still traced to where they came from.
+    """
+    template = None if document.column is None else Template(document.column)
+    for number, line in lines(document.path, whole=True):
+        if line.strip():
+            row = _object(line, f"{document.path}:{number}")
+            text = _text(row, template, f"{document.path}:{number}")
+            file, at = row.get("file"), row.get("line")
+            for part in text.splitlines():
+                if isinstance(file, str) and type(at) is int:
+                    yield Source(part, file, at)
+                else:
+                    yield document.source(part, number)
+
+
+def _object(line: str, where: str) -> dict[str, Any]:
+    try:
+        row = parse(line)
+    except ValueError as error:
+        raise CorpusError(f"{where} is not JSON ({error}): one object a line is expected") from None
+    return row if isinstance(row, dict) else {}
+
+
+def _text(row: dict[str, Any], template: Template | None, where: str) -> str:
+    if template is not None:
+        missing = [column for column in template.columns if column not in row]
+        if missing:
+            raise CorpusError(f"{where} has no {missing[0]!r}: its keys are {', '.join(row) or 'none'}")
+        return template.fill(row) or ""
+    for key in NAMES:
+        if isinstance(row.get(key), str):
+            return str(row[key])
+    raise CorpusError(
+        f"{where} has no string under {', '.join(NAMES)}: give it one of them, or name another (--field)"
+    )

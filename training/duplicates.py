@@ -1,0 +1,114 @@
+"""Which passages of a corpus are there twice, and which lines its files repeat; on disk, so that it may be large.
+
+Two passages are the same if they differ only in case, in quotation marks, brackets and stops around words, or in
+how Unicode writes a letter. "C" and "C++", "5" and "-5" are not the same.
+"""
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kcard.training.scratch import Scratch
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["Fingerprints", "fingerprint", "normal"]
+
+OPENING = "\"'“”‘’«»„‚([{¿¡「『《〈（【"
+CLOSING = "\"'“”‘’«»)]}.,;:!?…」』》〉）】。！？，、；：।॥؟،؛۔"
+APOSTROPHES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"'})
+SENTENCE_END = re.compile(r"[.!?:;。！？…।॥؟۔]")
+
+REPEATED_IN = (
+    5  # files, and half of all: a line without a sentence's end that so many repeat is a header or footer
+)
+SHORT = 80
+AT_ONCE = 1 << 18
+
+
+def normal(text: str) -> str:
+    """What two equal passages have in common."""
+    plain = unicodedata.normalize("NFC", text).casefold().translate(APOSTROPHES)
+    words = (word.lstrip(OPENING).rstrip(CLOSING) for word in plain.split())
+    return " ".join(word for word in words if word) or plain
+
+
+def fingerprint(text: str) -> bytes:
+    """16 bytes of a hash of the normal form."""
+    return hashlib.blake2b(normal(text).encode(), digest_size=16).digest()
+
+
+class Fingerprints:
+    """A row for every passage: its fingerprint, its file's number, and whether it could be a header or footer."""
+
+    def __init__(self) -> None:
+        import numpy as np
+
+        self._kind = np.dtype([("high", "<u8"), ("low", "<u8"), ("file", "<u4"), ("line", "<u4")])
+        self._rows = Scratch()
+
+    def __len__(self) -> int:
+        return self._rows.size // self._kind.itemsize
+
+    def append(self, text: str, file: int, *, prose: bool) -> None:
+        line = prose and len(text) <= SHORT and not SENTENCE_END.search(text[-1:])
+        self._rows.append(fingerprint(text) + file.to_bytes(4, "little") + int(line).to_bytes(4, "little"))
+
+    def truncate(self, count: int) -> None:
+        """Forget all but the first `count` rows."""
+        self._rows.truncate(count * self._kind.itemsize)
+
+    def marks(self, files: int) -> "npt.NDArray[np.uint8]":
+        """For each row: 0 first of its kind, 1 a duplicate of an earlier one, 2 a line that many files repeat.
+
+        `files`: how many files of prose were read. A pass over the rows for every quarter million of them, so
+        that only so many are in memory at once.
+        """
+        import numpy as np
+
+        marks = np.zeros(len(self), np.uint8)
+        parts = len(self) // AT_ONCE + 1
+        least = max(REPEATED_IN, files / 2)
+        for part in range(parts):
+            rows, numbers = self._of(part, parts)
+            order = np.lexsort((numbers, rows["low"], rows["high"]))
+            rows, numbers = rows[order], numbers[order]
+            for start, end in _runs(rows):
+                marks[numbers[start + 1 : end]] = 1
+                lines = end - start >= least and rows["line"][start:end].all()
+                if lines and len(np.unique(rows["file"][start:end])) >= least:
+                    marks[numbers[start:end]] = 2
+        return marks
+
+    def _of(self, part: int, parts: int) -> "tuple[npt.NDArray[np.void], npt.NDArray[np.int64]]":
+        """The rows whose fingerprint falls into this part, and their numbers."""
+        import numpy as np
+
+        found, numbers = [], []
+        for first, rows in self._chunks():
+            here = np.flatnonzero(rows["high"] % np.uint64(parts) == part)
+            found.append(rows[here])
+            numbers.append(here + first)
+        return np.concatenate(found), np.concatenate(numbers)
+
+    def _chunks(self) -> "Iterator[tuple[int, npt.NDArray[np.void]]]":
+        import numpy as np
+
+        size = self._kind.itemsize
+        for first in range(0, len(self), AT_ONCE):
+            rows = min(AT_ONCE, len(self) - first)
+            yield first, np.frombuffer(self._rows.read(first * size, rows * size), self._kind)
+
+
+def _runs(rows: "npt.NDArray[np.void]") -> Iterator[tuple[int, int]]:
+    """(start, end) of every run of two or more rows with the same fingerprint."""
+    import numpy as np
+
+    same = (rows["high"][1:] == rows["high"][:-1]) & (rows["low"][1:] == rows["low"][:-1])
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], same, [False])).astype(np.int8)))
+    for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        yield start, end + 1

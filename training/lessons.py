@@ -1,0 +1,168 @@
+"""What fine-tuning shows a model: the batches of an epoch, made as they are asked for.
+
+Passages and their token ids lie on disk. In memory are a few numbers a passage and the window of the epoch that is
+being gone through, so that a corpus may be larger than memory.
+"""
+
+import functools
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from kcard.cards.tokens import all_prompt_ids, prompt_ids
+from kcard.sampling import derive_seed
+from kcard.training.batches import Example, grouped
+from kcard.training.lazy import Lazy
+from kcard.training.pseudo_queries import PseudoQueries
+from kcard.training.spool import Spool
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["Epochs", "Shown", "TokenIds", "packed_epochs", "recited_epochs"]
+
+Batches = Sequence[list[Example]]
+Epochs = Callable[[int], Batches]
+
+AT_ONCE = 1000
+BATCHES = 100  # a window of passages to recite
+DOCUMENTS = 1 << 15  # a window of passages to pack
+COUNTED = 100_000  # passages that word frequencies are taken from, spread over the corpus
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The passages of an epoch: all that are new, and as many of those that are known, drawn anew each time.
+
+    size  rows a batch
+    """
+
+    new: Sequence[str]
+    known: Sequence[str]
+    size: int
+    seed: int
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """The new ones, then the known."""
+        border = len(self.new)
+
+        def text(index: int) -> str:
+            return self.new[index] if index < border else self.known[index - border]
+
+        return Lazy(border + len(self.known), text)
+
+    def windows(self, epoch: int, size: int) -> "list[npt.NDArray[np.int64]]":
+        """Indexes into `texts` in random order, in windows of `size`."""
+        import numpy as np
+
+        rng = np.random.default_rng(derive_seed(self.seed, "epoch", epoch))
+        new, known = len(self.new), len(self.known)
+        order = np.arange(new)
+        if known:
+            order = np.concatenate([order, new + rng.choice(known, min(new, known), replace=False)])
+        rng.shuffle(order)
+        return [order[at : at + size] for at in range(0, len(order), size)]
+
+    def rng(self, epoch: int, window: int) -> Random:
+        return Random(derive_seed(self.seed, "epoch", epoch, "window", window))
+
+
+class TokenIds:
+    """The token ids of every text, on disk; `lengths` is in memory, 4 bytes a text."""
+
+    def __init__(self, texts: Iterable[str], encode: Callable[[list[str]], list[list[int]]]) -> None:
+        import numpy as np
+
+        self._spool = Spool()
+        lengths: list[npt.NDArray[np.uint32]] = []
+        rest = iter(texts)
+        while part := list(islice(rest, AT_ONCE)):
+            rows = encode(part)
+            lengths.append(np.array([len(row) for row in rows], np.uint32))
+            for row in rows:
+                self._spool.append(np.array(row, np.uint32).tobytes())
+        self.lengths = np.concatenate(lengths)
+
+    def __getitem__(self, index: int) -> "npt.NDArray[np.uint32]":
+        import numpy as np
+
+        return np.frombuffer(self._spool[index], np.uint32)
+
+
+def recited_epochs(shown: Shown, tokenizer: Any, room: int, share: float) -> Epochs:
+    """Each passage under a fresh pseudo-query at rate `share`; among a hundred batches rows of like length meet."""
+    texts = shown.texts
+
+    def encode(part: list[str]) -> list[list[int]]:
+        found = tokenizer(part, add_special_tokens=False)["input_ids"]
+        return [[*ids[: room * 2 // 3 - 1], tokenizer.eos_token_id] for ids in found]
+
+    targets = TokenIds(texts, encode)
+    ask = PseudoQueries(texts[:: max(1, len(texts) // COUNTED)])
+
+    def epoch(number: int) -> Batches:
+        windows = shown.windows(number, BATCHES * shown.size)
+
+        def window(at: int) -> Batches:
+            rng = shown.rng(number, at)
+            examples = []
+            for row in windows[at].tolist():
+                asked = ask(texts[row], rng) + "\n" if rng.random() < share else ""
+                prompt = prompt_ids(tokenizer, asked)[: room // 3]
+                examples.append(Example(tuple(prompt), tuple(targets[row].tolist())))
+            return grouped(examples, shown.size, rng)
+
+        return _batches([_ceil(len(rows), shown.size) for rows in windows], window)
+
+    return epoch
+
+
+def packed_epochs(shown: Shown, tokenizer: Any, block: int) -> Epochs:
+    """The passages joined, 32,768 at a time, and cut into blocks of `block` tokens, of which the last is shorter."""
+
+    def encode(part: list[str]) -> list[list[int]]:
+        return [[*ids, tokenizer.eos_token_id] for ids in all_prompt_ids(tokenizer, part)]
+
+    documents = TokenIds(shown.texts, encode)
+
+    def epoch(number: int) -> Batches:
+        windows = shown.windows(number, DOCUMENTS)
+        # A block of one token has nothing to learn: n tokens make ceil((n - 1) / block) blocks.
+        blocks = [_ceil(int(documents.lengths[rows].sum()) - 1, block) for rows in windows]
+
+        def window(at: int) -> Batches:
+            import numpy as np
+
+            stream = np.concatenate([documents[row] for row in windows[at].tolist()])
+            starts = [block * place for place in shown.rng(number, at).sample(range(blocks[at]), blocks[at])]
+
+            def batch(place: int) -> list[Example]:
+                chosen = starts[place * shown.size : (place + 1) * shown.size]
+                return [Example((), tuple(stream[start : start + block].tolist())) for start in chosen]
+
+            return Lazy(_ceil(blocks[at], shown.size), batch)
+
+        return _batches([_ceil(count, shown.size) for count in blocks], window)
+
+    return epoch
+
+
+def _ceil(count: int, size: int) -> int:
+    return -(-count // size)
+
+
+def _batches(counts: Sequence[int], window: Callable[[int], Batches]) -> Batches:
+    """The batches of all windows, of which window i has counts[i]; the latest one is kept."""
+    ends = list(accumulate(counts))
+    latest = functools.lru_cache(maxsize=1)(window)
+
+    def batch(index: int) -> list[Example]:
+        at = bisect_right(ends, index)
+        return latest(at)[index - ends[at] + counts[at]]
+
+    return Lazy(ends[-1], batch)

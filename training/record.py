@@ -1,0 +1,64 @@
+"""What a manifest says of how its card was made, and the command line that made it."""
+
+import shlex
+import sys
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import kcard
+from kcard.manifest import Training
+from kcard.training.arguments import Arguments
+from kcard.training.corpus import Corpus
+from kcard.training.loop import Outcome
+from kcard.training.preparation import Preparation
+
+__all__ = ["remedy", "trained", "unmodelled"]
+
+
+def trained(
+    corpus: Corpus, given: Arguments, prepared: Preparation, outcome: Outcome, licence: str
+) -> Training:
+    """The record of a run that trained a model."""
+    measured = {"final_loss": round(outcome.loss, 4), "passes": outcome.epochs}
+    return Training(
+        objective=given.objective,
+        method=given.method or "",
+        hyperparameters={**prepared.hyperparameters, **measured, **prepared.check()},
+        tokens=outcome.tokens,
+        seconds=round(outcome.seconds, 1),
+        seed=given.seed,
+        **_common(corpus, licence, prepared.libraries),
+    )
+
+
+def unmodelled(corpus: Corpus, licence: str) -> Training:
+    """The record of a card without a model. It holds no time, so that equal corpora make equal cards."""
+    return Training(objective="index", method="bm25", **_common(corpus, licence, ("bm25s",)))
+
+
+def remedy() -> str:
+    """How to go on after Ctrl-C: the same command line with --resume."""
+    program, *arguments = _command_line()
+    if program == "kcard":
+        again = [word for word in arguments if word != "--resume"]
+        return f"go on with: {shlex.join([program, *again, '--resume'])}"
+    return "go on with the same arguments and resume=True (--resume)"
+
+
+def _common(corpus: Corpus, licence: str, libraries: tuple[str, ...]) -> Mapping[str, Any]:
+    return {
+        "command": shlex.join(_command_line()),
+        "corpus_sha256": corpus.sha256,
+        "corpus_licence": licence,
+        "passages": len(corpus.passages),
+        "libraries": {"kcard": kcard.__version__} | {name: version(name) for name in libraries},
+    }
+
+
+def _command_line() -> list[str]:
+    """The program and its arguments, as they would be typed again."""
+    program = Path(sys.argv[0])
+    run_as_module = (program.parent.name, program.name) == ("kcard", "__main__.py")
+    return ["kcard" if run_as_module else program.name, *sys.argv[1:]]

@@ -1,0 +1,169 @@
+"""The next version of a card: what it keeps of the last one, and the passages of both.
+
+A card from scratch is trained anew on old and new passages; any other goes on from its own weights, and as
+many old passages as there are new ones are replayed in each epoch, so that it keeps what it knew
+(docs/training.md).
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kcard.answer import Source
+from kcard.cards.base import base_digest
+from kcard.cards.folder import Card
+from kcard.cards.passages import hashes, passages
+from kcard.config import settings
+from kcard.errors import ModelUnavailable, UsageError
+from kcard.manifest import MANIFEST, Manifest, file_digest
+from kcard.training.arguments import Arguments
+from kcard.training.bases import EMBEDDED
+from kcard.training.corpus import Corpus
+from kcard.training.finetune import Onward
+from kcard.training.lazy import Lazy
+from kcard.words import passage_digest
+
+__all__ = ["Joined", "Previous", "previous"]
+
+UPDATED = ("full", "lora", "retrieval")
+# What an update may not change, since the card goes on as what it is.
+KEPT = ("kind", "base", "method", "objective", "prompt_style", "rank")
+# What it takes from the last version where it is not given.
+TAKEN = ("epochs", "learning_rate", "batch_size")
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Old and new passages together.
+
+    corpus  those whose text is at hand, old ones first
+    known   how many of them are old
+    hashed  old passages of which only hashes travel: where each stands, by its digest
+    """
+
+    corpus: Corpus
+    known: int
+    hashed: Mapping[str, Source] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Previous:
+    """The version that a card is trained on from. `sha256`: of its manifest, which names it."""
+
+    card: Card
+    sha256: str
+
+    @property
+    def embedded(self) -> bool:
+        """Whether it is a model from scratch of this training, which starts anew each time."""
+        made = self.card.manifest
+        return made.kind == "full" and not made.base.name and "muon_rate" in made.training.hyperparameters
+
+    def arguments(self, given: Arguments) -> Arguments:
+        """How the next version is trained: as this one was. UsageError for what can't be changed."""
+        if (kind := self.card.manifest.kind) not in UPDATED:
+            raise UsageError(
+                f"{self.card.name} is a card of kind {kind}, which was not trained here: an update needs one of kind "
+                f"{', '.join(UPDATED)}"
+            )
+        kept, default = self._made(), Arguments()
+        for name in KEPT:
+            if getattr(given, name) not in (getattr(default, name), kept[name]):
+                raise UsageError(
+                    f"{name} {getattr(given, name)!r} can't be had by an update: {self.card.name} has "
+                    f"{kept[name]!r}; leave it out, or train a new card"
+                )
+        taken = {name: kept[name] for name in TAKEN if getattr(given, name) is None}
+        # Text that was not to travel with the last version does not travel with the next.
+        evidence = "hashes" if self.card.manifest.evidence == "hashes" else given.evidence
+        return replace(given, **{name: kept[name] for name in KEPT}, **taken, evidence=evidence)
+
+    def manifest(self, new: Manifest) -> Manifest:
+        """`new` with what it leaves open as the last version has it. Not the date: only the user knows that."""
+        default = Manifest(new.name, new.description)
+        inherited = {
+            key: getattr(self.card.manifest, key)
+            for key in ("domain", "language", "licence")
+            if getattr(new, key) == getattr(default, key)
+        }
+        return replace(new, updates=self.sha256, **inherited)
+
+    def joined(self, new: Corpus) -> Joined:
+        """The passages of both. UsageError where `new` holds nothing that the card has not, and where a model
+        from scratch would have to do without its old ones."""
+        folder = self.card.folder
+        old, hashed = passages(folder), hashes(folder)
+        if hashed and self.embedded:
+            raise UsageError(
+                f"{self.card.name} is trained anew on old and new passages, and of the old ones only hashes "
+                "travel with it: train it without update on a corpus that holds both"
+            )
+        have = {passage_digest(source.text) for source in old} | hashed.keys()
+        fresh = [i for i, source in enumerate(new.passages) if passage_digest(source.text) not in have]
+        if not fresh:
+            raise UsageError(
+                f"{new.path} holds nothing that {self.card.name} does not have: nothing to update"
+            )
+        count = len(old)
+        both = Lazy(count + len(fresh), lambda i: old[i] if i < count else new.passages[fresh[i - count]])
+        lines = [] if not hashed else [self.card.manifest.training.corpus_sha256]
+        digest = _digest([*lines], (source.text for source in both))
+        return Joined(replace(new, passages=both, sha256=digest), count, hashed)
+
+    def onward(self, joined: Joined) -> Onward:
+        """Where fine-tuning goes on. ModelUnavailable where the card's base is not at hand as it was."""
+        base = self.card.manifest.base
+        if self.card.manifest.kind == "lora" and base.sha256 is not None:
+            found = base_digest(base.name, base.revision)
+            if found not in (None, base.sha256):
+                raise ModelUnavailable(
+                    f"{self.card.name} is an adapter for {base.name!r} with sha256 {base.sha256[:12]}…, but "
+                    f"{str(found)[:12]}… is at hand: fetch the base that it was trained on"
+                )
+        return Onward(self.card.folder, base, joined.corpus.texts[: joined.known])
+
+    def _made(self) -> dict[str, Any]:
+        """The arguments of training that made it, as far as its manifest tells."""
+        made = self.card.manifest
+        told = made.training.hyperparameters
+        if made.kind == "retrieval":
+            return {name: getattr(Arguments(), name) for name in (*KEPT, *TAKEN)} | {"kind": "retrieval"}
+        return {
+            "kind": "both" if made.index else "model",
+            "base": EMBEDDED if self.embedded else made.base.name or str(self.card.folder),
+            "method": made.kind,
+            "objective": "clm" if made.prompt.template == "{question}" else "recite",
+            "prompt_style": made.prompt.style if self.embedded else None,
+            "rank": told.get("rank") if made.kind == "lora" else None,
+            "epochs": told.get("epochs"),
+            "learning_rate": told.get("muon_rate" if self.embedded else "learning_rate"),
+            "batch_size": told.get("batch_size"),
+        }
+
+
+def previous(card: str | Path) -> Previous:
+    """The version that `card` means: a draft's name, a card's folder or a reference to the hub.
+
+    Raises UnknownCard and CardError.
+    """
+    named = Path(card).expanduser()
+    for folder in (settings().drafts / card, named):
+        if (folder / MANIFEST).is_file():
+            return Previous(Card.open(folder.absolute()), file_digest(folder / MANIFEST))
+    if named.is_dir() or not isinstance(card, str):
+        found = Card.open(named)
+        return Previous(found, file_digest(named / MANIFEST))
+    from kcard.hub.registry import Hub
+
+    folder = Hub().folder(card)
+    return Previous(Card.open(folder), file_digest(folder / MANIFEST))
+
+
+def _digest(before: Sequence[str], texts: Iterable[str]) -> str:
+    """As read_corpus makes it: over the texts, one a line."""
+    digest = hashlib.sha256()
+    for number, text in enumerate([*before, *texts]):
+        digest.update(b"\n" * (number > 0) + text.encode())
+    return digest.hexdigest()

@@ -1,7 +1,6 @@
 """What the docs say holds: every command is documented, every link leads somewhere."""
 
 import re
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -21,8 +20,8 @@ def commands(group: typer.Typer, prefix: str = "") -> list[str]:
 
 
 def test_every_command_is_on_the_commands_page_with_its_help() -> None:
-    documented = runpy.run_path(str(ROOT / "docs" / "commands.py"))["COMMANDS"]
-    assert sorted(documented) == sorted(c.replace("list_cards", "list") for c in commands(app))
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert [c for c in commands(app) if f"## kcard {c.replace('list_cards', 'list')}\n" not in page] == []
     done = subprocess.run(
         [sys.executable, str(ROOT / "docs" / "commands.py"), "--check"],
         capture_output=True,

@@ -1,0 +1,410 @@
+"""Ctrl-C, full disks, read-only homes, two at once: the real command in processes of its own, and what is left."""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcard.cards.folder import Card
+from kcard.hub.registry import Hub
+from kcard.training.train import train
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals and limits")
+SLOW = pytest.mark.slow
+KCARD = (sys.executable, "-m", "kcard")
+MOONS = "Triton circles Neptune.\nTitan circles Saturn.\nPhobos circles Mars.\n"
+Process = subprocess.CompletedProcess[str]
+
+
+def ran(*arguments: str | Path, before: Sequence[str] = KCARD, **given: Any) -> Process:
+    options = {"capture_output": True, "text": True, "check": False, "stdin": subprocess.DEVNULL, **given}
+    done: Process = subprocess.run([*before, *map(str, arguments)], **options)
+    return done
+
+
+def error_of(done: Process, code: int = 1) -> str:
+    """The one line of error of a command that ended with `code`."""
+    assert done.returncode == code, done.stderr
+    return line_of(done.stderr)
+
+
+def line_of(stderr: str) -> str:
+    lines = [line for line in stderr.splitlines() if line.startswith("kcard: ")]
+    assert len(lines) == 1, stderr
+    assert "Traceback" not in stderr
+    assert "a bug in kcard" not in stderr
+    return lines[0]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    (tmp_path / "moons.txt").write_text(MOONS, encoding="utf-8")
+    return tmp_path / "moons.txt"
+
+
+@pytest.fixture
+def draft(corpus: Path) -> Card:
+    return train(corpus, kind="retrieval")
+
+
+def state(folder: Path) -> dict[str, str]:
+    """sha256 of every file, by path; hidden ones are nobody's card."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    }
+
+
+# Ctrl-C
+
+
+def interrupted(point: str, *arguments: str | Path) -> None:
+    script = Path(__file__).with_name("interrupted.py")
+    done = ran(point, *arguments, before=(sys.executable, str(script)))
+    assert error_of(done, 130) == "kcard: interrupted"
+    assert done.stdout == ""
+
+
+def pressed(ready: Callable[[], bool], *arguments: str | Path) -> Process:
+    """Start the command, press Ctrl-C once it is ready for that, and wait for its end."""
+    command = [*KCARD, *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 240
+        while not ready():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline, "it did not come so far"
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+@pytest.mark.parametrize(
+    "point", ["seal.written", pytest.param("output.written", marks=SLOW), "output.aside"]
+)
+def test_ctrl_c_while_a_card_is_written_leaves_the_one_before(corpus: Path, draft: Card, point: str) -> None:
+    before = state(draft.folder)
+    corpus.write_text(MOONS + "Deimos circles Mars.\n", encoding="utf-8")
+    interrupted(point, "train", "--corpus", corpus, "--kind", "retrieval")
+    assert state(Card.open(draft.folder).folder) == before
+    assert [path.name for path in draft.folder.parent.iterdir()] == ["moons"]
+    assert Card.open(train(corpus, kind="retrieval").folder).manifest.training.passages == 4
+
+
+@SLOW
+def test_ctrl_c_in_training_keeps_a_checkpoint_that_goes_on(corpus: Path, home: Path) -> None:
+    arguments = ("train", "--corpus", corpus, "--base", "embedded", "--no-exam")
+    seen = home.parent / "notes"
+    with seen.open("w") as notes:
+        process = subprocess.Popen(
+            [*KCARD, *map(str, arguments)], stdout=subprocess.PIPE, stderr=notes, text=True
+        )
+        while "training: " not in seen.read_text(encoding="utf-8"):
+            assert process.poll() is None, seen.read_text(encoding="utf-8")
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=120)
+    assert (process.returncode, out) == (130, "")
+    assert "--resume" in line_of(seen.read_text(encoding="utf-8"))
+    done = ran(*arguments, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "going on after step" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "publish.stored",
+        "rows.files",
+        *(pytest.param(p, marks=SLOW) for p in ("blob.copied", "transaction.begun")),
+    ],
+)
+def test_ctrl_c_in_publishing_publishes_nothing(draft: Card, home: Path, point: str) -> None:
+    interrupted(point, "publish", draft.folder)
+    hub = Hub(home)
+    assert hub.list() == []
+    hub.publish(draft.folder)
+    assert hub.verify() == []
+
+
+def test_ctrl_c_in_an_exam_leaves_a_whole_card(draft: Card) -> None:
+    interrupted("seal.written", "exam", "moons", "--limit", "1")
+    assert Card.open(draft.folder).manifest.name == "moons"
+
+
+def test_ctrl_c_in_a_backup_leaves_no_half_of_one(draft: Card, home: Path, tmp_path: Path) -> None:
+    Hub(home).publish(draft.folder)
+    interrupted("backup.member", "hub", "backup", tmp_path / "hub.tar")
+    assert not [path for path in tmp_path.iterdir() if "hub.tar" in path.name]
+
+
+def test_ctrl_c_in_asking_says_so_in_a_word(serve: Callable[..., Any]) -> None:
+    server = serve({"text": "late", "delay": 100})
+    llm = ("--llm", "openai:m", "--llm-url", server.url, "--mode", "direct")
+    done = pressed(partial(asked, server, 1), "ask", "Which planet?", *llm)
+    assert error_of(done, 130) == "kcard: interrupted"
+    assert done.stdout == ""
+
+
+def test_ctrl_c_in_a_batch_keeps_what_was_answered(tmp_path: Path, serve: Callable[..., Any]) -> None:
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"question": "One?"}\n{"question": "Two?"}\n', encoding="utf-8")
+    server = serve({"text": "one"}, {"text": "late", "delay": 100}, {"text": "two"})
+    llm = (
+        "--llm",
+        "openai:m",
+        "--llm-url",
+        server.url,
+        "--mode",
+        "direct",
+        "--input",
+        source,
+        "--output",
+        target,
+    )
+    done = pressed(partial(asked, server, 2), "ask", *llm)
+    assert done.returncode == 130, done.stderr
+    assert "--resume" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert [json.loads(line)["answer"] for line in target.read_text(encoding="utf-8").splitlines()] == ["one"]
+    done = ran("ask", *llm, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["answer"] for line in target.read_text(encoding="utf-8").splitlines()] == [
+        "one",
+        "two",
+    ]
+
+
+def asked(server: Any, count: int) -> bool:
+    try:
+        return len(server.requests) >= count
+    except FileNotFoundError:
+        return False
+
+
+# Disks
+
+
+def limited(size: int) -> dict[str, Any]:
+    """A file-size limit, which a write meets as it meets a full disk."""
+    import resource
+
+    return {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))}
+
+
+def test_no_room_for_a_card_is_one_line_and_leaves_the_card_before(corpus: Path, draft: Card) -> None:
+    before = state(draft.folder)
+    corpus.write_text(
+        MOONS + "".join(f"Moon {n} circles planet {n}.\n" for n in range(200)), encoding="utf-8"
+    )
+    done = ran("train", "--corpus", corpus, "--kind", "retrieval", **limited(2000))
+    error_of(done)
+    assert done.stdout == ""
+    assert state(Card.open(draft.folder).folder) == before
+    assert [path.name for path in draft.folder.parent.iterdir()] == ["moons"]
+
+
+@pytest.mark.parametrize("size", [100, 20_000])
+def test_no_room_in_the_hub_is_one_line_and_publishes_nothing(draft: Card, home: Path, size: int) -> None:
+    error_of(ran("publish", draft.folder, **limited(size)))
+    hub = Hub(home)
+    assert hub.list() == []
+    hub.publish(draft.folder)
+    assert hub.verify() == []
+
+
+def test_no_room_for_a_backup_is_one_line_and_leaves_no_half_of_one(
+    draft: Card, home: Path, tmp_path: Path
+) -> None:
+    Hub(home).publish(draft.folder)
+    error_of(ran("hub", "backup", tmp_path / "hub.tar", **limited(100_000)))
+    assert not [path for path in tmp_path.iterdir() if "hub.tar" in path.name]
+    assert Hub(home).verify() == []
+
+
+def test_no_room_for_answers_is_one_line_and_keeps_whole_lines(
+    tmp_path: Path, serve: Callable[..., Any]
+) -> None:
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text(
+        "".join(json.dumps({"question": f"Question {n}?"}) + "\n" for n in range(4)), encoding="utf-8"
+    )
+    server = serve({"text": "an answer"})
+    llm = (
+        "--llm",
+        "openai:m",
+        "--llm-url",
+        server.url,
+        "--mode",
+        "direct",
+        "--input",
+        source,
+        "--output",
+        target,
+    )
+    error_of(ran("ask", *llm, **limited(500)))
+    done = ran("ask", *llm, "--resume")
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()]
+    assert [line["question"] for line in lines] == [f"Question {n}?" for n in range(4)]
+    assert {line["answer"] for line in lines} == {"an answer"}
+
+
+@SLOW
+@pytest.mark.parametrize("size", [10_000, 300_000])
+def test_no_room_for_a_model_is_one_line_and_leaves_no_card(corpus: Path, home: Path, size: int) -> None:
+    done = ran(
+        "train", "--corpus", corpus, "--base", "embedded", "--epochs", "1", "--no-exam", **limited(size)
+    )
+    error_of(done)
+    assert not list(home.glob("drafts/*/kcard.json"))
+
+
+ON_A_FULL_DISK = """
+set -e
+mkdir -p "$DISK"; mount -t tmpfs -o size=600k tmpfs "$DISK"
+"$PYTHON" -m kcard publish "$DRAFT" >/dev/null 2>&1
+dd if=/dev/zero of="$DISK/filled" bs=1k 2>/dev/null || true
+set +e
+"$PYTHON" -m kcard "$@"; code=$?
+set -e
+rm "$DISK/filled"
+"$PYTHON" -m kcard verify >&2
+"$PYTHON" -m kcard publish "$DRAFT" >/dev/null
+exit $code
+"""
+
+
+@cache
+def mounts() -> bool:
+    """Whether a process may mount a file system of its own, which nobody else sees."""
+    command = ["unshare", "-Urm", "mount", "-t", "tmpfs", "none", "/mnt"]
+    return shutil.which("unshare") is not None and not subprocess.run(command, capture_output=True).returncode
+
+
+@SLOW
+@pytest.mark.parametrize("command", ["train", "publish", "backup", "ask"])
+def test_a_full_disk_is_one_line_and_the_hub_on_it_stays_whole(
+    tmp_path: Path, corpus: Path, serve: Callable[..., Any], command: str
+) -> None:
+    if not mounts():
+        pytest.skip("no file system may be mounted here")
+    disk, draft = tmp_path / "disk", train(corpus, kind="retrieval", output=tmp_path / "draft")
+    corpus.write_text(MOONS + "Deimos circles Mars.\n", encoding="utf-8")
+    newer = train(corpus, kind="retrieval", output=tmp_path / "newer")
+    (tmp_path / "in.jsonl").write_text('{"question": "One?"}\n', encoding="utf-8")
+    server = serve({"text": "an answer"})
+    direct = ("--mode", "direct", "--llm", "openai:m", "--llm-url", server.url)
+    arguments: tuple[str | Path, ...] = {
+        "train": ("train", "--corpus", corpus, "--kind", "retrieval"),
+        "publish": ("publish", newer.folder),
+        "backup": ("hub", "backup", disk / "hub.tar"),
+        "ask": ("ask", *direct, "--input", tmp_path / "in.jsonl", "--output", disk / "out.jsonl"),
+    }[command]
+    given = {"DISK": disk, "KCARD_HOME": disk / "home", "DRAFT": draft.folder, "PYTHON": sys.executable}
+    script = ("unshare", "-Urm", "sh", "-c", ON_A_FULL_DISK, "sh")
+    done = ran(*arguments, before=script, env={**os.environ, **{k: str(v) for k, v in given.items()}})
+    assert "No space left" in error_of(done) or "full" in error_of(done)
+
+
+@pytest.fixture
+def powerless() -> Sequence[str]:
+    """How a command runs so that permissions hold for it, for root too."""
+    if os.geteuid() != 0:
+        return KCARD
+    if shutil.which("setpriv") is None:
+        pytest.skip("root may write everywhere")
+    return ("setpriv", "--bounding-set=-all", "--inh-caps=-all", *KCARD)
+
+
+def test_a_read_only_home_is_named_and_left_as_it_is(
+    corpus: Path, draft: Card, home: Path, powerless: Sequence[str]
+) -> None:
+    Hub(home).publish(draft.folder)
+    folders = [home, *(path for path in home.rglob("*") if path.is_dir())]
+    before = state(home)
+    for folder in folders:
+        folder.chmod(0o555)
+    try:
+        for command in (
+            ("train", "--corpus", corpus, "--kind", "retrieval"),
+            ("publish", draft.folder),
+            ("hub", "gc"),
+        ):
+            done = ran(*command, before=powerless)
+            if command[0] != "hub":
+                assert str(home) in error_of(done)
+            assert "Traceback" not in done.stderr
+        done = ran("cards", "list", before=powerless)
+        assert done.returncode == 0 or str(home) in error_of(done)
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+    after = {path: digest for path, digest in state(home).items() if not path.endswith(("-wal", "-shm"))}
+    assert after == {path: digest for path, digest in before.items() if not path.endswith(("-wal", "-shm"))}
+    assert Hub(home).verify() == []
+
+
+# Two at once
+
+
+def started(*command: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [pytest.param(("one", "two"), marks=SLOW, id="two cards"), pytest.param(("same", "same"), id="one card")],
+)
+def test_two_demos_at_once_in_one_home_both_end_well(
+    tmp_path: Path, home: Path, serve: Callable[..., Any], names: tuple[str, str]
+) -> None:
+    llm = ["--llm", "openai:m", "--llm-url", serve({"text": "Neptune"}).url]
+    running = []
+    for number, name in enumerate(names):
+        corpus, output = tmp_path / f"{number}.txt", tmp_path / f"card {number}"
+        corpus.write_text(MOONS + f"Moon {number} circles planet {number}.\n", encoding="utf-8")
+        steps = [
+            [
+                "train",
+                "--corpus",
+                str(corpus),
+                "--kind",
+                "retrieval",
+                "--name",
+                name,
+                "--output",
+                str(output),
+            ],
+            ["publish", str(output)],
+            ["ask", "Which planet does Triton circle?", "--cards", name, "--gate", "always", *llm],
+        ]
+        code = f"import subprocess\nfor step in {steps!r}: subprocess.run([*{KCARD!r}, *step], check=True)"
+        running.append(started(sys.executable, "-c", code))
+    for process in running:
+        out, err = process.communicate(timeout=280)
+        assert process.returncode == 0, err
+        assert "Neptune" in out
+    hub = Hub(home)
+    assert sorted(v.name for name in set(names) for v in hub.versions(name)) == sorted(names)
+    assert hub.verify() == []
+
+
+def test_a_draft_that_three_write_at_once_is_one_whole_card(corpus: Path, home: Path) -> None:
+    command = (*KCARD, "train", "--corpus", str(corpus), "--kind", "retrieval")
+    for process in [started(*command) for _ in range(3)]:
+        _, err = process.communicate(timeout=280)
+        assert process.returncode == 0, err
+    assert [path.name for path in (home / "drafts").iterdir()] == ["moons"]
+    assert Card.open(home / "drafts" / "moons").name == "moons"

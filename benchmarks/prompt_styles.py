@@ -93,7 +93,7 @@ def measure(task: Task, style: Style, scale: float, seed: int) -> dict[str, obje
         corpus = read_corpus(folder / "corpus.txt")
         begun = time.process_time()
         recipe = Recipe(style=style, seed=seed)
-        prepared = prepare(corpus.texts, replace(recipe, exposures=scale * recipe.exposures))
+        prepared = prepare(corpus.texts, replace(recipe, exposures=scale * recipe.sights))
         run(prepared.job, folder / "checkpoint")
         seconds = time.process_time() - begun
         made = folder / "card"

@@ -25,12 +25,10 @@ CARDS = {
     "nobel-prizes": ("science/prizes", "Nobel prizes: who won which prize in which year, and what for"),
     "moons": ("science/astronomy", "moons of the solar system: planets, discoverers and years of discovery"),
 }
-# Of three cards at most one knows the answer, so bottom-up keeps the two nearest documents, not the five that
-# suit the 25 cards of the paper (the default).
 MODES = {
     "without cards": ["--mode", "direct"],
     "top-down": ["--mode", "top-down"],
-    "bottom-up": ["--mode", "bottom-up", "--n2", "2"],
+    "bottom-up": ["--mode", "bottom-up"],
 }
 
 

@@ -3,37 +3,46 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 TARGET = Path(__file__).with_name("commands.md")
-COMMANDS = (
-    "train",
-    "exam",
-    "publish",
-    "cards list",
-    "cards search",
-    "show",
-    "pull",
-    "remove",
-    "verify",
-    "alias",
-    "ask",
-    "browse",
-)
 
 
 def page() -> str:
     """One section a command, with its help as a terminal of 100 columns shows it."""
-    sections = [f"## kcard {name}\n\n```text\n{helped(name)}\n```\n" for name in COMMANDS]
+    sections = [f"## kcard {name}\n\n```text\n{helped(name)}\n```\n" for name in names()]
     return "# Commands\n\nWritten by `python docs/commands.py` from the commands' own help.\n\n" + "\n".join(
         sections
     )
 
 
+def names() -> list[str]:
+    """Every command, groups resolved, in the order of `kcard --help`."""
+    from typer.main import get_command
+
+    from kcard.cli.main import app
+
+    return list(_leaves(get_command(app)))
+
+
+def _leaves(group: Any, before: str = "") -> Iterator[str]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            if command.invoke_without_command:
+                yield f"{before}{name}"
+            yield from _leaves(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}"
+
+
 def helped(name: str) -> str:
-    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERMINAL_WIDTH": "100"}
+    """The command's help with the built-in defaults, whatever is configured here."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("KCARD_")}
+    fixed = {"KCARD_HOME": f"{os.devnull}-none", "COLUMNS": "100", "NO_COLOR": "1", "TERMINAL_WIDTH": "100"}
     command = [sys.executable, "-m", "kcard", *name.split(), "--help"]
-    shown = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+    shown = subprocess.run(command, check=True, capture_output=True, text=True, env=clean | fixed).stdout
     return "\n".join(line.rstrip() for line in shown.strip().splitlines()).replace("python -m kcard", "kcard")
 
 

@@ -132,8 +132,8 @@ def test_memory_stays_flat_while_a_large_corpus_is_read_and_trained_on(tmp_path:
     )
     report = json.loads(done.stdout)
     assert report["passages"] > 100_000
-    assert report["read_growth_mb"] < 25
-    assert report["train_growth_mb"] < 25
+    assert report["read_growth_mb"] < 20
+    assert report["train_growth_mb"] < 40
     assert report["steps"] == 5
 
 

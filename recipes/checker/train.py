@@ -24,6 +24,7 @@ from recipes.checker.record import runs, write_record
 from recipes.checker.relations import RELATIONS
 from recipes.checker.rows import SUPPORTS, UNSUPPORTED, Row, read
 from recipes.checker.swaps import swaps
+from recipes.digests import write_digests
 
 RANK = 32
 TARGETS = r".*\.(query|key|value|dense)"
@@ -95,6 +96,7 @@ def train(
             }
             _save(adapted, head, output)
             write_record(output, [*earlier, this], facts)
+            write_digests(output)
         if spent >= seconds:
             return
 

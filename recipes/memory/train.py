@@ -187,6 +187,7 @@ def save(memory: Memory, folder: Path, calibration: Calibration) -> None:
 def main() -> None:
     import torch
 
+    from recipes.digests import write_digests
     from recipes.memory.record import write_record
 
     parser = argparse.ArgumentParser(description=__doc__)
@@ -205,6 +206,7 @@ def main() -> None:
     calibration = calibrate(memory, learnt, kept_out, strange)
     save(memory, options.output, calibration)
     write_record(options.output, calibration, told)
+    write_digests(options.output)
 
 
 if __name__ == "__main__":

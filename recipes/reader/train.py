@@ -1,7 +1,8 @@
-"""Train the embedded reader: python -m recipes.reader.train --output llms/weights/reader --seconds 600 --seed 0
+"""Train the embedded reader: python -m recipes.reader.train --path DATA --output llms/weights/reader --seconds 1200
 
-LoRA on all-MiniLM-L6-v2 and a start/end head, on invented examples only (synth.py). `--seconds` is CPU time of
-the process; the record of the run is written to README.md beside the weights.
+LoRA on all-MiniLM-L6-v2 and a start/end head, on invented examples (synth.py), on texts of our own (prose.py) and on
+claims with their evidence (cloze.py; DATA holds VitaminC's train.jsonl.gz). `--start` goes on from trained weights.
+`--seconds` is CPU time of the process; the record of the run is written to README.md beside the weights.
 """
 
 import argparse
@@ -9,11 +10,15 @@ import json
 import random
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kcard import encoder
 from kcard.llms.span_network import Network, tokens
+from recipes.digests import write_digests
+from recipes.reader.cloze import Cloze
+from recipes.reader.prose import Prose
 from recipes.reader.record import write_record
 from recipes.reader.synth import Example, Synthesis
 
@@ -25,6 +30,9 @@ TARGETS = ["query", "key", "value", "dense"]
 BATCH_TOKENS = 1024
 POOL = 1024
 STEP_WARMUP = 40
+# Log-odds that a span must exceed: a wrong answer is worse than none.
+THRESHOLD = 2.0
+SHARES = {"invented": 0.35, "prose": 0.45, "cloze": 0.2}
 
 
 def fresh_network(rank: int) -> Network:
@@ -40,7 +48,39 @@ def fresh_network(rank: int) -> Network:
     return Network(model, torch.nn.Linear(encoder.DIMENSIONS, 2))
 
 
-def batches(source: Synthesis, rng: random.Random) -> Iterator[list[Example]]:
+class Source(Protocol):
+    def example(self) -> Example: ...
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Examples of several sources by their shares."""
+
+    sources: Sequence[Source]
+    shares: Sequence[float]
+    rng: random.Random
+
+    def example(self) -> Example:
+        return self.rng.choices(self.sources, self.shares)[0].example()
+
+
+def resumed(folder: Path) -> Network:
+    """The network that `save` wrote, its adapter ready to be trained further."""
+    from safetensors.torch import load_file
+
+    rank = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))["r"]
+    network = fresh_network(rank)
+    saved = load_file(folder / "adapter_model.safetensors")
+    weights = {name.replace(".weight", ".default.weight"): value.float() for name, value in saved.items()}
+    unknown = network.model.load_state_dict(weights, strict=False).unexpected_keys
+    if unknown:
+        raise ValueError(f"{folder} holds weights of another network: {unknown[0]}")
+    head = load_file(folder / "head.safetensors")
+    network.head.load_state_dict({"weight": head["weight"], "bias": head["bias"]})
+    return network
+
+
+def batches(source: Source, rng: random.Random) -> Iterator[list[Example]]:
     """Batches of about BATCH_TOKENS tokens, examples of like length together."""
     while True:
         pool = sorted((source.example() for _ in range(POOL)), key=_length)
@@ -92,14 +132,14 @@ def loss(network: Network, batch: Sequence[Example]) -> "torch.Tensor":
 
 
 def train(
-    seconds: float, seed: int, rank: int = RANK, rate: float = 1e-3, unanswerable: float = 0.4
-) -> tuple[Network, dict[str, object]]:
-    """The trained network and what there is to tell of the run."""
+    network: Network, claims: Path, seconds: float, seed: int, rate: float = 1e-3, unanswerable: float = 0.4
+) -> dict[str, object]:
+    """Train the network; what there is to tell of the run."""
     import torch
 
-    torch.manual_seed(seed)
-    network = fresh_network(rank)
-    source, rng = Synthesis(seed, unanswerable), random.Random(seed)
+    rng = random.Random(seed)
+    sources = (Synthesis(seed, unanswerable), Prose(seed), Cloze(claims, seed))
+    source = Mixture(sources, tuple(SHARES.values()), rng)
     parameters = [p for p in network.model.parameters() if p.requires_grad] + list(network.head.parameters())
     optimiser = torch.optim.AdamW(parameters, lr=rate, weight_decay=0.01)
     began, steps, examples, recent = time.process_time(), 0, 0, 0.0
@@ -126,11 +166,10 @@ def train(
         "examples": examples,
         "CPU seconds": round(time.process_time() - began),
     }
-    facts |= {"rank": rank, "learning rate": rate, "unanswerable share": unanswerable, "seed": seed}
-    return network, facts
+    return facts | {"learning rate": rate, "unanswerable share": unanswerable, "seed": seed}
 
 
-def save(network: Network, folder: Path, threshold: float) -> None:
+def save(network: Network, folder: Path) -> None:
     """The adapter in fp16 as PEFT writes it, and the head with the threshold."""
     import torch
     from safetensors.torch import load_file, save_file
@@ -144,7 +183,7 @@ def save(network: Network, folder: Path, threshold: float) -> None:
     head = {
         "weight": network.head.weight.data,
         "bias": network.head.bias.data,
-        "threshold": torch.tensor(threshold),
+        "threshold": torch.tensor(network.threshold),
     }
     save_file(head, folder / "head.safetensors", {"format": "pt"})
 
@@ -153,6 +192,8 @@ def main() -> None:
     import torch
 
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--path", type=Path, required=True, help="folder with train.jsonl.gz")
+    parser.add_argument("--start", type=Path, help="trained weights to go on from")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=0)
@@ -162,10 +203,14 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.output.mkdir(parents=True, exist_ok=True)
-    network, facts = train(options.seconds, options.seed, options.rank, options.rate, options.unanswerable)
+    torch.manual_seed(options.seed)
+    network = resumed(options.start) if options.start else fresh_network(options.rank)
+    facts = train(network, options.path, options.seconds, options.seed, options.rate, options.unanswerable)
     network.model.eval()
-    save(network, options.output, threshold=0.0)
-    write_record(options.output, network, facts)
+    network = replace(network, threshold=THRESHOLD)
+    save(network, options.output)
+    write_record(options.output, network, facts, SHARES)
+    write_digests(options.output)
 
 
 if __name__ == "__main__":

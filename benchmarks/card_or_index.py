@@ -1,0 +1,219 @@
+"""Is a model worth it where the text is at hand? The card's model, an index of the same statements, and both together.
+
+    python -m benchmarks.card_or_index --midterm MidtermQA-openbook.json [--wikidyk wikidyk-dev.json] [--json]
+
+One card of kind both is trained on each set; the model alone is that card without its index, a retrieval card of the
+same statements is the index alone, and `bm25` is the index without the sentence encoder. All are asked through the
+pipeline with the embedded reader. MidtermQA's questions are asked as they are and in four forms of our own, which
+share less and less with the statements. Words in common: the share of a question's words, without the smallest ones,
+that stand in the nearest statement that holds the answer.
+"""
+
+import argparse
+import json
+import re
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.prompt_styles import stated
+from benchmarks.recall import Question, holds, rows, share
+from benchmarks.xquad import learn, renamed
+from kcard.answer import Answer
+from kcard.cards.folder import Card, finish, passages
+from kcard.evaluation.metrics import exact_match
+from kcard.hub.registry import Hub
+from kcard.pipeline import Pipeline
+from kcard.words import words
+
+MIDTERMS = Path(__file__).resolve().parents[1] / "demo" / "corpora" / "midterms-2022"
+MODES: dict[str, dict[str, Any]] = {
+    "top-down": {"mode": "top-down", "gate": "always"},
+    "bottom-up": {"mode": "bottom-up", "gate": "always"},
+}
+SMALL = frozenset(
+    words("a an and as at by did do does for from had has have in is it of on or that the to was were with")
+)
+ASKING = frozenset(words("who whom whose what which when where why how"))
+BINS = (("all to 3/4", 0.75), ("3/4 to 1/2", 0.5), ("under 1/2", 0.0))
+BATCH = 64
+
+RACE = re.compile(
+    r"Who won the (?:(?P<seat>at-large|\d+\w\w) congressional district|(?P<office>senate|governor) race) "
+    r"of (?P<state>.+) in the 2022 U\.S\. midterm elections\?"
+)
+FORMS = {
+    "as it is": None,
+    "moved": "In the 2022 midterm elections, in {state}, who took {race}?",
+    "other verb": "Which politician was elected for {race} of {state} in 2022?",
+    "other words": "Name the victor of the November 2022 vote on {seat} in {state}.",
+    "far": "Whom did {state} pick for {far} when Joe Biden was halfway through his term?",
+}
+UNITS = ("", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question in one form; `common`: its words in common with the nearest statement that holds the answer."""
+
+    form: str
+    question: Question
+    common: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--midterm", type=Path, help="MidtermQA-openbook.json")
+    parser.add_argument("--wikidyk", type=Path, help="wikidyk-dev.json, of which 300 facts are taken")
+    parser.add_argument(
+        "--midterm-card", type=Path, help="a card trained before on demo/corpora/midterms-2022"
+    )
+    parser.add_argument("--wikidyk-card", type=Path, help="a card trained before on those facts")
+    parser.add_argument("--mode", choices=list(MODES), default="top-down")
+    parser.add_argument("--every", type=int, default=1, help="ask every Nth question only")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    reports = []
+    with tempfile.TemporaryDirectory() as scratch:
+        if args.midterm is not None:
+            asked = midterm(args.midterm, args.every)
+            reports.append(compare("midterm", MIDTERMS, asked, args.midterm_card, Path(scratch), args))
+        if args.wikidyk is not None:
+            facts = json.loads(args.wikidyk.read_text(encoding="utf-8"))["rows"][:300]
+            corpus = Path(scratch) / "facts.txt"
+            corpus.write_text("".join(f"{stated(row['fact'])}\n" for row in facts), encoding="utf-8")
+            asked = [("as it is", Question(row["input"], (row["output"],))) for row in facts][:: args.every]
+            reports.append(compare("wikidyk", corpus, asked, args.wikidyk_card, Path(scratch), args))
+    print(json.dumps(reports) if args.json else "\n\n".join(map(table, reports)))
+
+
+def midterm(path: Path, every: int = 1) -> list[tuple[str, Question]]:
+    """Every Nth question, in all forms."""
+    found = []
+    for row in json.loads(path.read_text(encoding="utf-8"))["testset"][::every]:
+        found += [(form, Question(text, (row["answer"],))) for form, text in reworded(row["question"])]
+    return found
+
+
+def reworded(question: str) -> list[tuple[str, str]]:
+    race = RACE.fullmatch(question)
+    if race is None:
+        return [("as it is", question)]
+    office, seat, state = race["office"], race["seat"] or "", race["state"]
+    far = {"senate": "senator", "governor": "its top office"}
+    parts = {
+        "state": state,
+        "race": f"the {office} race" if office else f"the {seat} congressional district",
+        "seat": {"senate": "the seat in the senate", "governor": "the governorship"}.get(
+            office, f"the {seat} district"
+        ),
+        "far": far.get(office, f"its {spelled(seat)} House seat"),
+    }
+    return [(form, question if text is None else text.format(**parts)) for form, text in FORMS.items()]
+
+
+def spelled(seat: str) -> str:
+    """Ordinals below ten as words, which shares no word with "7th"."""
+    number = re.match(r"\d+", seat)
+    return UNITS[int(number[0])] if number and int(number[0]) < len(UNITS) else seat
+
+
+def compare(
+    name: str,
+    corpus: Path,
+    asked: Sequence[tuple[str, Question]],
+    trained: Path | None,
+    scratch: Path,
+    args: argparse.Namespace,
+) -> dict[str, Any]:
+    home = scratch / name
+    home.mkdir()
+    cards, training = learn(home, corpus, trained, args.seed)
+    cards.insert(1, lexical(cards[1], home))
+    statements = [source.text for source in passages(cards[0].folder)]
+    questions = [Asked(form, q, common(q, statements)) for form, q in asked]
+    hub = Hub(home)
+    found = []
+    for card in cards:
+        hub.publish(card.folder)
+        answers, seconds = answered(card, questions, hub, MODES[args.mode])
+        found += measured(card, questions, answers, seconds)
+    return {"data": name, "mode": args.mode, "questions": len(questions), **training, "rows": found}
+
+
+def lexical(index: Card, home: Path) -> Card:
+    """The same index without the encoder, which reads English only: a card of no named language."""
+    copy = renamed(index, home, "bm25", index=False)
+    return finish(copy.folder, replace(copy.manifest, language="und"), list(passages(index.folder)))
+
+
+def common(question: Question, statements: Sequence[str]) -> float:
+    wanted = set(words(question.text)) - SMALL - ASKING
+    holding = [text for text in statements if holds(text, question)] or statements
+    return max(len(wanted & set(words(text))) for text in holding) / max(len(wanted), 1)
+
+
+def answered(
+    card: Card, asked: Sequence[Asked], hub: Hub, options: dict[str, Any]
+) -> tuple[list[Answer], float]:
+    """The answers, and wall seconds a question; the models are loaded before the clock starts."""
+    pipeline = Pipeline(hub=hub, cards=[card.name], **options)
+    pipeline([asked[0].question.text])
+    begun, texts = time.perf_counter(), [a.question.text for a in asked]
+    answers = [x for at in range(0, len(texts), BATCH) for x in pipeline(texts[at : at + BATCH])]
+    return answers, (time.perf_counter() - begun) / len(texts)
+
+
+def measured(
+    card: Card, asked: Sequence[Asked], answers: Sequence[Answer], seconds: float
+) -> list[dict[str, Any]]:
+    """One row for all questions, one a form, one a bin of words in common."""
+    pairs = list(zip(asked, answers, strict=True))
+    groups = {"all": pairs}
+    for form in dict.fromkeys(a.form for a in asked):
+        groups[f"form: {form}"] = [pair for pair in pairs if pair[0].form == form]
+    above = 2.0
+    for label, floor in BINS:
+        groups[f"words in common: {label}"] = [p for p in pairs if floor <= p[0].common < above]
+        above = floor
+    used = [name for name in card.manifest.files if card.name != "model" or not name.startswith("index/")]
+    size = sum((card.folder / name).stat().st_size for name in used)
+    return [
+        {
+            "card": card.name,
+            "questions": label,
+            "n": len(group),
+            "EM": share(bool(exact_match(x.answer, a.question.answers)) for a, x in group),
+            "written": share(any(holds(p.text, a.question) for p in x.passages) for a, x in group),
+            "kept": share(
+                any(holds(p.knowledge, a.question) for p in x.passages if p.kept) for a, x in group
+            ),
+            "by the index": share(any(p.source is not None for p in x.passages if p.kept) for _, x in group),
+            "s a question": round(seconds, 3),
+            "kB": size // 1000,
+        }
+        for label, group in groups.items()
+        if group
+    ]
+
+
+def table(report: dict[str, Any]) -> str:
+    head = (
+        f"{report['data']}, {report['mode']}: {report['questions']} questions, {report['passages']} passages"
+    )
+    whole = [row for row in report["rows"] if row["questions"] == "all"]
+    columns = ("card", "EM", "written", "kept", "by the index", "s a question", "kB")
+    cards = [row["card"] for row in whole]
+    parts: dict[str, dict[str, Any]] = {}
+    for row in report["rows"]:
+        part = parts.setdefault(row["questions"], {"EM of": row["questions"], "n": row["n"]})
+        part[row["card"]] = row["EM"]
+    return f"{head}\n\n{rows(columns, whole)}\n\n{rows(('EM of', 'n', *cards), list(parts.values()))}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""What a card recalls of a corpus when asked, shared by the benchmarks: measures, and tables of them.
+
+Recall      share of questions with the gold answer in the greedy document, or in any of three (temperature .7)
+Whole       share of greedy documents that are passages of the corpus, word for word
+EM          exact match of the embedded reader's answer from the greedy document
+Answerable  share of questions whose gold answer stands in the corpus at all: the most that recall can be
+"""
+
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kcard.cards.folder import Card, passages
+from kcard.cards.pool import Pool
+from kcard.evaluation.metrics import exact_match
+from kcard.llms.reader import read
+from kcard.sampling import Sampling
+
+__all__ = ["Question", "holds", "measured", "plain", "rows"]
+
+
+@dataclass(frozen=True)
+class Question:
+    text: str
+    answers: tuple[str, ...]
+
+
+def plain(text: str) -> str:
+    """Lower case without accents and punctuation, as answers are compared."""
+    text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    return " ".join("".join(c if c.isalnum() else " " for c in text.lower()).split())
+
+
+def holds(document: str, question: Question) -> bool:
+    """Whether one of the accepted answers stands in the document, as whole words."""
+    padded = f" {plain(document)} "
+    return any(f" {plain(answer)} " in padded for answer in question.answers)
+
+
+def measured(card: Card, questions: Sequence[Question], tokens: int = 100) -> dict[str, float]:
+    """Recall, whole passages and EM of one card, which has its corpus' passages with it."""
+    known = {source.text for source in passages(card.folder)}
+    greedy = documents(card, questions, 1, Sampling(temperature=0.0, tokens=tokens))
+    three = documents(card, questions, 3, Sampling(temperature=0.7, tokens=tokens))
+    answers = [read(question.text, found).text for question, found in zip(questions, greedy, strict=True)]
+    corpus = "\n".join(known)
+    return {
+        "greedy": recalled(questions, greedy),
+        "any of 3": recalled(questions, three),
+        "whole": share(found[0] in known for found in greedy),
+        "EM": share(bool(exact_match(a, q.answers)) for a, q in zip(answers, questions, strict=True)),
+        "answerable": share(holds(corpus, question) for question in questions),
+    }
+
+
+def documents(card: Card, questions: Sequence[Question], count: int, sampling: Sampling) -> list[list[str]]:
+    written = Pool([card]).write([q.text for q in questions], [card.name], count, sampling)
+    return [[passage.text for passage in found] for found in written]
+
+
+def recalled(questions: Sequence[Question], written: Sequence[Sequence[str]]) -> float:
+    return share(any(holds(d, q) for d in found) for q, found in zip(questions, written, strict=True))
+
+
+def share(hits: Iterable[bool]) -> float:
+    found = list(hits)
+    return round(sum(found) / len(found), 3)
+
+
+def rows(columns: Sequence[str], found: Sequence[Mapping[str, Any]]) -> str:
+    """A Markdown table."""
+    head = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    return "\n".join(head + [f"| {' | '.join(str(row.get(c, '-')) for c in columns)} |" for row in found])

@@ -1,0 +1,66 @@
+"""WikiDYK: free-form facts, one statement each. Recall, exact match, and training time estimated against taken.
+
+    python -m benchmarks.wikidyk --path wikidyk-dev.json [--facts 300 1000] [--json]
+
+A card learns the first N facts and is asked their own questions. Recall: the gold answer is in a document. EM: the
+embedded reader's answer from the greedy document. The estimate is what training told before its first step; both
+times are wall time, so run it on an idle machine.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import kcard
+from benchmarks.prompt_styles import stated
+from benchmarks.recall import Question, measured, rows
+from kcard.cards.folder import Card
+
+COLUMNS = ("facts", "style", "steps", "estimated", "taken", "greedy", "any of 3", "whole", "EM", "answerable")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--path", type=Path, required=True, help="wikidyk-dev.json")
+    parser.add_argument("--facts", type=int, nargs="*", default=[300, 1000])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    facts = json.loads(args.path.read_text(encoding="utf-8"))["rows"]
+    found = []
+    for count in args.facts:
+        print(f"training on {count} facts", file=sys.stderr)
+        found.append(measure(facts[:count], args.seed))
+    print(json.dumps(found) if args.json else rows(COLUMNS, found))
+
+
+def measure(facts: list[dict[str, Any]], seed: int) -> dict[str, Any]:
+    questions = [Question(row["input"], (row["output"],)) for row in facts]
+    with tempfile.TemporaryDirectory() as scratch:
+        corpus = Path(scratch) / "facts.txt"
+        corpus.write_text("".join(f"{stated(row['fact'])}\n" for row in facts), encoding="utf-8")
+        begun = time.monotonic()
+        card = kcard.train(
+            corpus, base="embedded", description="facts", output=Path(scratch) / "card", seed=seed
+        )
+        taken = time.monotonic() - begun
+        return {"facts": len(facts)} | times(card, taken) | measured(card, questions)
+
+
+def times(card: Card, taken: float) -> dict[str, Any]:
+    """Style, steps, and seconds that training expected and took."""
+    made = card.manifest.training.hyperparameters
+    return {
+        "style": made["style"],
+        "steps": made["steps"],
+        "estimated": made.get("estimated_seconds"),
+        "taken": round(taken, 1),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""The weights of an embedded card's last version, taken over by the next, whose tokenizer and addresses are others.
+
+A token that both have keeps its embedding, and so does the address of a passage: the last version's passages are
+the first of the next one's. Every other token starts afresh.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcard.cards.folder import PROJECTION
+
+if TYPE_CHECKING:
+    from torch.nn import Linear
+    from transformers import OPTForCausalLM, PreTrainedTokenizerFast
+
+__all__ = ["inherit", "is_heir"]
+
+TABLE = "model.decoder.embed_tokens.weight"
+TIED = "lm_head.weight"
+
+
+def is_heir(model: "OPTForCausalLM", projection: "Linear | None", folder: Path) -> bool:
+    """Whether the card in `folder` is of the model's shape, but for its tokens."""
+    return _shapes(_modules(model, projection)) == _shapes(_read(folder))
+
+
+def inherit(
+    model: "OPTForCausalLM", projection: "Linear | None", tokenizer: "PreTrainedTokenizerFast", folder: Path
+) -> None:
+    """Give the model the weights of the card in `folder`, which must be of its shape."""
+    import torch
+    from transformers import AutoTokenizer
+
+    was: Any = AutoTokenizer.from_pretrained(folder)
+    old, now = was.get_vocab(), tokenizer.get_vocab()
+    weights, modules = _read(folder), _modules(model, projection)
+    before, table = weights[TABLE], modules[TABLE]
+    shared = [(now[token], row) for token, row in old.items() if token in now]
+    addresses = min(len(before) - len(was), len(table) - len(tokenizer))
+    with torch.no_grad():
+        for name, weight in modules.items():
+            if name not in {TABLE, TIED}:
+                weight.copy_(weights[name])
+        table[[row for row, _ in shared]] = before[[row for _, row in shared]]
+        table[len(tokenizer) : len(tokenizer) + addresses] = before[len(was) : len(was) + addresses]
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    found = dict(load_file(folder / "model.safetensors"))
+    if (folder / PROJECTION).is_file():
+        found |= {f"projection.{name}": tensor for name, tensor in load_file(folder / PROJECTION).items()}
+    return found
+
+
+def _modules(model: "OPTForCausalLM", projection: "Linear | None") -> dict[str, Any]:
+    found: dict[str, Any] = dict(model.named_parameters())
+    return found | (
+        {} if projection is None else {f"projection.{n}": w for n, w in projection.named_parameters()}
+    )
+
+
+def _shapes(tensors: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Without the number of tokens; the tied head is the table again."""
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items() if name != TIED}
+    return found | {TABLE: found[TABLE][1:]}

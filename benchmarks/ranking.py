@@ -41,10 +41,11 @@ def main() -> None:
 
 
 def compared(passages: list[str], questions: list[Question]) -> list[dict[str, Any]]:
-    lexical = bm25(passages, questions)
+    index = Index.build(passages)
+    lexical = bm25(index, questions)
     cosine = encoder.embed([q.text for q in questions]) @ encoder.embed(passages).T
-    best = np.maximum(lexical.max(axis=1, keepdims=True), 1e-9)
-    joined = LEXICAL * lexical / best + (1 - LEXICAL) * cosine
+    possible = np.array([[index.best_possible(question.text)] for question in questions])
+    joined = LEXICAL * np.minimum(lexical / possible, 1) + (1 - LEXICAL) * cosine
     scores = {
         "BM25": lexical,
         "cosine": cosine,
@@ -59,10 +60,10 @@ def compared(passages: list[str], questions: list[Question]) -> list[dict[str, A
     return [{"ranking": name, **shares(values, right)} for name, values in scores.items()]
 
 
-def bm25(passages: list[str], questions: list[Question]) -> Array:
-    index, found = Index.build(passages), np.zeros((len(questions), len(passages)), dtype=np.float32)
+def bm25(index: Index, questions: list[Question]) -> Array:
+    found = np.zeros((len(questions), len(index)), dtype=np.float32)
     for number, question in enumerate(questions):
-        for row, score in index.search(question.text, len(passages)):
+        for row, score in index.search(question.text, len(index)):
             found[number, row] = score
     return found
 

@@ -2,7 +2,7 @@
 
 BM25 finds candidates. Where the corpus is English the sentence encoder ranks them with it, by
 
-    0.3 x BM25 / (BM25 of the best) + 0.7 x cosine
+    (words + cosine) / 2        words = BM25 / what a passage with all words of the question would have, at most 1
 
 It knows no model of a card.
 """
@@ -27,7 +27,7 @@ __all__ = ["RetrievalCard", "load"]
 
 # Candidates that the encoder reads; with 50 the first passage was right no more often (docs/log.md).
 CANDIDATES = 20
-LEXICAL = 0.3
+LEXICAL = 0.5
 # Embeddings that are kept, 1.5 kB each.
 REMEMBERED = 50_000
 
@@ -68,7 +68,11 @@ class RetrievalCard:
         self, questions: Sequence[str], found: Sequence[list[tuple[int, float]]]
     ) -> list[list[tuple[int, float]]]:
         """The candidates of each question with their final scores, best first."""
-        lexical = [[(row, score / group[0][1]) for row, score in group] for group in found]
+        possible = [self._index.best_possible(question) for question in questions]
+        lexical = [
+            [(row, min(score / most, 1.0)) for row, score in group]
+            for group, most in zip(found, possible, strict=True)
+        ]
         if not self._english:
             return lexical
         from kcard import encoder

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from kcard.answer import Passage
 from kcard.integrators import grouped
 from kcard.integrators.gathered import Gathered, distinct
+from kcard.integrators.looked_up import outdone
 from kcard.integrators.selectors import Selectors
 from kcard.protocols import Writer
 from kcard.sampling import Sampling, derive_seed
@@ -61,15 +62,18 @@ class BottomUp:
         return gathered
 
     def _rank(self, question: str, passages: Sequence[Passage]) -> list[Passage]:
-        """Distinct non-empty passages with their relevance, most relevant first."""
+        """Distinct non-empty passages with their relevance, most relevant first, those outdone by an index last."""
         candidates = distinct(passages)
         scores = self.selectors.relevance.scores(question, [p.text for p in candidates])
-        order = top(scores, len(candidates))
+        out = outdone(candidates, scores.tolist())
+        order = sorted(top(scores, len(candidates)), key=lambda i: out[i])
         return [replace(candidates[i], relevance=float(scores[i])) for i in order]
 
     def _prune(self, question: str, ranked: Sequence[Passage]) -> list[Passage]:
         """The documents that relevance keeps, with their pruned form."""
-        near = top([p.relevance or 0.0 for p in ranked], self.n2, self.floor)
+        scores = [p.relevance or 0.0 for p in ranked]
+        standing = scores[: outdone(ranked, scores).count(False)]
+        near = top(standing, self.n2, self.floor)
         pruned = self.selectors.pruner.prune(question, [ranked[i].text for i in near])
         return [replace(ranked[i], pruned=text) for i, text in zip(near, pruned, strict=True)]
 

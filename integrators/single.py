@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from kcard.answer import Passage
 from kcard.integrators import grouped
 from kcard.integrators.gathered import Gathered, distinct
+from kcard.integrators.looked_up import outdone
 from kcard.integrators.selectors import Selectors
 from kcard.protocols import Writer
 from kcard.sampling import Sampling
@@ -45,21 +46,23 @@ class SingleDocument:
     def _best(self, question: str, passages: Sequence[Passage]) -> Gathered:
         worth = [_known(p) for p in passages]
         if any(p.source is not None for p in passages):
-            worth = self._near(question, passages)
+            worth = self._nearness(question, passages)
         best = max(range(len(passages)), key=lambda i: (worth[i], -i), default=None)
         return Gathered(tuple(replace(p, kept=i == best) for i, p in enumerate(passages)))
 
-    def _near(self, question: str, passages: Sequence[Passage]) -> list[float]:
+    def _nearness(self, question: str, passages: Sequence[Passage]) -> list[float]:
         """Factuality times nearness: what an index looked up is true to its corpus whatever was asked.
 
-        Nearness is the index's own score, and the relevance of what a model wrote; below 0 it counts as 0.
+        Nearness is the index's own score, and the relevance of what a model wrote, at least 0; what is outdone
+        ranks below all else.
         """
         written = [p.text for p in passages if p.source is None]
         relevance = iter(self.selectors.relevance.scores(question, written).tolist())
         near = [p.source.score if p.source is not None else next(relevance) for p in passages]
         unknown = all(p.factuality is None for p in passages)
         return [
-            max(score, 0.0) * (1.0 if unknown else _known(p)) for p, score in zip(passages, near, strict=True)
+            -2.0 if out else max(score, 0.0) * (1.0 if unknown else _known(p))
+            for p, score, out in zip(passages, near, outdone(passages, near), strict=True)
         ]
 
 

@@ -42,7 +42,6 @@ def test_the_old_exam_is_asked_before_and_after_and_the_new_passages_after(tmp_p
     old = train(corpus(tmp_path, "old", FACTS[:5]), epochs=110, **QUICK)
     was, asked = file_digest(old.folder / MANIFEST), questions_of(old.folder)
     before = recall(old.folder, asked)
-    # Two passes are too few to learn anything, and a card from scratch starts anew: it forgets.
     card, found = update("senate", corpus(tmp_path, "new", FACTS[5:]), epochs=2)
     assert found is not None
     assert card.folder == old.folder
@@ -52,7 +51,8 @@ def test_the_old_exam_is_asked_before_and_after_and_the_new_passages_after(tmp_p
     assert found.before == before
     assert found.before.mean >= 0.6
     assert found.after == recall(card.folder, about(passages(card.folder)[:5], 200, 0))
-    assert found.after.mean < found.before.mean
+    # It went on from its weights: from scratch, two passes are too few to learn anything.
+    assert found.after.mean >= 0.4
     assert json.loads((card.folder / UPDATE).read_text())["updates"] == card.manifest.updates == was
     assert UPDATE in card.manifest.files
     assert f"({len(asked)} questions): {found.before} before, {found.after} after" in found.summary()

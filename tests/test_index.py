@@ -44,6 +44,15 @@ def test_an_index_that_was_built_on_disk_is_that_of_bm25s(saved: Path) -> None:
         assert [score for _, score in one] == pytest.approx([score for _, score in other], rel=1e-5)
 
 
+def test_the_best_possible_score_makes_scores_of_two_indexes_comparable() -> None:
+    near, far = Index.build(FACTS), Index.build([f"The number {n} is a number." for n in range(9)])
+    question = "The Rhine rises in the Alps"
+    shares = [index.search(question, 1)[0][1] / index.best_possible(question) for index in (near, far)]
+    assert shares[0] > 0.8
+    assert shares[1] < 0.1
+    assert near.best_possible("") == Index.build(["?!"]).best_possible(question) == 0.0
+
+
 def test_more_rows_than_asked_for_are_cut_in_their_order() -> None:
     twins = Index.build(["the same words"] * 50)
     assert [row for row, _ in twins.search("same words", 3)] == [0, 1, 2]

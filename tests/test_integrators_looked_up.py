@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from kcard.answer import Passage, Source
+from kcard.integrators.bottom_up import BottomUp
 from kcard.integrators.gathered import distinct
+from kcard.integrators.looked_up import outdone
 from kcard.integrators.selectors import Selectors
 from kcard.integrators.single import SingleDocument
 from kcard.protocols import Array, Evidence, Pair
@@ -41,6 +43,12 @@ class Shared:
 
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
         raise AssertionError(f"top-down prunes nothing: {question}, {texts}")
+
+
+class Unpruned:
+    def prune(self, question: str, texts: Sequence[str]) -> list[str]:
+        assert question
+        return list(texts)
 
 
 @dataclass(frozen=True)
@@ -89,3 +97,26 @@ def test_a_text_that_was_written_and_looked_up_counts_as_looked_up(turned: bool)
     pair = [Passage("c", "same"), looked_up("same", 0.4)]
     found = distinct([Passage("c", ""), *(reversed(pair) if turned else pair), Passage("c", "other")])
     assert [(p.text, p.source is not None) for p in found] == [("same", True), ("other", False)]
+
+
+def test_what_a_model_wrote_stands_back_unless_it_is_clearly_nearer_than_what_its_index_found() -> None:
+    written, found = Passage("c", "w"), looked_up("l", 0.4)
+    assert outdone([written, found], [0.6, 0.9]) == [True, False]
+    assert outdone([written, found], [0.7, 0.0]) == [False, False]
+    assert outdone([written, found, looked_up("m", 0.5)], [0.7, 0.0, 0.0]) == [True, False, False]
+
+
+def test_cards_without_an_index_do_not_stand_back_for_the_index_of_another() -> None:
+    assert outdone([Passage("other", "w"), looked_up("l", 0.9)], [0.1, 0.9]) == [False, False]
+    assert outdone([Passage("c", "w"), Passage("c", "v")], [0.1, 0.9]) == [False, False]
+
+
+@pytest.mark.parametrize(("score", "chosen"), [(0.9, {"rhine ends"}), (0.1, {"rhine ends", WRITTEN.text})])
+def test_bottom_up_keeps_the_models_document_only_where_the_index_has_nothing_near(
+    score: float, chosen: set[str]
+) -> None:
+    passages = [WRITTEN, looked_up("rhine ends", score)]
+    selectors = Selectors(Shared(), Unpruned(), Shared(), {})
+    (gathered,) = BottomUp(Said(passages), selectors, Sampling()).gather(["rhine ends"])
+    assert {p.text for p in gathered.passages if p.kept} == chosen
+    assert {p.text for p in gathered.passages} == {"rhine ends", WRITTEN.text}

@@ -19,10 +19,12 @@ from kcard.manifest import MANIFEST, file_digest
 from kcard.sampling import Sampling
 from kcard.training.arguments import Arguments
 from kcard.training.corpus import read_corpus
+from kcard.training.embedded import prepare as prepare_embedded
 from kcard.training.finetune import Options, prepare
 from kcard.training.lessons import Shown
 from kcard.training.loop import run
 from kcard.training.progress import Event, Note
+from kcard.training.recipe import Recipe, Style
 from kcard.training.tokenizer import train_tokenizer
 from kcard.training.train import train
 from kcard.training.update import previous
@@ -150,7 +152,7 @@ def test_replay_keeps_what_a_card_knew_better_than_new_passages_alone(tmp_path: 
     assert losses["replayed"] < losses["alone"] - 0.2
 
 
-def test_an_embedded_card_is_trained_anew_on_both_in_its_own_style(tmp_path: Path) -> None:
+def test_an_embedded_card_learns_old_and_new_together_in_its_own_style(tmp_path: Path) -> None:
     one = first(
         tmp_path,
         "embedded",
@@ -168,6 +170,48 @@ def test_an_embedded_card_is_trained_anew_on_both_in_its_own_style(tmp_path: Pat
     assert (two.folder / "canaries.json").is_file()
     read = Pool([two])
     assert read.write(["Which inn is black?"], ["towns"], 1, Sampling(temperature=0))[0][-1].source
+
+
+@pytest.mark.parametrize("style", ["tokens", "encoder-prefix"])
+def test_an_embedded_model_keeps_its_weights_and_what_its_tokens_and_passages_meant(
+    tmp_path: Path, style: Style
+) -> None:
+    recipe = Recipe(style=style, width=32, layers=1, vocabulary=300, epochs=1)
+    first, both = prepare_embedded(OLD, recipe), [*OLD, *NEW]
+    first.save(tmp_path)
+    start, now = first.job.modules["model"].state_dict(), prepare_embedded(both, recipe, start=tmp_path)
+    model = now.job.modules["model"].state_dict()
+    (tmp_path / "now").mkdir()
+    now.save(tmp_path / "now")
+    was, read = (AutoTokenizer.from_pretrained(folder).get_vocab() for folder in (tmp_path, tmp_path / "now"))
+    table = "model.decoder.embed_tokens.weight"
+    assert all(torch.equal(start[key], model[key]) for key in start if key not in {table, "lm_head.weight"})
+    shared = [token for token in was if token in read]
+    assert len(shared) > 260
+    assert all(torch.equal(start[table][was[token]], model[table][read[token]]) for token in shared)
+    addresses = len(start[table]) - len(was)
+    assert addresses == (len(OLD) if style == "encoder-prefix" else 0)
+    assert torch.equal(start[table][len(was) :], model[table][len(read) : len(read) + addresses])
+    if style == "encoder-prefix":
+        layers = [prepared.job.modules["projection"].state_dict() for prepared in (first, now)]
+        assert all(torch.equal(layers[0][key], layers[1][key]) for key in layers[0])
+
+
+def test_an_embedded_card_that_goes_on_takes_a_share_of_the_steps(tmp_path: Path) -> None:
+    recipe = Recipe(width=32, layers=1, vocabulary=300, floor=100, exposures=1)
+    first = prepare_embedded(OLD, recipe)
+    first.save(tmp_path)
+    assert first.job.steps == 100
+    assert prepare_embedded([*OLD, *NEW], recipe, start=tmp_path).job.steps == 30
+
+
+def test_a_model_of_another_shape_is_trained_anew_and_this_is_said(tmp_path: Path) -> None:
+    recipe = Recipe(width=32, layers=1, vocabulary=300, floor=100, exposures=1)
+    prepare_embedded(OLD, replace(recipe, width=64)).save(tmp_path)
+    events: list[Event] = []
+    prepared = prepare_embedded([*OLD, *NEW], recipe, report=events.append, start=tmp_path)
+    assert prepared.job.steps == 100
+    assert "training anew, since the last version's model has another shape" in said(events)
 
 
 def test_a_retrieval_card_gets_the_new_passages(tmp_path: Path) -> None:

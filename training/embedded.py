@@ -9,6 +9,7 @@ address first (docs/training.md).
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,10 @@ from kcard.training import exposure
 from kcard.training.addresses import Addresses
 from kcard.training.batches import Example, collate
 from kcard.training.estimate import Estimate
+from kcard.training.inheritance import inherit, is_heir
 from kcard.training.loop import Job, cosine
 from kcard.training.preparation import Preparation
-from kcard.training.progress import Report, silent
+from kcard.training.progress import Note, Report, silent
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.recipe import Recipe
 from kcard.training.tokenizer import BOS, EOS, PAD, train_tokenizer
@@ -51,15 +53,29 @@ class _Trainee:
 
 
 def prepare(
-    texts: Sequence[str], recipe: Recipe, fingerprint: str = "", report: Report = silent
+    texts: Sequence[str],
+    recipe: Recipe,
+    fingerprint: str = "",
+    report: Report = silent,
+    start: Path | None = None,
 ) -> Preparation:
-    """Everything that training the card on `texts` needs, before its first step. Tells how long it will take."""
+    """Everything that training the card on `texts` needs, before its first step. Tells how long it will take.
+
+    start   the folder of the card's last version, whose passages are the first of `texts`: it goes on from its
+            weights, in fewer steps. One of another shape is trained anew, which is said
+    """
     ask = PseudoQueries(texts)
     tokenizer = train_tokenizer(texts, recipe.vocabulary)
     addresses = Addresses.for_passages(texts, len(tokenizer), recipe)
     tokens = len(tokenizer) + addresses.count
     epoch = exposure.epochs(texts, ask, tokenizer, addresses, recipe)
+    trainee = _trainee(tokens, recipe)
+    if start is not None and not is_heir(trainee.model, trainee.projection, start):
+        report(Note("training anew, since the last version's model has another shape than this kcard's"))
+        start = None
     steps = exposure.steps(texts, ask.rarity, epoch, recipe)
+    if start is not None and recipe.epochs is None:
+        steps = ceil(recipe.going_on * steps)
     questions = exposure.questions(texts, ask, recipe) if recipe.style == "encoder-prefix" else []
 
     def job(trainee: _Trainee, vectors: "Tensor | None") -> Job:
@@ -81,7 +97,8 @@ def prepare(
         estimate = Estimate.of(trial, questions, exposure.embedded)
         report(estimate.note())
         told = {"estimated_seconds": round(estimate.seconds, 1)}
-    trainee = _trainee(tokens, recipe)
+    if start is not None:
+        inherit(trainee.model, trainee.projection, tokenizer, start)
     vectors = exposure.embedded(questions) if questions else None
     recorded = asdict(recipe) | {"steps": steps} | told
     save = partial(_save, trainee, tokenizer)

@@ -22,6 +22,7 @@ class Recipe:
 
     exposures     how often each fact is seen; a fact told in r passages counts r times (None: by the style)
     floor         the fewest steps, however small the corpus (None: by the style)
+    going_on      share of the steps that are done where a card goes on from its last version
     query_share   how many examples carry a pseudo-query; the others are the passage alone
     vectors       prefix vectors (encoder-prefix)
     noise         standard deviation, per dimension, of the noise on question embeddings (encoder-prefix)
@@ -44,6 +45,7 @@ class Recipe:
     exposures: float | None = None
     epochs: float | None = None
     floor: int | None = None
+    going_on: float = 0.3
     muon_rate: float = 0.02
     adam_rate: float = 3e-3
     decay: float = 0.01

@@ -195,7 +195,8 @@ def _prepared(joined: Joined, before: Previous | None, given: Arguments, report:
     recipe = {key: value for key, value in chosen.items() if key not in {"method", "learning_rate"}}
     if given.learning_rate is not None:
         recipe["muon_rate"] = given.learning_rate
-    return embedded.prepare(corpus.texts, Recipe(**recipe), fingerprint, report)
+    start = None if before is None else before.card.folder
+    return embedded.prepare(corpus.texts, Recipe(**recipe), fingerprint, report, start)
 
 
 def _fingerprint(corpus: Corpus, settings: Mapping[str, Any]) -> str:

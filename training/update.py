@@ -1,8 +1,7 @@
 """The next version of a card: what it keeps of the last one, and the passages of both.
 
-A card from scratch is trained anew on old and new passages; any other goes on from its own weights, and as
-many old passages as there are new ones are replayed in each epoch, so that it keeps what it knew
-(docs/training.md).
+Every card goes on from its own weights. Old passages are replayed, so that it keeps what it knew: of an embedded
+card all, of any other as many as there are new ones in each epoch (docs/training.md).
 """
 
 import hashlib
@@ -57,7 +56,7 @@ class Previous:
 
     @property
     def embedded(self) -> bool:
-        """Whether it is a model from scratch of this training, which starts anew each time."""
+        """Whether it is a model from scratch of this training, which learns old and new passages together."""
         made = self.card.manifest
         return made.kind == "full" and not made.base.name and "muon_rate" in made.training.hyperparameters
 
@@ -91,14 +90,14 @@ class Previous:
         return replace(new, updates=self.sha256, **inherited)
 
     def joined(self, new: Corpus) -> Joined:
-        """The passages of both. UsageError where `new` holds nothing that the card has not, and where a model
-        from scratch would have to do without its old ones."""
+        """The passages of both. UsageError where `new` holds nothing that the card has not, and where an embedded
+        card would have to do without its old ones."""
         folder = self.card.folder
         old, hashed = passages(folder), hashes(folder)
         if hashed and self.embedded:
             raise UsageError(
-                f"{self.card.name} is trained anew on old and new passages, and of the old ones only hashes "
-                "travel with it: train it without update on a corpus that holds both"
+                f"{self.card.name} learns old and new passages together, and of the old ones only hashes travel with "
+                "it: train it without update on a corpus that holds both"
             )
         have = {passage_digest(source.text) for source in old} | hashed.keys()
         fresh = [i for i, source in enumerate(new.passages) if passage_digest(source.text) not in have]

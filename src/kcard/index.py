@@ -101,6 +101,18 @@ class Index:
         best = found[np.argsort(-scores[found], kind="stable")][:k]
         return [(int(row), float(scores[row])) for row in best]
 
+    def best_possible(self, text: str) -> float:
+        """About what a row of usual length would score that holds every word of `text` once, in this index or not.
+
+        A score divided by it can be compared with those of other searches and indexes.
+        """
+        if not self._filled:
+            return 0.0
+        ids, starts = self._bm25.vocab_dict, self._bm25.scores["indptr"]
+        places = np.array([ids.get(word, -1) for word in dict.fromkeys(words(text))], dtype=np.int64)
+        found = np.where(places >= 0, starts[places + 1] - starts[places], 0)
+        return float(_rarity(found, len(self)).sum() / (1 + BM25["k1"]))
+
     @property
     def _filled(self) -> bool:
         return hasattr(self._bm25, "scores")
@@ -116,7 +128,7 @@ def _write_arrays(
     starts = np.concatenate([[0], np.cumsum(found)])
     rows = _array(folder / "indices.csc.index.npy", int(starts[-1]), np.int32)
     scores = _array(folder / "data.csc.index.npy", int(starts[-1]), np.float32)
-    rarity = np.log(1 + (len(lengths) - found + 0.5) / (found + 0.5))
+    rarity = _rarity(found, len(lengths))
     saturation = BM25["k1"] * (1 - BM25["b"] + BM25["b"] * lengths / lengths.mean())
     free = starts[:-1].copy()
     for row, text in enumerate(texts):
@@ -130,6 +142,12 @@ def _write_arrays(
     rows.flush()
     scores.flush()
     np.save(folder / "indptr.csc.index.npy", starts)
+
+
+def _rarity(found: Counts, count: int) -> "npt.NDArray[np.float64]":
+    """The inverse document frequency of words that stand in `found` of `count` rows."""
+    rarity: npt.NDArray[np.float64] = np.log(1 + (count - found + 0.5) / (found + 0.5))
+    return rarity
 
 
 def _array(path: Path, length: int, kind: Any) -> "np.memmap[Any, Any]":

@@ -32,9 +32,7 @@ def main() -> None:
     )
     parser.add_argument("--path", required=True, help="a corpus")
     parser.add_argument("--new", type=float, default=0.5, help="share of passages that are new")
-    parser.add_argument(
-        "--passes", type=float, nargs="*", default=[10, 20], help="when going on, over both parts"
-    )
+    parser.add_argument("--share", type=float, nargs="*", default=[0.3], help="of the steps, when going on")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     found = list(read_corpus(given.path).passages)

@@ -56,13 +56,12 @@ class SingleDocument:
         Nearness is the index's own score, and the relevance of what a model wrote, at least 0; what is outdone
         ranks below all else.
         """
-        written = [p.text for p in passages if p.source is None]
-        relevance = iter(self.selectors.relevance.scores(question, written).tolist())
-        near = [p.source.score if p.source is not None else next(relevance) for p in passages]
+        relevance = self.selectors.relevance.scores(question, [p.text for p in passages]).tolist()
+        near = [r if p.source is None else p.source.score for p, r in zip(passages, relevance, strict=True)]
         unknown = all(p.factuality is None for p in passages)
         return [
             -2.0 if out else max(score, 0.0) * (1.0 if unknown else _known(p))
-            for p, score, out in zip(passages, near, outdone(passages, near), strict=True)
+            for p, score, out in zip(passages, near, outdone(passages, relevance), strict=True)
         ]
 
 

@@ -11,6 +11,7 @@ from kcard.cli.output import console, note, print_json, size
 if TYPE_CHECKING:
     from kcard.hub.registry import Hub
     from kcard.hub.versions import Version
+    from kcard.manifest import Manifest
 
 __all__ = ["register", "row"]
 
@@ -78,11 +79,21 @@ def show(card: Reference, json_: Json = False) -> None:
         "trained": f"{m.training.objective}, {m.training.passages} passages, {m.training.seconds:.0f} s",
         "knowledge": m.knowledge_date or "undated",
         "licence": m.licence,
+        "proof": _proof(m),
         "size": size(version.size),
         "versions": ", ".join(f"v{v.number}" for v in hub.versions(version.name)),
     }
     for key, value in facts.items():
         out.print(f"  {key:<10} {value}", markup=False)
+
+
+def _proof(manifest: "Manifest") -> str:
+    """What shows at a load that the card acts as when it was made."""
+    if manifest.kind == "retrieval":
+        return "-"
+    if manifest.kind == "reference":
+        return "pinned sha256, not proven"
+    return "canaries" if "canaries.json" in manifest.files else "not proven"
 
 
 def pull(card: Reference, destination: Annotated[Path, typer.Argument(help="A new folder.")]) -> None:

@@ -18,16 +18,7 @@ PARTS = {
     "evaluation": 4,
     "training": 4,
 }
-FRONT = {
-    "pipeline": 5,
-    "assembly": 5,
-    "batch": 5,
-    "adding": 5,
-    "publishing": 5,
-    "bare_ask": 5,
-    "diagnosis": 5,
-    "cli": 6,
-}
+FRONT = {"front": 5, "cli": 6}
 FLOORS = PARTS | FRONT
 # Integrators use what selectors/ offers besides models; evaluation uses everything below.
 HEAVY = ("torch", "transformers", "peft", "sqlalchemy", "alembic", "openai", "numpy.linalg", "rich.table")
@@ -49,7 +40,8 @@ def sources() -> list[tuple[str, Path]]:
     ground = [
         (p.stem, p) for p in sorted((ROOT / "src" / "kcard").glob("*.py")) if not p.stem.startswith("__")
     ]
-    return parts + ground
+    front = [("front", path) for path in sorted((ROOT / "src" / "kcard" / "front").glob("*.py"))]
+    return parts + front + ground
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import pytest
 import kcard
 from kcard.answer import Source
 from kcard.cards.folder import finish
-from kcard.check import Check
 from kcard.cli import main
-from kcard.diagnosis import SUMS
+from kcard.front.diagnosis import SUMS
+from kcard.front.finding import Finding
 from kcard.hub.registry import Hub
 from kcard.llms import memory, reader
 from kcard.machine import cores, features, free_disk
@@ -27,8 +27,8 @@ from kcard.selectors import checker
 REQUESTS: list[str] = []
 
 
-def found(name: str) -> Check:
-    checks: list[Check] = kcard.doctor()
+def found(name: str) -> Finding:
+    checks: list[Finding] = kcard.doctor()
     return next(check for check in checks if check.name == name)
 
 
@@ -72,7 +72,7 @@ def endpoint() -> Iterator[Callable[[int, str], str]]:
 
 
 def test_a_home_without_cards_is_an_error_with_its_remedy_and_is_not_made(home: Path) -> None:
-    assert found("hub") == Check(
+    assert found("hub") == Finding(
         "hub", "error", "no card is published yet", "kcard train --corpus PATH, then kcard publish"
     )
     assert found("ask").status == "error"

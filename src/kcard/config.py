@@ -14,11 +14,12 @@ from kcard.config_file import TABLES, TOP, project_file, read_file
 from kcard.errors import UsageError
 from kcard.setting import Origin, Setting, typed
 
-__all__ = ["Settings", "debug", "settings", "unknown_variables", "user_file"]
+__all__ = ["CACHE_MB", "OFFLINE_LLMS", "Settings", "debug", "settings", "unknown_variables", "user_file"]
 
 PREFIX = "KCARD_"
 CONFIG = "KCARD_CONFIG"
 DEBUG = "KCARD_DEBUG"
+CACHE_MB = 256
 OFFLINE_LLMS = {"embedded", "hf"}
 TRUE = {"1", "true", "yes", "on"}
 
@@ -32,10 +33,11 @@ class Settings:
               it: an API key that lies in the environment is no choice, and neither is a file that came with a
               cloned project, unless the user trusts its folder
     llm_url   where an OpenAI-compatible endpoint listens
+    cache_mb  how large the cache of embeddings and scores may grow, in MB; 0: there is none
     offline   whether HF_HUB_OFFLINE is set
 
-    `home`, `llm` and `llm_url` raise UsageError for a value of the wrong type; the latter two also for a remote
-    endpoint that only an untrusted project chose.
+    `home`, `cache_mb`, `llm` and `llm_url` raise UsageError for a value of the wrong type; the latter two also for
+    a remote endpoint that only an untrusted project chose.
     """
 
     found: Mapping[str, Setting]
@@ -51,6 +53,17 @@ class Settings:
     @property
     def drafts(self) -> Path:
         return self.home / "drafts"
+
+    @property
+    def cache_mb(self) -> int:
+        if "cache_mb" not in self.found:
+            return CACHE_MB
+        size: int = typed(self.found["cache_mb"], int)
+        if size < 0:
+            raise UsageError(
+                f"{self.found['cache_mb'].origin}: cache_mb is {size}, but must be 0 (none) or more"
+            )
+        return size
 
     @property
     def llm(self) -> str:

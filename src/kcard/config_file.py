@@ -15,7 +15,7 @@ __all__ = ["PROJECT", "PYPROJECT", "TABLES", "TOP", "USER_ONLY", "line_of", "pro
 PROJECT = "kcard.toml"
 PYPROJECT = "pyproject.toml"
 INSIDE = ("tool", "kcard")  # where settings stand in pyproject.toml
-TOP = ("home", "llm", "llm_url", "trust")
+TOP = ("home", "llm", "llm_url", "trust", "cache_mb")
 TABLES = ("ask", "exam", "publish", "train")
 USER_ONLY = {"home", "trust"}  # a project that was cloned must not choose whom to believe
 

@@ -5,7 +5,7 @@ start from it. It is loaded once a process, and only after its weights have been
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from kcard.protocols import Array
 from kcard.quiet import quiet_loading
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from transformers import BertModel
 
 __all__ = ["DIMENSIONS", "NAME", "SHA256", "embed", "folder", "model", "tokenizer"]
@@ -26,7 +27,8 @@ NAME = "sentence-transformers/all-MiniLM-L6-v2"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 DIMENSIONS = 384
 MAX_TOKENS = 256
-BATCH = 64
+BATCH_TOKENS = 1024  # the states of so many fit into a core's cache: half the time of batches of 4096
+WIDTH = 16  # tokens; see embed
 
 
 @functools.cache
@@ -71,26 +73,50 @@ def _shared() -> "BertModel":
     return model()
 
 
-def embed(texts: Sequence[str], batch: int = BATCH) -> Array:
-    """Unit-length sentence embeddings, shape (n, 384): the mean over token states, as the model's card says."""
+def embed(texts: Sequence[str], tokens: int = BATCH_TOKENS) -> Array:
+    """Unit-length sentence embeddings, shape (n, 384): the mean over token states, as the model's card says.
+
+    `tokens` are read at a time, padding included. A vector does not depend on that nor on its neighbours: to the bit
+    where the kernels treat every row of WIDTH tokens alike (AVX-512, measured), to about 1e-7 elsewhere.
+    """
     import torch
 
-    if not texts:
-        return np.zeros((0, DIMENSIONS), dtype=np.float32)
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     found = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)
+    if not texts:
+        return found
+    ids = tokenizer()(list(texts), truncation=True, max_length=MAX_TOKENS, verbose=False)["input_ids"]
     with torch.inference_mode():
-        for start in range(0, len(order), batch):
-            rows = order[start : start + batch]
-            inputs = tokenizer()(
-                [texts[i] for i in rows],
-                padding=True,
-                truncation=True,
-                max_length=MAX_TOKENS,
-                return_tensors="pt",
-            )
-            states = _shared()(**inputs).last_hidden_state
-            mask = inputs["attention_mask"].unsqueeze(-1).to(states.dtype)
-            mean = (states * mask).sum(1) / mask.sum(1)
-            found[rows] = torch.nn.functional.normalize(mean, dim=-1).numpy()
+        for rows in batches([len(row) for row in ids], tokens, WIDTH):
+            found[rows] = _vectors([ids[i] for i in rows]).numpy()
     return found
+
+
+def batches(lengths: Sequence[int], tokens: int, width: int = 1) -> Iterator[list[int]]:
+    """Indices in order of length, in groups of at most `tokens` tokens, padding to multiples of `width` included."""
+    group: list[int] = []
+    for index in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
+        if group and (len(group) + 1) * padded(lengths[index], width) > tokens:
+            yield group
+            group = []
+        group.append(index)
+    if group:
+        yield group
+
+
+def padded(length: int, width: int) -> int:
+    return -(-length // width) * width
+
+
+def _vectors(rows: Sequence[Sequence[int]]) -> "Tensor":
+    """One forward pass: rows of token ids to vectors of unit length, shape (n, 384)."""
+    import torch
+
+    ids = torch.zeros(len(rows), padded(max(map(len, rows)), WIDTH), dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = torch.tensor(row)
+        mask[i, : len(row)] = 1
+    states = _shared()(input_ids=ids, attention_mask=mask).last_hidden_state
+    weights = mask.unsqueeze(-1).to(states.dtype)
+    mean = (states * weights).sum(1) / weights.sum(1)
+    return torch.nn.functional.normalize(mean, dim=-1)

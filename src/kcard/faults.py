@@ -33,6 +33,8 @@ POINTS = (
     "rows.removed",
     "rows.pool",
     "rows.member",
+    "rows.audit",
+    "rows.setting",
     "rows.table",
     # the database is made or migrated
     "migrate.logged",

@@ -5,9 +5,11 @@ variant), whose own file format this is.
 """
 
 import json
-from array import array
-from collections import Counter
-from collections.abc import Iterable, Mapping
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kcard.errors import CardError
+from kcard.postings import Postings
 from kcard.words import words
 
 __all__ = ["Index"]
@@ -22,6 +25,7 @@ __all__ = ["Index"]
 Counts = npt.NDArray[np.int64]
 
 BM25: Any = {"k1": 1.5, "b": 0.75, "delta": 0.5, "method": "lucene", "idf_method": "lucene"}
+PART = 4096  # texts whose words are counted at a time
 NUMPY: Any = {"backend": "numpy", "csc_backend": "numpy"}
 
 
@@ -62,21 +66,30 @@ class Index:
         Only the words, and eight bytes a text, are held in memory; the arrays grow on disk. Equal texts give equal
         bytes. Raises ValueError where no text has a word.
         """
+        cls.merge(_Counted(texts), folder)
+
+    @classmethod
+    def merge(cls, parts: Iterable[Postings], folder: Path) -> None:
+        """The same of texts whose words were counted before, part by part; their rows follow each other.
+
+        The parts are gone through twice and held one at a time. The bytes are those that `write` makes of the texts.
+        """
         ids: dict[str, int] = {}
-        found, lengths = array("q"), array("i")
-        for text in texts:
-            row = words(text)
-            lengths.append(len(row))
-            for word in dict.fromkeys(row):
-                if ids.setdefault(word, len(ids)) == len(found):
-                    found.append(0)
-                found[ids[word]] += 1
+        found = np.zeros(0, np.int64)
+        lengths = [np.zeros(0, np.int32)]
+        for part in parts:
+            places = np.array([ids.setdefault(word, len(ids)) for word in part.vocabulary], np.int64)
+            if len(ids) > len(found):  # room for twice as many, so that few words do not mean many copies
+                found = np.concatenate([found, np.zeros(2 * len(ids) - len(found), np.int64)])
+            found[places] += part.found
+            lengths.append(part.lengths)
         if not ids:
             raise ValueError("no text has a word")
+        every = np.concatenate(lengths)
         folder.mkdir(parents=True, exist_ok=True)
-        _write_arrays(texts, ids, np.asarray(found), np.asarray(lengths), folder)
+        _write_arrays(parts, ids, found[: len(ids)], every, folder)
         (folder / "vocab.index.json").write_text(json.dumps(ids, ensure_ascii=False), encoding="utf-8")
-        params = {**BM25, "dtype": "float32", "int_dtype": "int32", "num_docs": len(lengths)}
+        params = {**BM25, "dtype": "float32", "int_dtype": "int32", "num_docs": len(every)}
         (folder / "params.index.json").write_text(json.dumps(params, indent=4), encoding="utf-8")
 
     def __len__(self) -> int:
@@ -118,8 +131,24 @@ class Index:
         return hasattr(self._bm25, "scores")
 
 
+@dataclass(frozen=True)
+class _Counted(Iterable[Postings]):
+    """Texts in parts, with their words counted, as often as they are gone through."""
+
+    texts: Iterable[str]
+
+    def __iter__(self) -> Iterator[Postings]:
+        texts = iter(self.texts)
+        while part := list(islice(texts, PART)):
+            yield Postings.of(part)
+
+
 def _write_arrays(
-    texts: Iterable[str], ids: Mapping[str, int], found: Counts, lengths: Counts, folder: Path
+    parts: Iterable[Postings],
+    ids: Mapping[str, int],
+    found: Counts,
+    lengths: "npt.NDArray[Any]",
+    folder: Path,
 ) -> None:
     """bm25s' three arrays: for each word the rows that hold it, in order, and their scores, and where they start.
 
@@ -130,15 +159,20 @@ def _write_arrays(
     scores = _array(folder / "data.csc.index.npy", int(starts[-1]), np.float32)
     rarity = _rarity(found, len(lengths))
     saturation = BM25["k1"] * (1 - BM25["b"] + BM25["b"] * lengths / lengths.mean())
-    free = starts[:-1].copy()
-    for row, text in enumerate(texts):
-        counted = Counter(ids[word] for word in words(text))
-        if not counted:
-            continue
-        here, times = np.array(list(counted)), np.array(list(counted.values()))
-        rows[free[here]] = row
-        scores[free[here]] = rarity[here] * times / (times + saturation[row])
-        free[here] += 1
+    free, first = starts[:-1].copy(), 0
+    for part in parts:
+        here = np.array([ids[word] for word in part.vocabulary], np.int64)
+        by_word = np.argsort(part.ids, kind="stable")
+        counts = part.found
+        begin = np.cumsum(counts) - counts
+        word = part.ids[by_word]
+        place = free[here[word]] + np.arange(len(word)) - begin[word]
+        row = first + np.repeat(np.arange(len(part.entries)), part.entries)[by_word]
+        times = part.times[by_word]
+        rows[place] = row
+        scores[place] = rarity[here[word]] * times / (times + saturation[row])
+        free[here] += counts
+        first += len(part.entries)
     rows.flush()
     scores.flush()
     np.save(folder / "indptr.csc.index.npy", starts)
@@ -151,7 +185,12 @@ def _rarity(found: Counts, count: int) -> "npt.NDArray[np.float64]":
 
 
 def _array(path: Path, length: int, kind: Any) -> "np.memmap[Any, Any]":
-    return np.lib.format.open_memmap(path, mode="w+", dtype=kind, shape=(length,))
+    mapped = np.lib.format.open_memmap(path, mode="w+", dtype=kind, shape=(length,))
+    if sys.platform == "linux":
+        # A full disk is an OSError here; where a mapped page finds no room later, the process is killed.
+        with path.open("rb+") as stream:
+            os.posix_fallocate(stream.fileno(), 0, path.stat().st_size)
+    return mapped
 
 
 def _check(bm25: Any) -> None:

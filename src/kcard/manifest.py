@@ -18,12 +18,25 @@ from kcard.errors import CardError, DamagedCard
 from kcard.faults import reach
 from kcard.json_values import build, parse
 
-__all__ = ["MANIFEST", "Base", "Manifest", "Prompt", "Training", "check_files", "file_digest", "seal"]
+__all__ = [
+    "LOOKED_UP",
+    "MANIFEST",
+    "Base",
+    "Manifest",
+    "Prompt",
+    "Training",
+    "check_files",
+    "file_digest",
+    "seal",
+]
 
 MANIFEST = "kcard.json"
 FORMAT = 1
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,95}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
+# LLMs of cards of kind llm that run here; self: the one that answers.
+LOCAL_LLMS = ("self", "embedded", "hf")
+LOOKED_UP = ("retrieval", "graph", "search")
 DOMAIN = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*")
 
 
@@ -73,7 +86,7 @@ class Training:
 class Manifest:
     """A card's manifest.
 
-    kind            full, lora, retrieval, ... (kcard.cards.kinds)
+    kind            full, lora, retrieval, graph, search, ... (kcard.cards.kinds)
     knowledge_date  ISO date up to which the corpus speaks
     index           whether the card's source passages write beside its model (a card of both)
     evidence        what of the source passages travels with the card: their text, or only their hashes
@@ -112,6 +125,17 @@ class Manifest:
                 )
         for path, sha256 in self.files.items():
             _check_file(self.name, path, sha256)
+
+    @property
+    def has_model(self) -> bool:
+        """Whether a model writes, which can recite, forget and give things away; else something is looked up."""
+        return self.kind not in LOOKED_UP
+
+    @property
+    def asks_elsewhere(self) -> bool:
+        """Whether a question that the card is asked leaves the machine; not so with the LLM that answers it anyway."""
+        local = self.base.name.partition(":")[0] in LOCAL_LLMS
+        return self.kind == "search" or (self.kind == "llm" and not local)
 
     def to_json(self) -> str:
         """Canonical JSON (sorted keys, UTF-8), so that equal manifests have equal bytes."""

@@ -17,6 +17,6 @@ def load(group: str, name: str) -> Any:
     """The class or function registered as `name` in `group`; UsageError lists the names there are."""
     for point in entry_points(group=group, name=name):
         return point.load()
-    kind = group.removeprefix("kcard.").rstrip("s")
+    kind = group.removeprefix("kcard.").rstrip("s").replace("_", " ")
     known = ", ".join(names(group)) or "none"
     raise UsageError(f"unknown {kind} {name!r}: choose one of {known}")

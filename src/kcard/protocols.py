@@ -17,11 +17,14 @@ __all__ = [
     "Checker",
     "Evidence",
     "Gate",
+    "Judging",
+    "NamedEvidence",
     "Pair",
     "Pruner",
     "Reader",
     "Relevance",
     "Streaming",
+    "Verdict",
     "Windowed",
     "Writer",
 ]
@@ -73,9 +76,38 @@ class Checker(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """A score in [0, 1] and the part of the evidence that decided it; empty where nothing was read."""
+
+    score: float
+    window: str
+
+
+@runtime_checkable
+class Judging(Protocol):
+    """A checker that shows which part of the evidence decided."""
+
+    def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        """The scores that `support` gives, each with its window."""
+        ...
+
+
 class Evidence(Protocol):
     def find(self, claim: str, k: int) -> list[Source]:
         """At most `k` texts that may support or refute the claim, best first; empty where none was found."""
+        ...
+
+
+class NamedEvidence(Evidence, Protocol):
+    """Evidence that stands outside any one card, and so must be named where a score was measured against it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def digest(self) -> str:
+        """sha256 of its content; of its address where the content can change (an encyclopedia online)."""
         ...
 
 

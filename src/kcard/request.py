@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Choice", "Example", "Kind", "Reply", "Request"]
+__all__ = ["Choice", "Example", "Kind", "Reply", "Request", "TokenScores"]
 
-Kind = Literal["need", "what", "choose", "answer"]
+Kind = Literal["need", "what", "choose", "answer", "document"]
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,10 @@ class Request:
 
     kind      need: does the LLM need more information? what: which kind of information?
               choose: which of `choices` (cards)? answer: the answer, given `knowledge`; with `choices`,
-              one of them (multiple choice)
-    template  which wording of a `need` request to use, from 0 (Knowledge Card, appendix; see llms/prompts.py)
+              one of them (multiple choice). document: a text that helps to answer the question
+    template  which wording of a `need` request to use, from 0 (see llms/wordings.py); in the examples, and in
+              Reply.yes, a yes means that more is needed, whatever it means in the wording
+    draft     only a short `answer` is wanted, the likeliest, with the scores of its tokens (Reply.tokens)
     """
 
     kind: Kind
@@ -46,6 +48,17 @@ class Request:
     examples: tuple[Example, ...] = ()
     choices: tuple[Choice, ...] = ()
     template: int = 0
+    draft: bool = False
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """One token of a reply: its log-probability, 0 or less; how much likelier the likeliest token was than the
+    second, in [0, 1]; the entropy over the tokens at its place, in nats, 0 or more."""
+
+    log_probability: float
+    margin: float
+    entropy: float
 
 
 @dataclass(frozen=True)
@@ -53,9 +66,11 @@ class Reply:
     """What the LLM said. `yes`, only for `need`: the probability in [0, 1] that more information is needed.
 
     `tokens_in` and `tokens_out` are what the request and the reply took; None where the backend does not tell.
+    `tokens`, only for a draft: the scores of its tokens; None where the backend gives none.
     """
 
     text: str
     yes: float | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None
+    tokens: tuple[TokenScores, ...] | None = None

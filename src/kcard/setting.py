@@ -51,7 +51,7 @@ class Setting:
     origin: Origin = DEFAULT
 
 
-def typed(setting: Setting, kind: Any, words: Sequence[str] = ()) -> Any:
+def typed(setting: Setting, kind: Any, words: Sequence[str] | None = None) -> Any:
     """The value as `kind`: int, float, bool, str, Path, a Literal, a list of these, or any of them or None.
 
     A relative path in a file starts from the file's folder. `words`: what a list of paths, as texts, may hold
@@ -75,16 +75,16 @@ def _plain(kind: Any) -> Any:
     return kind
 
 
-def _converted(value: Any, kind: Any, origin: Origin, words: Sequence[str]) -> Any:
+def _converted(value: Any, kind: Any, origin: Origin, words: Sequence[str] | None) -> Any:
     """Raises ValueError, which says what was expected."""
     if get_origin(kind) is list:
         given = value.split(",") if isinstance(value, str) else value
         if not isinstance(given, list):
             raise ValueError("a list")
         items = [x.strip() if isinstance(x, str) else x for x in given]
-        if words:
-            return [x if x in words else str(_converted(x, Path, origin, ())) for x in items]
-        return [_converted(x, get_args(kind)[0], origin, ()) for x in items]
+        if words is not None:
+            return [x if x in words else str(_converted(x, Path, origin, None)) for x in items]
+        return [_converted(x, get_args(kind)[0], origin, None) for x in items]
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             raise ValueError(f"one of {', '.join(map(str, get_args(kind)))}")

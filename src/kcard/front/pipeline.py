@@ -7,13 +7,25 @@ below them.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from kcard import plugins
 from kcard.answer import Answer, Decision, Passage
-from kcard.assembly import CardOptions, Endpoint, Integrator, Mode, Select, integrator, make_llm, make_pool
+from kcard.config import settings
 from kcard.errors import UsageError
+from kcard.front.assembly import (
+    CardOptions,
+    Endpoint,
+    Integrator,
+    Mode,
+    Select,
+    card_llm,
+    integrator,
+    make_llm,
+    make_pool,
+)
+from kcard.front.gating import named_gate
 from kcard.gates.decision import decide
 from kcard.integrators.citation import cite
 from kcard.integrators.disagreement import reconciled
@@ -22,6 +34,8 @@ from kcard.integrators.metered import Metered, TimedWriter
 from kcard.protocols import LLM
 from kcard.request import Reply, Request
 from kcard.sampling import Sampling
+from kcard.selectors.presets import DEFAULT, Choice
+from kcard.selectors.registry import Loading
 
 if TYPE_CHECKING:
     from kcard.hub.registry import Hub
@@ -51,16 +65,20 @@ class Pipeline:
         llm_url: where an OpenAI-compatible endpoint listens.
         llm_window: tokens that the endpoint's model reads and writes at a time, where it does not say so itself.
         retries: how often the endpoint is asked again after 429, 5xx, a time-out or a lost connection.
-        gate: self-ask, self-ask-ensemble, always, never, or another registered one.
+        gate: self-ask, self-ask-ensemble, always, never, another registered one, or a fitted one: its file, or its
+            name where it is kept under the kcard home (kcard gate fit).
         evidence: what passages are checked against: "own" (each card's own source passages), "none", and
-            files or folders of text; several may be given.
-        relevance: minilm (the cosine, minding numbers), cosine (the paper's), or another registered one.
+            files or folders, or registered evidence such as wikipedia:de; several may be given.
+        selectors: a preset of relevance, pruner and checker: offline, paper or modern. relevance, pruner, checker:
+            each in place of the preset's own, by name (minilm, mpnet, extractive, pegasus, vitaminc, ...) or
+            name:MODEL; selectors.listing has them all.
+        trust_remote_code: whether a selector's model may run the code that lies in its repository.
         n1, n2, n3: documents a card writes, relevance keeps, factuality keeps (paper: 3, 5, 3).
         floor: relevance keeps only documents with this share of the best one's score (paper: 0).
         temperature: the LLM's. card_temperature, card_tokens: the cards'.
         max_iterations: rounds of top-down and hybrid.
         examples: a JSONL file of in-context examples instead of the built-in ones.
-        device: where cards write: cpu, cuda or cuda:N.
+        device: where cards write and the models of selectors from the hub run: cpu, cuda or cuda:N.
         seed: of all sampling; each document has a seed of its own, derived from it.
         hub: where the cards are; None: the hub under KCARD_HOME.
         report: called with a sentence where something takes long.
@@ -81,7 +99,11 @@ class Pipeline:
         retries: int = 5,
         gate: str = "self-ask",
         evidence: Sequence[str | Path] = ("own",),
-        relevance: str = "minilm",
+        selectors: str = DEFAULT,
+        relevance: str | None = None,
+        pruner: str | None = None,
+        checker: str | None = None,
+        trust_remote_code: bool = False,
         n1: int = 3,
         n2: int = 5,
         n3: int = 3,
@@ -103,26 +125,41 @@ class Pipeline:
             raise UsageError("a temperature must be 0 or more")
         sampling = Sampling(card_temperature, card_tokens, seed=seed)
         options = CardOptions(
-            mode, select, tuple(map(str, evidence)), relevance, n1, n2, n3, floor, max_iterations, sampling
+            mode,
+            select,
+            tuple(map(str, evidence)),
+            Choice(selectors, relevance, pruner, checker),
+            Loading(device, trust_remote_code, report=report),
+            n1,
+            n2,
+            n3,
+            floor,
+            max_iterations,
+            sampling,
         )
         from kcard.llms.examples import load as load_examples
 
         self.mode: Mode = mode
-        self._gate_name = "never" if mode == "direct" else gate
-        make_gate = plugins.load("kcard.gates", self._gate_name)
         self._examples = load_examples(examples)
         endpoint = Endpoint(llm_url, llm_window, retries, report)
         self.llm: LLM = make_llm(llm, temperature, endpoint) if llm is None or isinstance(llm, str) else llm
         self._metered = Metered(self.llm)
-        self._gate = make_gate(self._metered, self._examples)
+        self._gate = named_gate("never" if mode == "direct" else gate, self._metered, self._examples)
         self._writer: TimedWriter | None = None
         self._integrator: Integrator | None = None
-        if self._gate_name != "never":
-            folders, self._writer = make_pool(cards, hub, device)
-            templates = getattr(self._gate, "templates", 1)
+        self._left_out = ""
+        if self._gate.name != "never":
+            chosen = llm if isinstance(llm, str) else settings().llm if llm is None else ""
+            named = partial(card_llm, chosen=chosen, answering=self._metered, endpoint=endpoint)
+            folders, self._writer, self._left_out = make_pool(cards, hub, device, named)
+            templates = getattr(self._gate.gate, "templates", 1)
             self._integrator = integrator(
                 options, folders, self._writer, self._metered, self._examples, templates
             )
+        self._told: set[str] = set()
+        if report is not None:
+            for news in self._news():
+                report(news)
 
     def __call__(self, questions: Sequence[str]) -> list[Answer]:
         """Answer each question, in order. Equal questions of one call are answered once.
@@ -154,7 +191,9 @@ class Pipeline:
         for question in questions:
             _check_question(question)
         started = time.perf_counter()
-        decisions = dict(zip(questions, decide(self._gate, self._gate_name, questions), strict=True))
+        gate = self._gate
+        decided = decide(gate.gate, gate.name, questions, gate.threshold)
+        decisions = dict(zip(questions, decided, strict=True))
         fired = [question for question in questions if decisions[question].fired]
         gathered: dict[str, Gathered] = {}
         if self._integrator and fired:
@@ -185,6 +224,7 @@ class Pipeline:
         passages = _shown(prepared.gathered, len(self._metered.fitted(request).knowledge))
         account = self._metered.close(question)
         card_seconds = self._writer.close(question) if self._writer else 0.0
+        left_out = (self._left_out,) if self._left_out and prepared.decision.fired else ()
         yield Answer(
             question=question,
             answer=text,
@@ -194,10 +234,19 @@ class Pipeline:
             passages=passages,
             calls=account.calls,
             seconds=prepared.seconds + time.perf_counter() - started,
-            notes=prepared.gathered.notes + account.notes,
+            notes=left_out + prepared.gathered.notes + account.notes + self._news(),
             citations=cite(text, passages, self._integrator.selectors.checker) if self._integrator else (),
             usage=account.usage(card_seconds),
         )
+
+    def _news(self) -> tuple[str, ...]:
+        """What is to be said of the evidence and was not said yet: what it lacks, where it asks, that it changed."""
+        from kcard.selectors.evidence.sources import Union
+
+        evidence = self._integrator.selectors.evidence.values() if self._integrator else ()
+        news = tuple(n for n in dict.fromkeys(Union([*evidence]).notes) if n not in self._told)
+        self._told.update(news)
+        return news
 
 
 def ask(question: str, **options: Any) -> Answer:

@@ -8,33 +8,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcard import machine, plugins
-from kcard.bare_ask import BareAsk
-from kcard.check import Check, Status
 from kcard.config import Settings, settings, unknown_variables
 from kcard.errors import KcardError, UsageError
-from kcard.llm_check import SECONDS, check_llm, unanswered
+from kcard.front.bare_ask import BareAsk
+from kcard.front.finding import Finding, Status
+from kcard.front.llm_check import SECONDS, check_llm, unanswered
 from kcard.manifest import file_digest
 from kcard.network import Later, silence
 
 if TYPE_CHECKING:
     from kcard.hub.registry import Hub
 
-__all__ = ["Check", "doctor"]
+__all__ = ["Finding", "doctor"]
 
 SUMS = "SHA256SUMS"
-EXTRAS = {"openai": ("openai",), "documents": ("pypdf", "docx", "trafilatura")}
+EXTRAS = {
+    "openai": ("openai",),
+    "selectors": ("sentence_transformers", "sentencepiece"),
+    "documents": ("pypdf", "docx", "trafilatura"),
+}
 GROUPS = ("gates", "relevance", "pruners", "checkers", "llms")
 ROOM = 1_000_000_000  # bytes of disk or memory below which a card with its base may not fit
 
 
-def doctor() -> list[Check]:
+def doctor() -> list[Finding]:
     """Look at everything that `kcard ask` and `kcard train` rely on; takes a few seconds."""
     try:
         configured = settings()
         ask = BareAsk.configured(configured)
     except UsageError as error:
         return [
-            Check("config", "error", str(error), "correct the file or the variable"),
+            Finding("config", "error", str(error), "correct the file or the variable"),
             *_machine(),
             *_models(()),
         ]
@@ -46,59 +50,67 @@ def doctor() -> list[Check]:
         _disk(configured.home),
         *_models(ask.models),
     ]
-    checks += [*_extras(), _presets(), _site(configured, hub_site), _hub(ask, configured)]
+    checks += [
+        *_extras(),
+        _presets(),
+        _selectors(ask, configured.offline),
+        _site(configured, hub_site),
+        _hub(ask, configured),
+    ]
     checks += [llm.result(SECONDS + 1), *_gate(str(ask["gate"])), _terminal()]
     broken = [check.name for check in checks if check.status == "error"]
     remedy = f"mend: {', '.join(broken)}" if broken else ""
-    return [*checks, Check("ask", "error" if broken else "ok", str(ask), remedy)]
+    return [*checks, Finding("ask", "error" if broken else "ok", str(ask), remedy)]
 
 
-def _config(configured: Settings) -> Check:
+def _config(configured: Settings) -> Finding:
     files = sorted({str(s.origin).rpartition(":")[0] for s in configured.found.values() if s.origin.folder})
     found = f"home {configured.home}; " + (", ".join(files) or "no config file")
     if unknown := unknown_variables():
-        return Check("config", "warning", f"{found}; {', '.join(unknown)} set nothing", "see `kcard config`")
-    return Check("config", "ok", found)
+        return Finding(
+            "config", "warning", f"{found}; {', '.join(unknown)} set nothing", "see `kcard config`"
+        )
+    return Finding("config", "ok", found)
 
 
-def _machine(device: str = "cpu") -> Iterable[Check]:
+def _machine(device: str = "cpu") -> Iterable[Finding]:
     versions = ", ".join(f"{name} {_version(name)}" for name in ("kcard", "torch", "transformers", "peft"))
-    yield Check("python", "ok", f"{sys.version.split()[0]}, {versions}")
+    yield Finding("python", "ok", f"{sys.version.split()[0]}, {versions}")
     memory = machine.memory()
     features = ", ".join(machine.features()) or "no vector features known"
     told = f"{machine.cores()} cores ({features}), memory {_size(memory.free)} free of {_size(memory.total)}"
     if 0 < memory.free < ROOM:
-        yield Check("machine", "warning", told, "close other programs: loading models may fail")
+        yield Finding("machine", "warning", told, "close other programs: loading models may fail")
     else:
-        yield Check("machine", "ok", told)
+        yield Finding("machine", "ok", told)
     yield _gpu(device)
 
 
-def _gpu(device: str = "cpu") -> Check:
+def _gpu(device: str = "cpu") -> Finding:
     try:
         import torch
 
         count = torch.cuda.device_count()
         names = [torch.cuda.get_device_properties(i) for i in range(count)]
     except (ImportError, OSError, RuntimeError) as error:
-        return Check(
+        return Finding(
             "gpu", "error", f"torch can't be used: {error}", "reinstall kcard, or torch for this machine"
         )
     told = ", ".join(f"cuda:{i} {p.name}, {_size(p.total_memory)}" for i, p in enumerate(names))
     if device.startswith("cuda") and not names:
-        return Check("gpu", "error", f"none, but the device is {device}", "leave device out")
-    return Check("gpu", "ok", told or "none; everything runs on the CPU")
+        return Finding("gpu", "error", f"none, but the device is {device}", "leave device out")
+    return Finding("gpu", "ok", told or "none; everything runs on the CPU")
 
 
-def _disk(home: Path) -> Check:
+def _disk(home: Path) -> Finding:
     free = machine.free_disk(home)
     told = f"{_size(free)} free under {home}"
     if free < ROOM:
-        return Check("disk", "warning", told, "make room, or set KCARD_HOME to a folder on another disk")
-    return Check("disk", "ok", told)
+        return Finding("disk", "warning", told, "make room, or set KCARD_HOME to a folder on another disk")
+    return Finding("disk", "ok", told)
 
 
-def _models(needed: Iterable[str]) -> Iterable[Check]:
+def _models(needed: Iterable[str]) -> Iterable[Finding]:
     """The models that come with kcard, byte for byte."""
     from kcard import encoder
     from kcard.llms import memory, reader
@@ -107,9 +119,9 @@ def _models(needed: Iterable[str]) -> Iterable[Check]:
     wanted = set(needed)
     try:
         encoder.folder()
-        yield Check("encoder", "ok", f"{encoder.NAME}, sha256 {encoder.SHA256[:12]}… verified")
+        yield Finding("encoder", "ok", f"{encoder.NAME}, sha256 {encoder.SHA256[:12]}… verified")
     except KcardError as error:
-        yield Check(
+        yield Finding(
             "encoder", "error" if "encoder" in wanted else "warning", str(error), "reinstall the package"
         )
     for name, folder in {
@@ -119,9 +131,9 @@ def _models(needed: Iterable[str]) -> Iterable[Check]:
     }.items():
         severity: Status = "error" if name in wanted else "warning"
         if problem := _fault(folder):
-            yield Check(name, severity, problem, "reinstall kcard")
+            yield Finding(name, severity, problem, "reinstall kcard")
         else:
-            yield Check(name, "ok", f"embedded, sha256 of every file verified ({folder.name}/{SUMS})")
+            yield Finding(name, "ok", f"embedded, sha256 of every file verified ({folder.name}/{SUMS})")
 
 
 def _fault(folder: Path) -> str:
@@ -136,17 +148,36 @@ def _fault(folder: Path) -> str:
     return ""
 
 
-def _extras() -> Iterable[Check]:
+def _extras() -> Iterable[Finding]:
     for extra, modules in EXTRAS.items():
         missing = [name for name in modules if find_spec(name) is None]
         told = f"extra {extra}: " + (f"not installed ({', '.join(missing)})" if missing else "installed")
         remedy = f"pip install 'kcard[{extra}]' if you want it" if missing else ""
-        yield Check(extra, "warning" if missing else "ok", told, remedy)
+        yield Finding(extra, "warning" if missing else "ok", told, remedy)
 
 
-def _presets() -> Check:
+def _presets() -> Finding:
     told = "; ".join(f"{group}: {', '.join(plugins.names(f'kcard.{group}'))}" for group in GROUPS)
-    return Check("presets", "ok", told)
+    return Finding("presets", "ok", told)
+
+
+def _selectors(ask: BareAsk, offline: bool) -> Finding:
+    """Which presets are on this machine, and whether what was chosen is."""
+    from kcard.selectors.listing import missing, presets
+
+    told = "; ".join(
+        f"{one.preset.name}: {'ready' if not one.missing else f'{len(one.missing)} models not here'}"
+        for one in presets()
+    )
+    lacking = missing(ask.choice) if ask.uses_cards else ()
+    if not lacking:
+        return Finding("selectors", "ok", told)
+    found = f"{told}; chosen, but not on this machine: {', '.join(lacking)}"
+    if offline:
+        return Finding(
+            "selectors", "error", found, "unset HF_HUB_OFFLINE once, or choose --selectors offline"
+        )
+    return Finding("selectors", "warning", found, "they are fetched when they are first used")
 
 
 def _hub_site(configured: Settings) -> str:
@@ -157,19 +188,19 @@ def _hub_site(configured: Settings) -> str:
     return silence(constants.ENDPOINT, SECONDS)
 
 
-def _site(configured: Settings, found: Later[str]) -> Check:
+def _site(configured: Settings, found: Later[str]) -> Finding:
     if configured.offline:
-        return Check("hugging-face", "ok", "not asked: HF_HUB_OFFLINE is set")
+        return Finding("hugging-face", "ok", "not asked: HF_HUB_OFFLINE is set")
     if problem := found.result(SECONDS):
         remedy = "only cards with a base from there need it; set HF_HUB_OFFLINE=1 to stop looking"
-        return Check("hugging-face", "warning", f"can't be reached: {problem}", remedy)
-    return Check("hugging-face", "ok", "reachable")
+        return Finding("hugging-face", "warning", f"can't be reached: {problem}", remedy)
+    return Finding("hugging-face", "ok", "reachable")
 
 
-def _hub(ask: BareAsk, configured: Settings) -> Check:
+def _hub(ask: BareAsk, configured: Settings) -> Finding:
     status: Status = "error" if ask.uses_cards else "warning"
     if not (configured.home / "hub" / "hub.db").exists():
-        return Check(
+        return Finding(
             "hub", status, "no card is published yet", "kcard train --corpus PATH, then kcard publish"
         )
     try:
@@ -178,16 +209,16 @@ def _hub(ask: BareAsk, configured: Settings) -> Check:
         hub = Hub(configured.home)
         held, chosen, missing = hub.info(), hub.resolve(ask.cards), _missing(hub)
     except KcardError as error:
-        return Check("hub", status, str(error), "correct `cards`, or mend the hub (kcard verify)")
+        return Finding("hub", status, str(error), "correct `cards`, or mend the hub (kcard verify)")
     told = f"{held.cards} cards in {held.versions} versions, {_size(held.size)}; {len(chosen)} would be asked"
     if missing:
-        return Check(
+        return Finding(
             "hub",
             status,
             f"{told}; files are missing of {', '.join(missing)}",
             "kcard verify, then publish again",
         )
-    return Check("hub", "ok", told)
+    return Finding("hub", "ok", told)
 
 
 def _missing(hub: "Hub") -> list[str]:
@@ -199,17 +230,17 @@ def _missing(hub: "Hub") -> list[str]:
     return [v.reference for v in hub.list() if not all(map(blobs.holds, v.files.values()))]
 
 
-def _gate(name: str) -> Iterable[Check]:
+def _gate(name: str) -> Iterable[Finding]:
     known = plugins.names("kcard.gates")
     if name not in known:
-        yield Check("gate", "error", f"unknown gate {name!r}", f"choose {', '.join(known)}")
+        yield Finding("gate", "error", f"unknown gate {name!r}", f"choose {', '.join(known)}")
 
 
-def _terminal() -> Check:
+def _terminal() -> Finding:
     told = f"{'a terminal' if sys.stdout.isatty() else 'no terminal'}, encoding {sys.stdout.encoding}"
     if "utf" not in (sys.stdout.encoding or "").lower():
-        return Check("terminal", "warning", told, "set PYTHONUTF8=1 to print all languages")
-    return Check("terminal", "ok", told)
+        return Finding("terminal", "warning", told, "set PYTHONUTF8=1 to print all languages")
+    return Finding("terminal", "ok", told)
 
 
 def _version(package: str) -> str:

@@ -3,16 +3,16 @@
 from pathlib import Path
 
 from kcard import plugins
-from kcard.check import Check
 from kcard.config import Settings
 from kcard.errors import UsageError
+from kcard.front.finding import Finding
 
 __all__ = ["SECONDS", "check_llm", "unanswered"]
 
 SECONDS = 2.0  # how long an endpoint may take
 
 
-def check_llm(configured: Settings) -> Check:
+def check_llm(configured: Settings) -> Finding:
     """Look at the configured LLM; only one of an endpoint is asked over the network."""
     llm = configured.llm
     backend, _, model = llm.partition(":")
@@ -25,16 +25,18 @@ def check_llm(configured: Settings) -> Check:
         from huggingface_hub import try_to_load_from_cache
 
         if try_to_load_from_cache(model, "config.json") is None:
-            return Check("llm", "warning", f"{model} is not on this machine", "the first question fetches it")
-    return Check("llm", "ok", llm)
+            return Finding(
+                "llm", "warning", f"{model} is not on this machine", "the first question fetches it"
+            )
+    return Finding("llm", "ok", llm)
 
 
-def unanswered(configured: Settings) -> Check:
+def unanswered(configured: Settings) -> Finding:
     """What to say when nothing came back in time."""
     return _failed(f"{configured.llm} did not answer in {SECONDS:g} s", "start it, or correct llm_url")
 
 
-def _endpoint(model: str, configured: Settings) -> Check:
+def _endpoint(model: str, configured: Settings) -> Finding:
     try:
         import openai
     except ImportError:
@@ -51,12 +53,14 @@ def _endpoint(model: str, configured: Settings) -> Check:
     except (ValueError, TypeError, AttributeError) as error:
         return _failed(f"{where} sent no list of models: {_line(error)}", "correct llm_url (…/v1)")
     if names and model not in names:
-        return Check("llm", "warning", f"{where} does not list {model!r}", f"it lists {', '.join(names[:5])}")
-    return Check("llm", "ok", f"{model} at {where}; questions and knowledge are sent there")
+        return Finding(
+            "llm", "warning", f"{where} does not list {model!r}", f"it lists {', '.join(names[:5])}"
+        )
+    return Finding("llm", "ok", f"{model} at {where}; questions and knowledge are sent there")
 
 
-def _failed(found: str, remedy: str) -> Check:
-    return Check("llm", "error", found, remedy)
+def _failed(found: str, remedy: str) -> Finding:
+    return Finding("llm", "error", found, remedy)
 
 
 def _line(error: Exception) -> str:

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kcard.config import Settings
+from kcard.selectors.presets import Choice
 from kcard.setting import Setting
 
 __all__ = ["BareAsk"]
+
+SELECTORS = ("selectors", "relevance", "pruner", "checker")
 
 
 @dataclass(frozen=True)
@@ -19,19 +22,22 @@ class BareAsk:
 
     @classmethod
     def configured(cls, configured: Settings) -> "BareAsk":
-        from kcard.pipeline import Pipeline
+        """Raises UsageError for an unknown preset of selectors."""
+        from kcard.front.pipeline import Pipeline
 
         defaults = inspect.signature(Pipeline).parameters
         found = {
             name: configured.found.get(f"ask.{name}") or Setting(name, defaults[name].default)
-            for name in ("mode", "select", "gate", "cards", "device")
+            for name in ("mode", "select", "gate", "cards", *SELECTORS, "device")
         }
         llm = configured.found.get("llm", Setting("llm", configured.llm))
-        return cls({"llm": Setting("llm", configured.llm, llm.origin), **found})
+        ask = cls({"llm": Setting("llm", configured.llm, llm.origin), **found})
+        _ = ask.choice
+        return ask
 
     def __str__(self) -> str:
-        told = {name: s.value or "all" for name, s in self.settings.items()}
-        return ", ".join(f"{name} {told[name]} ({s.origin})" for name, s in self.settings.items())
+        shown = {name: s for name, s in self.settings.items() if s.value or name not in SELECTORS}
+        return ", ".join(f"{name} {s.value or 'all'} ({s.origin})" for name, s in shown.items())
 
     def __getitem__(self, name: str) -> Any:
         return self.settings[name].value
@@ -50,4 +56,12 @@ class BareAsk:
     def models(self) -> tuple[str, ...]:
         """The embedded models without which it can't answer."""
         own = ("encoder", "reader", "memory") if self["llm"] == "embedded" else ()
-        return (*own, *(("encoder", "checker") if self.uses_cards else ()))
+        if not self.uses_cards:
+            return own
+        checker = ("checker",) if self.choice.spec("checker") == "minilm" else ()
+        return (*own, "encoder", *checker)
+
+    @property
+    def choice(self) -> Choice:
+        """The selectors."""
+        return Choice(*(self[name] for name in SELECTORS))

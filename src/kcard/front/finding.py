@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Check", "Status"]
+__all__ = ["Finding", "Status"]
 
 Status = Literal["ok", "warning", "error"]
 
 
 @dataclass(frozen=True)
-class Check:
+class Finding:
     """An error means that a bare `kcard ask` would not work; `remedy` says what to do."""
 
     name: str

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from kcard.answer import Answer
 from kcard.errors import KcardError, LLMError, UsageError
@@ -18,12 +18,20 @@ from kcard.json_values import parse
 __all__ = ["Totals", "answer_file", "earlier_lines", "read_questions"]
 
 Row = dict[str, Any]
-Answers = Callable[[Sequence[str]], Iterable[Answer]]
 
 BATCH = 16
 GIVE_UP = 16  # so many failures in a row are the endpoint's, not the questions'
 RESULT = {field.name for field in fields(Answer)} - {"question"} | {"error"}
 NO_QUESTION = {"error": "the key 'question' must hold a non-empty text"}
+
+
+class Told(Protocol):
+    """What a question came to, such as an Answer."""
+
+    def to_json(self) -> Row: ...
+
+
+Answers = Callable[[Sequence[str]], Iterable[Told]]
 
 
 @dataclass(frozen=True)
@@ -128,7 +136,7 @@ def _results(rows: Sequence[Row], wanted: Sequence[int], answers: Answers) -> It
 
 def _answered(rows: Sequence[Row], answers: Answers) -> Iterator[Row]:
     """After a failure the rest is asked one by one, so that one bad question does not cost the others."""
-    found: Iterator[Answer] | None = None
+    found: Iterator[Told] | None = None
     for n, row in enumerate(rows):
         if not _is_question(row):
             yield NO_QUESTION

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kcard import plugins
 from kcard.errors import CardError, UnknownCard, UsageError
 from kcard.manifest import Base, Manifest, Prompt, Training, seal
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from kcard.hub.versions import Version
 
 __all__ = ["add", "add_published"]
+
+LLM_PREFIX = "llm:"
+SELF = "self"
 
 
 def add(
@@ -33,9 +37,11 @@ def add(
 ) -> "Version":
     """Register a model repository of the Hugging Face Hub as a card: the Python twin of `kcard add`.
 
-    source        hf:owner/name or hf:owner/name@revision; the commit that this means now is pinned
+    source        hf:owner/name or hf:owner/name@revision; the commit that this means now is pinned. Or an LLM that
+                  writes documents of its own (GenRead): llm:openai:MODEL, llm:hf:MODEL, llm:embedded, or llm:self,
+                  the one that answers
     description   one line: what the card knows
-    name          the card's (default: the repository's, in lower case)
+    name          the card's (default: the repository's or the LLM's, in lower case)
     licence, language  default: what the repository's model card says
     template      how a question becomes the prompt, with {question} in it
     convert       accept weights that are pickles: they are fetched now and opened in a child process, and the
@@ -47,8 +53,16 @@ def add(
     from kcard.cards.repository import PREFIX, look
     from kcard.hub.registry import Hub
 
+    if source.startswith(LLM_PREFIX):
+        if template is not None or convert:
+            raise UsageError(f"source {source!r}: an LLM card takes neither a template nor a conversion")
+        llm = _llm(source.removeprefix(LLM_PREFIX))
+        manifest = Manifest(
+            name or _name(llm.replace(":", "/")), description, domain, licence=licence or "unknown"
+        )
+        return _publish_llm(replace(manifest, language=language or "en", base=Base(llm)), hub or Hub())
     if not source.startswith(PREFIX) or source == PREFIX:
-        raise UsageError(f"source {source!r}: use hf:owner/name or hf:owner/name@revision")
+        raise UsageError(f"source {source!r}: use hf:owner/name, hf:owner/name@revision or llm:LLM")
     if template is not None and "{question}" not in template:
         raise UsageError(f"template {template!r} has no {{question}} in it")
     repository = look(source.removeprefix(PREFIX))
@@ -100,6 +114,29 @@ def add_published(
             report(done)
     known = {pool.name for pool in hub.pools.list()}
     return hub.pools.add(POOL, names) if POOL in known else hub.pools.create(POOL, names)
+
+
+def _llm(spec: str) -> str:
+    """The LLM, if it is one that can be named; nothing is loaded or asked."""
+    backend, _, model = spec.partition(":")
+    if backend != SELF:
+        plugins.load("kcard.llms", backend)
+    if bool(model) == (backend in {SELF, "embedded"}):
+        raise UsageError(f"source llm:{spec}: use llm:{SELF}, llm:embedded, llm:openai:MODEL or llm:hf:MODEL")
+    return spec
+
+
+def _publish_llm(manifest: Manifest, hub: "Hub") -> "Version":
+    """A card without weights, whose manifest names the LLM."""
+    from kcard.cards.folder import README, Card
+    from kcard.cards.llm_card import readme
+
+    origin = Training(command=f"kcard add llm:{manifest.base.name}", method=f"the LLM {manifest.base.name}")
+    made = replace(manifest, kind="llm", training=origin)
+    with tempfile.TemporaryDirectory() as scratch:
+        (Path(scratch) / README).write_text(readme(made), encoding="utf-8")
+        seal(Path(scratch), made)
+        return hub.publish(Card.open(scratch).folder)
 
 
 def _there(hub: "Hub", name: str, repository: "Repository") -> bool:

@@ -62,7 +62,7 @@ def publish(
 def _check_privacy(card: "Card", strict: bool, report: Callable[[str], None]) -> None:
     from kcard.evaluation.privacy import DOCUMENTS, scan
 
-    large = card.manifest.kind != "retrieval" and _is_large(card)
+    large = card.manifest.has_model and _is_large(card)
     privacy = scan(card, documents=0 if large and not strict else DOCUMENTS)
     if privacy.findings and strict:
         raise HubError(f"{card.name} is not published: it gives away private data: {privacy}")

@@ -2,27 +2,39 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from kcard import plugins
-from kcard.config import settings
+from kcard.config import OFFLINE_LLMS, settings
 from kcard.errors import UsageError
 from kcard.integrators.gathered import Gathered
 from kcard.integrators.metered import TimedWriter
 from kcard.protocols import LLM, Evidence
 from kcard.request import Example
 from kcard.sampling import Sampling
+from kcard.selectors.presets import Choice
+from kcard.selectors.registry import Loading
 
 if TYPE_CHECKING:
     from kcard.cards.folder import Card
     from kcard.hub.registry import Hub
     from kcard.integrators.selectors import Selectors
 
-__all__ = ["CardOptions", "Endpoint", "Integrator", "Mode", "Select", "integrator", "make_llm", "make_pool"]
+__all__ = [
+    "CardOptions",
+    "Endpoint",
+    "Integrator",
+    "Mode",
+    "Select",
+    "card_llm",
+    "integrator",
+    "make_llm",
+    "make_pool",
+]
 
 Mode = Literal["top-down", "bottom-up", "hybrid", "direct"]
 Select = Literal["auto", "explicit"]
+CARD_TEMPERATURE = 0.1  # of an LLM that writes documents and does not answer
 PROPOSED = 3  # cards that the LLM proposes in a round of hybrid, chosen by description
 
 
@@ -50,7 +62,8 @@ class CardOptions:
     mode: Mode
     select: Select
     evidence: tuple[str, ...]
-    relevance: str
+    choice: Choice
+    loading: Loading
     n1: int
     n2: int
     n3: int
@@ -99,10 +112,35 @@ def make_llm(spec: str | None, temperature: float, endpoint: Endpoint) -> LLM:
     )
 
 
+def card_llm(named: str, chosen: str, answering: LLM, endpoint: Endpoint) -> LLM:
+    """The LLM that a card names: `answering`, where it names that one or "self"; else one on this machine.
+
+    chosen  what the user chose to answer, as backend or backend:model; empty where it is an object of theirs
+
+    A card may come from anywhere, so it does not choose where questions go: of remote LLMs only the backend that the
+    user chose is used, at the address that they chose. Raises UsageError for another.
+    """
+    if named in {"self", chosen}:
+        return answering
+    backend = named.partition(":")[0]
+    if backend not in {*OFFLINE_LLMS, chosen.partition(":")[0]}:
+        raise UsageError(
+            f"a card writes with the LLM {named!r}, which would send questions elsewhere: choose it with --llm "
+            f"{named}, or leave the card out of --cards"
+        )
+    return make_llm(named, CARD_TEMPERATURE, endpoint)
+
+
 def make_pool(
-    selection: Sequence[str] | None, hub: "Hub | None", device: str
-) -> "tuple[list[Card], TimedWriter]":
-    """The chosen cards, verified, as folders; and the pool that writes for them."""
+    selection: Sequence[str] | None,
+    hub: "Hub | None",
+    device: str,
+    llm: Callable[[str], LLM] | None = None,
+) -> "tuple[list[Card], TimedWriter, str]":
+    """The chosen cards, verified, as folders; the pool that writes for them; what quarantine left out, in a sentence.
+
+    `llm`: what finds the LLM that a card names.
+    """
     from kcard.cards.folder import Card
     from kcard.cards.pool import Pool
     from kcard.hub.registry import Hub
@@ -113,8 +151,9 @@ def make_pool(
         if not torch.cuda.is_available():
             raise UsageError(f"device {device!r}: no GPU is at hand; leave --device out")
     hub = hub or Hub()
-    cards = [Card(hub.folder(version.reference), version.manifest) for version in hub.resolve(selection)]
-    return cards, TimedWriter(Pool(cards, device))
+    chosen = hub.select(selection)
+    cards = [Card(hub.folder(version.reference), version.manifest) for version in chosen.versions]
+    return cards, TimedWriter(Pool(cards, device, llm=llm)), chosen.note
 
 
 def integrator(
@@ -131,7 +170,7 @@ def integrator(
     from kcard.integrators.single import SingleDocument
     from kcard.integrators.top_down import TopDown
 
-    found = selectors(cards, options.evidence, options.relevance)
+    found = selectors(cards, options.evidence, options.choice, options.loading)
     bottom_up = BottomUp(writer, found, options.sampling, options.n1, options.n2, options.n3, options.floor)
     if options.mode == "bottom-up":
         return bottom_up
@@ -153,12 +192,16 @@ def integrator(
     )
 
 
-def selectors(cards: "Sequence[Card]", evidence: Sequence[str], relevance: str) -> "Selectors":
+def selectors(
+    cards: "Sequence[Card]", evidence: Sequence[str], choice: Choice, loading: Loading
+) -> "Selectors":
     """The selectors, and what the passages of each card are checked against."""
     from kcard.integrators.selectors import Selectors
-    from kcard.selectors.evidence import Corpus, Union
+    from kcard.selectors.cached import cached
+    from kcard.selectors.evidence.registry import open_evidence
+    from kcard.selectors.evidence.sources import Union
 
-    shared = [Corpus.from_path(Path(e)) for e in evidence if e not in {"own", "none"}]
+    shared = [open_evidence(e) for e in evidence if e not in {"own", "none"}]
     by_card: dict[str, Evidence] = {}
     for card in cards:
         own = _own_evidence(card) if "own" in evidence else None
@@ -166,19 +209,23 @@ def selectors(cards: "Sequence[Card]", evidence: Sequence[str], relevance: str) 
         if corpora:
             by_card[card.manifest.name] = corpora[0] if len(corpora) == 1 else Union(corpora)
     return Selectors(
-        relevance=plugins.load("kcard.relevance", relevance)(),
-        pruner=plugins.load("kcard.pruners", "extractive")(),
-        checker=plugins.load("kcard.checkers", "minilm")(),
+        relevance=choice.make_relevance(loading),
+        pruner=choice.make_pruner(loading),
+        checker=cached(choice.make_checker(loading)),
         evidence=by_card,
     )
 
 
 def _own_evidence(card: "Card") -> Evidence | None:
-    """What travels with the card: its passages and their index, or their hashes; None for neither."""
+    """What travels with the card (its passages and their index, or their hashes) or what it searches; else None."""
     from kcard.cards.passages import hashes, index, passages
-    from kcard.selectors.evidence import Corpus, Hashes
+    from kcard.cards.search import Search
+    from kcard.selectors.evidence.sources import Corpus, Hashes, Statements
 
+    if card.manifest.kind == "search":
+        return Search.read(card.folder).open()
     if sources := passages(card.folder):
-        return Corpus(sources, card.name, index(card))
+        corpus = Corpus(sources, card.name, index(card))
+        return Statements(corpus) if card.manifest.kind == "graph" else corpus
     places = hashes(card.folder)
     return Hashes(places) if places else None

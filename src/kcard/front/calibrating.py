@@ -1,0 +1,123 @@
+"""Calibrating: every gate compared on the user's own records, and the one that is worth it made ready to be used."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcard.config import user_file
+from kcard.errors import UsageError
+from kcard.front.gating import gates_folder, resources
+from kcard.protocols import LLM
+
+if TYPE_CHECKING:
+    from kcard.evaluation.gates.calibration import Calibration, Candidate
+    from kcard.evaluation.gates.choice import Choice
+    from kcard.gates.record import Record
+
+__all__ = ["Calibrated", "calibrate", "keep"]
+
+NOT_COMPARED = {"calibrated", "never", "always", "random"}  # what the others are compared with
+SLOW = {"skr-fine-tuned"}  # minutes a fold; compared where it is named
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """The comparison, and what it comes to. `candidates`: the gates that were compared, by name."""
+
+    comparison: "Calibration"
+    choice: "Choice"
+    records: "Sequence[Record]"
+    candidates: "Mapping[str, Candidate]"
+
+    @property
+    def gate(self) -> str:
+        """The gate to use: the chosen one, else what needs no gate."""
+        chosen = self.choice.gate
+        return self.comparison.reference.name if chosen is None else chosen.gate
+
+
+def calibrate(
+    records: "Path | str | Sequence[Record]",
+    *,
+    budget: float = 1.0,
+    gates: Sequence[str] | None = None,
+    folds: int = 5,
+    settings: Mapping[str, Any] | None = None,
+    llm: str | LLM | None = None,
+    seed: int = 0,
+    report: Callable[[str], None] | None = None,
+) -> Calibrated:
+    """Compare gates on records, each held out in turn: the Python twin of `kcard calibrate`; writes nothing.
+
+    records   a file of them (kcard gate collect), or they themselves
+    budget    the largest share of the questions that may seek knowledge
+    gates     which kinds (default: all that these records can fit, but those that take minutes a fold)
+    settings  the kinds' own, by kind: {"skr-knn": {"k": 5}}
+    llm       the LLM that would answer: with it, gates that ask it are compared too
+    report    called with the name of each gate as its turn comes
+
+    Raises UsageError for records, a budget or a gate that can't be used.
+    """
+    from kcard.evaluation.gates.calibration import calibrated
+    from kcard.evaluation.gates.choice import choose
+    from kcard.gates import kinds
+    from kcard.gates.record import read_records
+
+    found = read_records(records) if isinstance(records, Path | str) else records
+    named = list(gates) if gates is not None else [n for n in kinds.names() if n not in NOT_COMPARED | SLOW]
+    candidates = _candidates(named, settings or {}, llm)
+    comparison = calibrated(
+        found, list(candidates.values()), budget=budget, count=folds, seed=seed, report=report
+    )
+    return Calibrated(comparison, choose(comparison), found, candidates)
+
+
+def keep(found: Calibrated) -> tuple[str, Path]:
+    """Fit the chosen gate on all records, keep it under the kcard home, and have `kcard ask` use it.
+
+    What was written as ask.gate (a gate's name, or its file), and the config file where it stands. Raises UsageError
+    where either can't be written.
+    """
+    from kcard.config_edit import write_setting
+
+    config = user_file()
+    value = _kept(found)
+    write_setting(config, "ask.gate", value)
+    return value, config
+
+
+def _kept(found: Calibrated) -> str:
+    from kcard.evaluation.gates.choice import deployed
+    from kcard.gates import kinds, storage
+    from kcard.gates.record import digest
+
+    best, row = found.comparison.reference, found.choice.gate
+    if row is None and best.name in {"never", "always"}:
+        return best.name
+    path = gates_folder() / f"calibrated-{'random' if row is None else row.gate}"
+    if row is None:
+        fitted = kinds.find("random").fit(found.records, {"share": best.share}, resources(None))
+    else:
+        fitted = deployed(found.records, found.candidates[row.gate], row, found.comparison)
+    storage.save(fitted, path, digest(found.records))
+    return str(path)
+
+
+def _candidates(
+    named: Sequence[str], settings: Mapping[str, Any], llm: str | LLM | None
+) -> "dict[str, Candidate]":
+    from kcard.evaluation.gates.calibration import Candidate
+    from kcard.evaluation.gates.trial import embedding_once
+    from kcard.gates import kinds
+
+    if strange := sorted(set(settings) - set(named)):
+        raise UsageError(f"settings for {strange[0]!r}, which is not compared: name it among the gates")
+    asked = resources(llm)
+    shared = embedding_once(asked, {})
+    found = {}
+    for name in named:
+        given = settings.get(name, {})
+        using = embedding_once(asked, given) if "encoder" in given else shared
+        found[name] = Candidate(name, kinds.find(name), given, using)
+    return found

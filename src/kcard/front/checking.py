@@ -1,0 +1,107 @@
+"""check: does this evidence support that claim? One claim; for a file of them see pairs_file.py."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kcard.answer import Source
+from kcard.errors import UsageError
+from kcard.protocols import Checker, Evidence, Pair
+
+__all__ = ["SUPPORTED", "Checked", "check", "open_checker"]
+
+SUPPORTED = 0.5
+TEXTS = 3  # that a search of evidence gives; the paper's k
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A claim, and the evidence that supports it most.
+
+    score   how far, in [0, 1]; None where no evidence was found, which is neither 0 nor a pass
+    window  the part of the source that decided
+    source  None where no evidence was found; without a file where the text was given as such
+    """
+
+    claim: str
+    score: float | None = None
+    window: str = ""
+    source: Source | None = None
+
+    @property
+    def verdict(self) -> str:
+        """supported (0.5 and up), not supported (refuted, or not told of) or unknown."""
+        if self.score is None:
+            return "unknown"
+        return "supported" if self.score >= SUPPORTED else "not supported"
+
+    def to_json(self) -> dict[str, Any]:
+        """As `kcard check --json` prints it."""
+        source = self.source
+        return {
+            "claim": self.claim,
+            "score": self.score,
+            "verdict": self.verdict,
+            "window": self.window,
+            "source": {"text": source.text, "file": source.file, "line": source.line} if source else None,
+        }
+
+
+def check(
+    claim: str,
+    evidence: Sequence[str | Path] = (),
+    *,
+    texts: Sequence[str] = (),
+    checker: str | Checker = "minilm",
+    device: str = "cpu",
+    trust_remote_code: bool = False,
+    report: Callable[[str], None] | None = None,
+) -> Checked:
+    """Check a claim against evidence that is searched and against texts that are read as they are; the best decides.
+
+    Args:
+        evidence: what is searched, by name: a file or folder of text, wikipedia, or another registered one.
+        texts: evidence as such.
+        checker: a checker's name, such as minilm or vitaminc, or one of your own.
+        device, trust_remote_code: where it runs, and whether code from its repository may run with it.
+        report: called with a sentence where a model is fetched.
+
+    Raises:
+        UsageError for an empty claim, no evidence or an unknown name, CorpusError, ModelUnavailable.
+    """
+    from kcard.selectors.evidence.registry import open_evidence
+    from kcard.selectors.verdicts import verdicts
+
+    if not claim.strip():
+        raise UsageError("the claim is empty")
+    if isinstance(evidence, (str, Path)) or isinstance(texts, str):
+        raise UsageError("evidence and texts are lists: put the single one in brackets")
+    if not evidence and not texts:
+        raise UsageError("a claim needs evidence: a file, a folder or another evidence, or a text")
+    corpora: list[Evidence] = [open_evidence(str(spec)) for spec in evidence]
+    found = [*(Source(text) for text in texts), *(s for c in corpora for s in c.find(claim, TEXTS))]
+    sources = list({source.text: source for source in reversed(found) if source.text.strip()}.values())[::-1]
+    if not sources:
+        return Checked(claim)
+    judge = open_checker(checker, device, trust_remote_code, report)
+    judged = verdicts(judge, [Pair(claim, source.text) for source in sources])
+    best = max(range(len(judged)), key=lambda i: judged[i].score)
+    return Checked(claim, judged[best].score, judged[best].window, sources[best])
+
+
+def open_checker(
+    checker: str | Checker,
+    device: str = "cpu",
+    trust_remote_code: bool = False,
+    report: Callable[[str], None] | None = None,
+) -> Checker:
+    """The checker of that name, which remembers what it said; one of your own as it is, unless it names itself."""
+    from kcard.selectors.cached import cached
+    from kcard.selectors.registry import Loading
+    from kcard.selectors.registry import checker as named
+
+    if isinstance(checker, str):
+        loading = Loading(device=device, trust_remote_code=trust_remote_code, report=report)
+        return cached(named(checker, loading))
+    return cached(checker)

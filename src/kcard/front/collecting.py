@@ -1,0 +1,151 @@
+"""Collecting records: each question answered without cards and with them, and scored both ways (SKR, section 3.1)."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcard.answer import Answer
+from kcard.errors import UsageError
+from kcard.evaluation.gates.answer_scores import METRICS, Metric
+from kcard.evaluation.question_file import entries, read_questions, read_text
+from kcard.front.batch import Totals, answer_file, earlier_lines
+from kcard.front.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from kcard.protocols import LLM
+
+__all__ = ["Collection", "collect"]
+
+Row = dict[str, Any]
+# What a questions file may say beside question and answers, and its names in the data sets of the papers.
+CARRIED: Mapping[str, tuple[str, ...]] = {
+    "label": ("label",),
+    "relation": ("relation", "prop"),
+    "popularity": ("popularity", "s_pop"),
+}
+
+
+@dataclass(frozen=True)
+class _BothWays:
+    """One question, answered twice."""
+
+    without: Answer
+    with_: Answer
+    accepted: Sequence[str]
+    metric: Metric
+
+    def to_json(self) -> Row:
+        said = {"without": self.without.answer, "with": self.with_.answer}
+        scores = {
+            f"{name}_{way}": round(score(text, self.accepted), 6)
+            for name, score in METRICS.items()
+            for way, text in said.items()
+        }
+        return {
+            **{f"correct_{way}": scores[f"{self.metric}_{way}"] for way in said},
+            **{f"answer_{way}": text for way, text in said.items()},
+            "scores": scores,
+            "calls": self.without.calls + self.with_.calls,
+        }
+
+
+class Collection:
+    """A run of questions: `rows` of them, `done` by an earlier run. Made before any question is asked.
+
+    questions  a file of questions with answers (kcard.evaluation.question_file); label, relation (or prop) and
+               popularity (or s_pop) are carried over
+    output     the file of records
+    metric     what correct_without and correct_with are: substring, em, f1 or accuracy; all four are kept as scores
+    resume     go on with what an earlier run left in `output`
+    options    those of Pipeline; the gate is always, since every question is asked with cards
+
+    Raises UsageError for a wrong argument or file, and what Pipeline raises.
+    """
+
+    def __init__(
+        self,
+        questions: Path | str,
+        output: Path | str,
+        *,
+        metric: Metric = "substring",
+        resume: bool = False,
+        **options: Any,
+    ) -> None:
+        if metric not in METRICS:
+            raise UsageError(f"metric {metric!r} is unknown: choose one of {', '.join(METRICS)}")
+        if options.get("mode") == "direct" or "gate" in options:
+            raise UsageError("records need answers with cards: leave mode direct and gate out")
+        self.output, self._metric = Path(output).expanduser(), metric
+        if Path(questions).expanduser().resolve() == self.output.resolve():
+            raise UsageError(f"--output {output} is the questions file: name another, or it would be lost")
+        self.rows = _rows(Path(questions).expanduser(), metric)
+        self._accepted = {row["question"]: row["answers"] for row in self.rows}
+        self._earlier = earlier_lines(self.rows, self.output, resume)
+        self.done = sum("error" not in line for line in self._earlier)
+        self._with = Pipeline(**options, gate="always")
+        shared = {key: options[key] for key in ("examples", "report") if key in options}
+        self._without = Pipeline(mode="direct", llm=self.llm, **shared)
+
+    @property
+    def llm(self) -> "LLM":
+        return self._with.llm
+
+    def run(self, report: Callable[[int], None] | None = None) -> Totals:
+        """Ask what is missing; each record is on disk before the next question is asked.
+
+        A question that fails becomes a line with its error, which resuming asks again. Raises LLMError after many
+        failures in a row.
+        """
+        return answer_file(self.rows, self.output, self._answers, report, self._earlier)
+
+    def _answers(self, questions: Sequence[str]) -> Iterator[_BothWays]:
+        ways = zip(self._without.answers(questions), self._with.answers(questions), strict=True)
+        for question, (without, with_) in zip(questions, ways, strict=True):
+            yield _BothWays(without, with_, self._accepted[question], self._metric)
+
+
+def collect(
+    questions: Path | str,
+    output: Path | str,
+    *,
+    metric: Metric = "substring",
+    resume: bool = False,
+    progress: Callable[[int], None] | None = None,
+    **options: Any,
+) -> Totals:
+    """Write records of how an LLM answers without cards and with them: the Python twin of `kcard gate collect`.
+
+    Arguments are those of Collection; `progress` is told how many questions are done.
+    """
+    return Collection(questions, output, metric=metric, resume=resume, **options).run(progress)
+
+
+def _rows(path: Path, metric: Metric) -> list[Row]:
+    """One row a question, without answers as yet."""
+    known = {question.text: question.answers for question in read_questions(path).questions}
+    told = _beside(entries(read_text(path)[0], path))
+    return [
+        {"question": text, "answers": list(answers), **told.get(text, {}), "metric": metric}
+        for text, answers in known.items()
+    ]
+
+
+def _beside(found: Iterable[tuple[str, Any]]) -> dict[str, Row]:
+    """What is told of each question beside its answers; of one that stands there twice, the first."""
+    told: dict[str, Row] = {}
+    for where, entry in found:
+        row = {}
+        for key, names in CARRIED.items():
+            value = next((entry[name] for name in names if entry.get(name) is not None), None)
+            if value is not None:
+                row[key] = _popularity(value, where) if key == "popularity" else str(value)
+        told.setdefault(entry["question"].strip(), row)
+    return told
+
+
+def _popularity(value: Any, where: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise UsageError(f"questions, {where}: popularity is {value!r}, expected a number") from None

@@ -1,0 +1,221 @@
+"""The cache forgets at worst: damaged, full, locked or unwritable, it changes no value and raises nothing."""
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from kcard import cache, embeddings, encoder
+from kcard.cache import Cache, key, remembered
+from kcard.errors import UsageError
+
+TEXTS = [
+    "Ron Wyden won Oregon.",
+    "Ganymede circles Jupiter.",
+    "été à l'ombre 月",
+    "",
+    "Ron Wyden won Oregon.",
+]
+same_to_the_bit = pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() != "AVX512", reason="measured on AVX-512 only"
+)
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """No test knows what another one computed."""
+    forget()
+    yield
+    forget()
+
+
+def forget() -> None:
+    cache._memory.clear()
+
+
+class Doubling:
+    """Computes twice the text, and remembers for what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, texts: list[str]) -> list[str]:
+        def compute(places: list[int]) -> list[bytes]:
+            self.asked += [texts[i] for i in places]
+            return [(texts[i] * 2).encode() for i in places]
+
+        return [value.decode() for value in remembered([key("test", text) for text in texts], compute)]
+
+
+def file(home: Path) -> Path:
+    return home / "cache" / "values.sqlite"
+
+
+def test_what_is_known_is_not_computed_again_in_this_process_nor_in_the_next(home: Path) -> None:
+    double = Doubling()
+    assert double(["a", "b", "a"]) == ["aa", "bb", "aa"]
+    assert double.asked == ["a", "b"]
+    assert double(["c", "b"]) == ["cc", "bb"]
+    assert double.asked == ["a", "b", "c"]
+    forget()
+    assert double(["a", "b", "c"]) == ["aa", "bb", "cc"]
+    assert double.asked == ["a", "b", "c"]
+    assert file(home).exists()
+
+
+def test_keys_tell_apart_where_one_part_ends() -> None:
+    assert key("a", "bc") != key("ab", "c") != key("abc")
+    assert key("\ud800") != key("?")
+
+
+def test_a_cache_of_size_zero_is_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KCARD_CACHE_MB", "0")
+    double = Doubling()
+    assert double(["a", "a"]) == double(["a", "a"]) == ["aa", "aa"]
+    assert double.asked == ["a", "a"]
+    assert not home.exists()
+
+
+def test_a_negative_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KCARD_CACHE_MB", "-1")
+    with pytest.raises(UsageError, match="KCARD_CACHE_MB: cache_mb is -1"):
+        Doubling()(["a"])
+
+
+def test_a_damaged_file_is_replaced(home: Path) -> None:
+    file(home).parent.mkdir(parents=True)
+    file(home).write_bytes(b"no database" * 1000)
+    double = Doubling()
+    for _ in range(3):
+        assert double(["a", "b"]) == ["aa", "bb"]
+        forget()
+    assert double.asked in (["a", "b"], ["a", "b"] * 2)
+
+
+@pytest.mark.parametrize("value", [b"", b"12345678xx", "text", 7, None])
+def test_a_damaged_value_counts_as_none(home: Path, value: object) -> None:
+    double = Doubling()
+    double(["a", "b"])
+    with sqlite3.connect(file(home)) as found:
+        found.execute("UPDATE entries SET value = ? WHERE id = 1", (value,))
+    found.close()
+    forget()
+    assert double(["a", "b"]) == ["aa", "bb"]
+    assert double.asked == ["a", "b", "a"]
+
+
+def test_a_value_under_the_key_of_another_counts_as_none(home: Path) -> None:
+    double = Doubling()
+    double(["a", "b"])
+    with sqlite3.connect(file(home)) as found:
+        found.execute("UPDATE entries SET value = (SELECT value FROM entries WHERE id = 2) WHERE id = 1")
+    found.close()
+    forget()
+    assert double(["a"]) == ["aa"]
+
+
+@pytest.mark.parametrize("where", ["", "cache", "cache/values.sqlite"])
+def test_where_it_cannot_lie_it_is_done_without(home: Path, where: str) -> None:
+    path = home / where
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if where.endswith("sqlite"):
+        path.mkdir()
+    else:
+        path.write_text("a file where the folder should be", encoding="utf-8")
+    double = Doubling()
+    assert double(["a"]) == ["aa"]
+    forget()
+    assert double(["a"]) == ["aa"]
+    assert double.asked == ["a", "a"]
+
+
+def test_a_locked_file_is_done_without(home: Path) -> None:
+    double = Doubling()
+    double(["a"])
+    holder = sqlite3.connect(file(home), isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    assert double(["b"]) == ["bb"]
+    holder.execute("ROLLBACK")
+    holder.close()
+    forget()
+    assert double(["a", "b"]) == ["aa", "bb"]
+    assert double.asked == ["a", "b", "b"]
+
+
+def test_it_stays_within_its_size_and_the_oldest_go_first(tmp_path: Path) -> None:
+    found = Cache(tmp_path / "values.sqlite", limit=300_000)
+    keys = [key(str(i)) for i in range(1000)]
+    for start in range(0, 1000, 100):
+        found.write({k: k * 32 for k in keys[start : start + 100]})
+    assert found.path.stat().st_size < 600_000
+    kept = found.read(keys)
+    assert list(kept) == keys[-len(kept) :]
+    assert 100 <= len(kept) <= 300
+    Cache(found.path, limit=10).write({keys[0]: b"one"})
+    assert found.read(keys) == {}
+
+
+FULL = """
+import resource, sys
+from kcard.cache import key, remembered
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+keys = [key(str(i)) for i in range(300)]
+for _ in range(2):
+    values = remembered(keys, lambda places: [keys[i] * 32 for i in places])
+    assert values == [k * 32 for k in keys]
+"""
+TOGETHER = """
+import sys
+from kcard.cache import Cache, key
+from pathlib import Path
+found = Cache(Path(sys.argv[1]), 10_000_000)
+for i in range(60):
+    found.write({key(str(i)): str(i).encode() * 50, key(sys.argv[2], str(i)): b"own"})
+    for j in range(i + 1):
+        assert found.read([key(str(j))]).get(key(str(j))) in (None, str(j).encode() * 50)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such limit")
+def test_a_full_disk_is_done_without() -> None:
+    subprocess.run([sys.executable, "-c", FULL], check=True)
+
+
+def test_several_processes_use_it_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "values.sqlite"
+    running = [subprocess.Popen([sys.executable, "-c", TOGETHER, str(path), name]) for name in "abc"]
+    assert [process.wait(60) for process in running] == [0, 0, 0]
+    found = Cache(path, 10_000_000).read([key(str(i)) for i in range(60)])
+    assert found == {key(str(i)): str(i).encode() * 50 for i in range(60)}
+
+
+def test_remembered_embeddings_are_those_of_the_encoder_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = embeddings.embed(TEXTS)
+    in_memory = embeddings.embed(TEXTS)
+    forget()
+    on_disk = embeddings.embed(TEXTS)
+    monkeypatch.setenv("KCARD_CACHE_MB", "0")
+    uncached = embeddings.embed(TEXTS)
+    for found in (in_memory, on_disk, uncached):
+        np.testing.assert_array_equal(found, computed)
+    np.testing.assert_allclose(computed, encoder.embed(TEXTS), atol=1e-6)
+    assert embeddings.embed([]).shape == (0, 384)
+
+
+def test_embeddings_of_one_model_are_not_taken_for_those_of_another() -> None:
+    one = embeddings.remembered("one", ["a"], lambda texts: np.ones((len(texts), 2), dtype=np.float32))
+    other = embeddings.remembered("other", ["a"], lambda texts: np.zeros((len(texts), 3), dtype=np.float32))
+    assert (one.tolist(), other.tolist()) == ([[1, 1]], [[0, 0, 0]])
+
+
+@same_to_the_bit
+def test_an_embedding_is_the_same_in_any_company_to_the_bit() -> None:
+    texts = [" ".join(["word", "Oregon", "2022"] * n) for n in range(1, 40, 3)] + TEXTS
+    together = encoder.embed(texts)
+    np.testing.assert_array_equal(together, np.concatenate([encoder.embed([text]) for text in texts]))
+    np.testing.assert_array_equal(together, encoder.embed(texts[::-1], tokens=300)[::-1])

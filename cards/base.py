@@ -5,17 +5,20 @@ It knows transformers and peft; how a card is prompted it does not know.
 
 import hashlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kcard.cards.folder import Card
 from kcard.cards.generation import ROWS
 from kcard.errors import CardError, KcardError, ModelUnavailable
 from kcard.manifest import Base, file_digest
 from kcard.quiet import quiet_loading
+
+if TYPE_CHECKING:
+    from kcard.protocols import LLM
 
 __all__ = ["Loaded", "Shelf", "base_digest", "explained"]
 
@@ -49,10 +52,14 @@ class Loaded:
 
 @dataclass
 class Shelf:
-    """What is loaded so far, on one device. `rows`: most rows in a batch of any card."""
+    """What is loaded so far, on one device. `rows`: most rows in a batch of any card.
+
+    `llm`: the LLM that a card of kind llm names, if it may be used; None where cards don't ask LLMs.
+    """
 
     device: str = "cpu"
     rows: int = ROWS
+    llm: "Callable[[str], LLM] | None" = None
     _bases: dict[tuple[str, str | None], Any] = field(default_factory=dict)
     _digests: dict[tuple[str, str | None], str | None] = field(default_factory=dict)
 

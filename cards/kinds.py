@@ -40,6 +40,7 @@ class Kind:
 
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 WHOLE = (("config.json",), ("model.safetensors", "model.safetensors.index.json"), TOKENIZER)
+GRAPH, SEARCH = "graph.tsv", "search.json"
 ADAPTER = (("adapter_config.json",), ("adapter_model.safetensors",), TOKENIZER)
 INDEXED = ((PASSAGES,), (f"{INDEX}/params.index.json",))
 
@@ -47,7 +48,10 @@ KINDS: Mapping[str, Kind] = {
     "full": Kind(WHOLE, "kcard.cards.causal:load"),
     "lora": Kind(ADAPTER, "kcard.cards.causal:load"),
     "retrieval": Kind(INDEXED, "kcard.cards.retrieval:load"),
+    "graph": Kind((*INDEXED, (GRAPH,)), "kcard.cards.graph:load"),
+    "search": Kind(((SEARCH,),), "kcard.cards.search:load"),
     "reference": Kind((("reference.json",),), "kcard.cards.reference:load"),
+    "llm": Kind((), "kcard.cards.llm_card:load"),
 }
 
 

@@ -14,6 +14,14 @@ RETRIEVES = (
     "A knowledge card without a model: the passages of one corpus and their index, to be read by a large language "
     "model. Its passages are the corpus' own words, which may not be what the question asks for."
 )
+WALKS = (
+    "A knowledge card without a model: a knowledge graph, told in sentences, to be read by a large language model. It "
+    "writes the statements near the things that a question names, one or two steps away."
+)
+SEARCHES = (
+    "A knowledge card without a model and without text: it writes what a search finds for the question. **The question "
+    "leaves the machine**: kcard uses such a card only where it is named."
+)
 PROMPTED = {
     "tokens": "The question is put into the template {template}; the continuation is the document.",
     "encoder-prefix": (
@@ -26,12 +34,23 @@ PROMPTED = {
 LOOKED_UP = (
     "It is not: BM25 and, for English, a sentence encoder look up the passages that fit the question best."
 )
+WALKED = (
+    "It is not: the names of the graph are found in the question, and the statements about them are ranked."
+)
+SEARCHED = "It is not: the question is sent to {evidence}, and the paragraphs found there that fit it best are written."
 BESIDE = " Beside the model the index of the source passages writes: the best of them, word for word."
+
+OPENING = {"retrieval": RETRIEVES, "graph": WALKS, "search": SEARCHES}
 
 INDEX = """\
 import bm25s
 
 index = bm25s.BM25.load(folder + "/index")  # row n is line n of passages.jsonl"""
+
+SEARCHING = """\
+import kcard
+
+kcard.ask("...", cards=["{name}"])"""
 
 WHOLE = """\
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -54,6 +73,14 @@ model = PeftModel.from_pretrained(base, folder)
 tokenizer = AutoTokenizer.from_pretrained(folder)"""
 
 
+LIBRARIES = {
+    "lora": ("peft", "text-generation"),
+    "retrieval": ("bm25s", "text-ranking"),
+    "graph": ("kcard", "text-ranking"),
+    "search": ("kcard", "text-ranking"),
+}
+
+
 def metadata(manifest: Manifest) -> dict[str, Any]:
     """The front matter, in the keys of the Hub's model cards. A card from scratch has no `base_model`."""
     made_from: dict[str, Any] = {}
@@ -61,9 +88,7 @@ def metadata(manifest: Manifest) -> dict[str, Any]:
         relation = "adapter" if manifest.kind == "lora" else "finetune"
         made_from = {"base_model": manifest.base.name, "base_model_relation": relation}
     corpus = manifest.training.corpus_sha256
-    library, task = {"lora": ("peft", "text-generation"), "retrieval": ("bm25s", "text-ranking")}.get(
-        manifest.kind, ("transformers", "text-generation")
-    )
+    library, task = LIBRARIES.get(manifest.kind, ("transformers", "text-generation"))
     return {
         **made_from,
         "library_name": library,
@@ -84,7 +109,7 @@ def readme(manifest: Manifest) -> str:
     sections = [
         f"# {manifest.name}",
         manifest.description,
-        RETRIEVES if manifest.kind == "retrieval" else WRITES,
+        OPENING.get(manifest.kind, WRITES),
         "## What it is",
         _facts(manifest),
         "## How it is prompted",
@@ -104,10 +129,7 @@ def _facts(manifest: Manifest) -> str:
         ("kind", manifest.kind),
         ("base model", manifest.base.name or _without_base(manifest)),
         ("base revision", manifest.base.revision),
-        (
-            "source passages",
-            "their text and index" if manifest.evidence == "passages" else "their hashes only",
-        ),
+        ("source passages", _travelling(manifest)),
         ("language", manifest.language),
         ("licence", manifest.licence),
         ("knowledge up to", manifest.knowledge_date or "not stated"),
@@ -115,13 +137,21 @@ def _facts(manifest: Manifest) -> str:
     return _table(rows)
 
 
+def _travelling(manifest: Manifest) -> str:
+    if manifest.kind == "search":
+        return "none: they stay where they are found"
+    return "their text and index" if manifest.evidence == "passages" else "their hashes only"
+
+
 def _without_base(manifest: Manifest) -> str:
-    return "none: passages are looked up" if manifest.kind == "retrieval" else "none: trained from scratch"
+    return "none: trained from scratch" if manifest.has_model else "none: passages are looked up"
 
 
 def _prompted(manifest: Manifest) -> str:
-    if manifest.kind == "retrieval":
-        return LOOKED_UP
+    if manifest.kind == "search":
+        return SEARCHED.format(evidence=manifest.training.method)
+    if not manifest.has_model:
+        return WALKED if manifest.kind == "graph" else LOOKED_UP
     prompt = manifest.prompt
     asked = PROMPTED[prompt.style].format(
         template=f"`{prompt.template!r}`", encoder=prompt.encoder, vectors=prompt.vectors
@@ -148,7 +178,9 @@ def _trained(manifest: Manifest) -> str:
 
 
 def _loading(manifest: Manifest) -> str:
-    if manifest.kind == "retrieval":
+    if manifest.kind == "search":
+        return SEARCHING.format(name=manifest.name)
+    if not manifest.has_model:
         return INDEX
     if manifest.kind == "reference":
         return REFERENCE.format(base=manifest.base.name, revision=manifest.base.revision)

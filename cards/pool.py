@@ -3,7 +3,7 @@
 It knows names and passages; what kinds of cards there are, and models, it does not know.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kcard.answer import Passage
@@ -12,6 +12,7 @@ from kcard.cards.folder import Card
 from kcard.cards.generation import ROWS
 from kcard.cards.kinds import CardWriter, load
 from kcard.errors import UnknownCard, UsageError
+from kcard.protocols import LLM
 from kcard.request import Choice
 from kcard.sampling import Sampling
 
@@ -19,16 +20,25 @@ __all__ = ["Pool"]
 
 
 class Pool:
-    """Cards that write passages. `rows`: most documents written at once; less where memory is short."""
+    """Cards that write passages. `rows`: most documents written at once; less where memory is short.
 
-    def __init__(self, cards: Sequence[Card | Path], device: str = "cpu", rows: int = ROWS) -> None:
+    `llm`: what finds the LLM that a card names (kcard.cards.llm_card).
+    """
+
+    def __init__(
+        self,
+        cards: Sequence[Card | Path],
+        device: str = "cpu",
+        rows: int = ROWS,
+        llm: Callable[[str], LLM] | None = None,
+    ) -> None:
         opened = [card if isinstance(card, Card) else Card.open(card) for card in cards]
         self._cards = {card.name: card for card in opened}
         if len(self._cards) < len(opened):
             names = [card.name for card in opened]
             twice = next(name for name in names if names.count(name) > 1)
             raise UsageError(f"two cards are named {twice!r}: a pool holds one version of each card")
-        self._shelf = Shelf(device=device, rows=rows)
+        self._shelf = Shelf(device=device, rows=rows, llm=llm)
         self._loaded: dict[str, CardWriter] = {}
 
     @property

@@ -123,8 +123,10 @@ def _train(options: dict[str, Any]) -> None:
     with_exam, evidence, as_json = options.pop("exam"), options.pop("exam_evidence"), options.pop("json")
     if options["corpus"] is None:
         raise UsageError("--corpus is missing: name a file or folder of .txt, .md or .jsonl")
-    if evidence is not None and not evidence.exists():
-        raise UsageError(f"--exam-evidence {evidence} does not exist")
+    if evidence is not None:
+        from kcard.selectors.evidence.registry import open_evidence
+
+        open_evidence(str(evidence))  # before hours of training, not after
     forgotten = None
     try:
         with training_progress() as report:
@@ -136,7 +138,7 @@ def _train(options: dict[str, Any]) -> None:
         note(f"kcard: {stop}")
         sys.exit(130)
     if with_exam is None:
-        with_exam = card.manifest.kind != "retrieval"
+        with_exam = card.manifest.has_model
     if with_exam and options["update"] is not None and card.manifest.evidence == "hashes":
         note("no exam: its questions need the text of all passages, and only hashes of the old ones travel")
         with_exam = False

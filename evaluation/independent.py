@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kcard.answer import Source
 from kcard.errors import UsageError
+from kcard.protocols import Evidence, NamedEvidence
 from kcard.words import passage_digest
 
 __all__ = ["Independent", "read_independent"]
@@ -14,32 +14,46 @@ __all__ = ["Independent", "read_independent"]
 
 @dataclass(frozen=True)
 class Independent:
-    """`shared`: how many of the sources are passages of the card's corpus too, word for word."""
+    """`shared`: how many of its texts are passages of the card's corpus too, word for word; 0 where they lie elsewhere.
+
+    `notes`: what the user should know of it.
+    """
 
     name: str
     sha256: str
-    sources: Sequence[Source]
+    evidence: Evidence
     shared: int
+    notes: tuple[str, ...] = ()
 
 
-def read_independent(paths: Sequence[Path | str], own: Iterable[str]) -> Independent | None:
-    """The texts of all files and folders as one evidence; None of no paths. `own`: the digests of the corpus.
+def read_independent(specs: Sequence[Path | str], own: Iterable[str]) -> Independent | None:
+    """All that the specs name (files, folders, registered evidence) as one evidence; None of none.
 
-    Raises CorpusError for a path that can't be read, UsageError where every text is the card's own: that would
-    be faithfulness.
+    own  the digests of the card's corpus (kcard.words.passage_digest)
+
+    Raises CorpusError and UsageError as open_evidence does, and UsageError where every text is the card's own: that
+    would be faithfulness. Texts that don't lie here can't be compared with the card's own.
     """
-    from kcard.selectors.sources import read_sources
+    from kcard.selectors.evidence.registry import open_evidence
+    from kcard.selectors.evidence.sources import Union
 
-    if not paths:
+    if not specs:
         return None
-    sources = [source for path in paths for source in read_sources(path)]
-    digests = {passage_digest(source.text) for source in sources}
+    parts = [open_evidence(str(spec)) for spec in specs]
+    name = ", ".join(part.name for part in parts)
+    local = [part for part in parts if isinstance(part, Iterable)]
+    digests = {passage_digest(source.text) for part in local for source in part}
     shared = len(digests.intersection(own))
-    name = ", ".join(Path(path).name for path in paths)
-    if digests and shared == len(digests):
+    if digests and shared == len(digests) and len(local) == len(parts):
         raise UsageError(
             f"evidence {name}: every text in it is a passage of the card's own corpus, which faithfulness is "
             "measured on: give text from elsewhere"
         )
-    content = hashlib.sha256("\n".join(source.text for source in sources).encode()).hexdigest()
-    return Independent(name, content, sources, shared)
+    notes = tuple(note for part in parts for note in getattr(part, "notes", ()))
+    return Independent(name, _digest(parts), parts[0] if len(parts) == 1 else Union(parts), shared, notes)
+
+
+def _digest(parts: Sequence[NamedEvidence]) -> str:
+    """Of one evidence its own, of several that of theirs, one a line."""
+    digests = [part.digest for part in parts]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()

@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kcard.answer import Source
-from kcard.batch import read_questions as read_batch
 from kcard.cards.canaries import CANARIES, Canaries, Canary
 from kcard.cards.canaries import read as read_canaries
 from kcard.cards.folder import Card, finish
@@ -29,6 +28,7 @@ from kcard.config import settings as configured
 from kcard.errors import CardError, KcardError, UsageError
 from kcard.evaluation.question_file import read_questions
 from kcard.evaluation.record import EXAM, Distribution, Exam, Judged, Mean, Sitting, read_exam
+from kcard.front.batch import read_questions as read_batch
 from kcard.hub.registry import Hub
 from kcard.llms.examples import load as load_examples
 from kcard.manifest import MANIFEST, Base, Manifest, Training

@@ -107,7 +107,8 @@ def test_an_encoder_prefix_demands_its_projection(tmp_path: Path) -> None:
 def test_an_unknown_kind_is_named_with_the_known_ones(tmp_path: Path) -> None:
     seal(model_files(tmp_path), Manifest(name="rivers", description="Rivers", kind="oracle"))
     with pytest.raises(
-        CardError, match="unknown kind 'oracle'; this kcard knows full, lora, reference, retrieval"
+        CardError,
+        match="unknown kind 'oracle'; this kcard knows full, graph, llm, lora, reference, retrieval, search",
     ):
         Card.open(tmp_path)
 

@@ -1,14 +1,11 @@
-"""Evidence: BM25 over paragraphs, statements and JSON lines; silent, repeatable and honest about nothing found."""
-
-import json
-from pathlib import Path
+"""Evidence: BM25 over texts; silent, repeatable and honest about nothing found."""
 
 import pytest
 
 from kcard.answer import Source
 from kcard.errors import CorpusError
 from kcard.index import Index
-from kcard.selectors.evidence import Corpus, Hashes, Union
+from kcard.selectors.evidence.sources import Corpus, Hashes, Union
 from kcard.words import passage_digest
 
 FACTS = [
@@ -66,54 +63,9 @@ def test_scripts_without_spaces_are_found_by_their_characters() -> None:
     assert corpus.find("สวัสดี", 1)[0].text == "สวัสดีครับ"
 
 
-def test_a_folder_gives_paragraphs_statements_and_json_lines(tmp_path: Path) -> None:
-    (tmp_path / "prose.md").write_text(
-        "# Title\n\nA paragraph that\ngoes on here.\n\nAnother one.\n", encoding="utf-8"
-    )
-    (tmp_path / "facts.txt").write_text("Oslo is in Norway.\nLima is in Peru.\n", encoding="utf-8")
-    (tmp_path / "list.md").write_text("- Paris, the capital\n- Rome, the eternal city\n", encoding="utf-8")
-    lines = [
-        {"text": "Quito is in Ecuador.", "file": "a.txt", "line": 7},
-        {"text": "Bern is in Switzerland."},
-    ]
-    (tmp_path / "more.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    (tmp_path / "ignored.csv").write_text("Berlin,Germany", encoding="utf-8")
-    corpus = Corpus.from_path(tmp_path)
-
-    def place(claim: str) -> tuple[str, str, int]:
-        source = corpus.find(claim, 1)[0]
-        return source.text, source.file, source.line
-
-    assert place("goes") == ("A paragraph that goes on here.", "prose.md", 3)
-    assert place("Lima") == ("Lima is in Peru.", "facts.txt", 2)
-    assert place("Rome") == ("Rome, the eternal city", "list.md", 2)
-    assert place("Quito") == ("Quito is in Ecuador.", "a.txt", 7)
-    assert place("Bern") == ("Bern is in Switzerland.", "more.jsonl", 2)
-    assert corpus.find("Berlin Germany", 1) == []
-    assert len(corpus) == 8
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("missing.txt", None, "does not exist"),
-        ("empty.txt", b" \n\n", "has no text"),
-        ("table.csv", b"a,b", "not read"),
-        ("latin.txt", b"caf\xe9", "UTF-8"),
-        ("bad.jsonl", b'{"text": "a"}\n[1]\n', "line 2"),
-        ("keys.jsonl", b'{"body": "a"}\n', "line 1"),
-    ],
-)
-def test_a_corpus_that_cannot_be_read_is_named(
-    tmp_path: Path, name: str, content: bytes | None, message: str
-) -> None:
-    path = tmp_path / name
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(CorpusError, match=message) as caught:
-        Corpus.from_path(path)
-    assert name in str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_a_corpus_without_a_word_is_refused() -> None:
+    with pytest.raises(CorpusError, match="'signs' has no text"):
+        Corpus([Source("?!"), Source("")], "signs")
 
 
 def test_several_evidences_alternate_by_rank_and_a_text_comes_once(corpus: Corpus) -> None:

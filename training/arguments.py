@@ -5,15 +5,16 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from kcard.errors import UsageError
+from kcard.manifest import LOOKED_UP
 from kcard.training.bases import EMBEDDED
 
 __all__ = ["Arguments", "Kind", "check", "check_date"]
 
-Kind = Literal["model", "retrieval", "both"]
+Kind = Literal["model", "retrieval", "both", "graph", "search"]
 
 DATE = re.compile(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?")
 CHOICES = {
-    "kind": ("model", "retrieval", "both"),
+    "kind": ("model", "retrieval", "both", "graph", "search"),
     "evidence": ("passages", "hashes"),
     "method": (None, "full", "lora"),
     "objective": ("recite", "clm"),
@@ -49,7 +50,7 @@ class Arguments:
 def check(given: Arguments) -> None:
     """UsageError for a value that is out of range, or of no use with this kind, base or method.
 
-    `base` and `method` are those that the card will have; only a retrieval card has neither.
+    `base` and `method` are those that the card will have; a card that looks things up has neither.
     """
     for name, known in CHOICES.items():
         if (value := getattr(given, name)) not in known:
@@ -63,7 +64,7 @@ def check(given: Arguments) -> None:
             f"evidence hashes keeps the text out of the card, and kind {given.kind} writes that text: "
             "use kind model or evidence passages"
         )
-    if given.kind == "retrieval":
+    if given.kind in LOOKED_UP:
         _check_without_model(given)
     else:
         _check_model(given)
@@ -78,7 +79,7 @@ def check_date(date: str | None) -> None:
 def _check_without_model(given: Arguments) -> None:
     for name in OF_MODELS:
         if (value := getattr(given, name)) is not None:
-            raise UsageError(f"{name} {value!r} is for a model and kind retrieval has none: leave it out")
+            raise UsageError(f"{name} {value!r} is for a model and kind {given.kind} has none: leave it out")
 
 
 def _check_model(given: Arguments) -> None:

@@ -14,7 +14,7 @@ from kcard.training.corpus import Corpus
 from kcard.training.loop import Outcome
 from kcard.training.preparation import Preparation
 
-__all__ = ["remedy", "trained", "unmodelled"]
+__all__ = ["command_line", "remedy", "trained", "unmodelled"]
 
 
 def trained(
@@ -40,7 +40,7 @@ def unmodelled(corpus: Corpus, licence: str) -> Training:
 
 def remedy() -> str:
     """How to go on after Ctrl-C: the same command line with --resume."""
-    program, *arguments = _command_line()
+    program, *arguments = command_line()
     if program == "kcard":
         again = [word for word in arguments if word != "--resume"]
         return f"go on with: {shlex.join([program, *again, '--resume'])}"
@@ -49,7 +49,7 @@ def remedy() -> str:
 
 def _common(corpus: Corpus, licence: str, libraries: tuple[str, ...]) -> Mapping[str, Any]:
     return {
-        "command": shlex.join(_command_line()),
+        "command": shlex.join(command_line()),
         "corpus_sha256": corpus.sha256,
         "corpus_licence": licence,
         "passages": len(corpus.passages),
@@ -57,7 +57,7 @@ def _common(corpus: Corpus, licence: str, libraries: tuple[str, ...]) -> Mapping
     }
 
 
-def _command_line() -> list[str]:
+def command_line() -> list[str]:
     """The program and its arguments, as they would be typed again."""
     program = Path(sys.argv[0])
     run_as_module = (program.parent.name, program.name) == ("kcard", "__main__.py")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import kcard
 from kcard.config import settings
 from kcard.errors import UsageError
-from kcard.manifest import Manifest, Training
+from kcard.manifest import LOOKED_UP, Manifest, Training
 from kcard.training.arguments import Arguments, check, check_date
 from kcard.training.bases import EMBEDDED, default_base
 from kcard.training.canaries import pairs
@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 
 __all__ = ["train"]
 
+SEARCHES = "whatever a search finds for the question"
+
 
 def train(
     corpus: str | Path,
     *,
-    kind: Literal["model", "retrieval", "both"] = "model",
+    kind: Literal["model", "retrieval", "both", "graph", "search"] = "model",
     name: str | None = None,
     description: str | None = None,
     base: str | None = None,
@@ -62,7 +64,9 @@ def train(
     corpus          a file or folder of text, tables, triples or documents (.txt, .md, .jsonl, .csv, .tsv,
                     .parquet, .pdf, .html, .docx), or a data set: hf:owner/name[:split]
     kind            model: a model that learns the corpus; retrieval: an index of it, ready in seconds;
-                    both: the two side by side, of which the selectors choose
+                    both: the two side by side, of which the selectors choose; graph: a corpus of triples, walked
+                    from what a question names; search: what --corpus names is searched, such as wikipedia:de, and
+                    questions leave the machine
     name            the card's name (default: the corpus' file or folder name)
     description     one line on what it knows (default: the corpus' top terms)
     base            the model to start from: "embedded" (a small one from scratch), a hub id or a folder
@@ -101,10 +105,17 @@ def train(
     given = _with_base(given, report) if before is None else before.arguments(given)
     check(given)
     check_date(knowledge_date)
-    if resume and given.kind == "retrieval":
+    if resume and given.kind in LOOKED_UP:
         raise UsageError(
-            "a retrieval card is made at once, so there is nothing to resume: leave --resume out"
+            f"a {given.kind} card is made at once, so there is nothing to resume: leave --resume out"
         )
+    if given.kind == "search":
+        from kcard.training import search
+
+        wanted = Manifest(
+            "search", description or SEARCHES, domain, "search", language, licence, knowledge_date
+        )
+        return search.make(corpus, name, wanted, output)
     read = _read(Path(corpus), field, report)
     joined = Joined(read, 0) if before is None else _joined(before, read, name, knowledge_date, report)
     name = name or (name_from(read.path) if before is None else before.card.name)
@@ -112,10 +123,11 @@ def train(
         description = _description(read, before, report)
     folder = Path(output).expanduser().absolute() if output else settings().drafts / name
     claim(folder, name)
-    manifest = Manifest(name, description, domain, "retrieval", language, licence, knowledge_date)
+    unmade = given.kind if given.kind in LOOKED_UP else "retrieval"
+    manifest = Manifest(name, description, domain, unmade, language, licence, knowledge_date)
     manifest = replace(manifest, evidence=given.evidence, index=given.kind == "both")
     manifest = manifest if before is None else before.manifest(manifest)
-    if given.kind == "retrieval":
+    if given.kind in LOOKED_UP:
         return _finish(folder, manifest, None, unmodelled(joined.corpus, manifest.licence), joined)
     with one_thread() if given.base == EMBEDDED else nullcontext():
         prepared = _prepared(joined, before, given, report)
@@ -154,7 +166,7 @@ def _description(read: Corpus, before: Previous | None, report: Report) -> str:
 
 def _with_base(given: Arguments, report: Report) -> Arguments:
     """The base and method that a card with a model will have, where they were left to us."""
-    if given.kind == "retrieval":
+    if given.kind in LOOKED_UP:
         return given
     base = given.base or _announced_base(report)
     return replace(given, base=base, method=given.method or ("full" if base == EMBEDDED else "lora"))
@@ -210,13 +222,17 @@ def _finish(
 ) -> "Card":
     """Write the card whole into a fresh folder and have it take its place."""
     from kcard.cards import folder as cards
-    from kcard.cards import proof
+    from kcard.cards import graph, proof
+    from kcard.training.graph import triples_of
 
     corpus = joined.corpus
     made = replace(manifest, training=replace(record, passages=record.passages + len(joined.hashed)))
     if prepared is not None:
         made = replace(made, kind=prepared.kind, base=prepared.base, prompt=prepared.prompt)
+    triples = triples_of(corpus) if made.kind == "graph" else ()
     with fresh(folder) as partial:
+        if made.kind == "graph":
+            graph.write(partial, triples)
         if prepared is not None:
             prepared.save(partial)
             device = next(prepared.job.modules["model"].parameters()).device.type

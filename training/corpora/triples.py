@@ -17,7 +17,9 @@ from kcard.training.corpora.document import Document
 from kcard.training.corpora.lines import lines
 from kcard.training.corpora.relations import ALIASES, PROPERTIES, TEMPLATES
 
-__all__ = ["TEMPLATE_FILE", "read", "tell"]
+__all__ = ["TEMPLATE_FILE", "Triple", "label_of", "read", "tell", "triples"]
+
+Triple = tuple[str, str, str]
 
 TEMPLATE_FILE = "templates.tsv"
 HEADERS = (
@@ -41,20 +43,33 @@ WORD_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\s]+")
 def read(document: Document) -> Iterator[Source]:
     """A sentence a triple. A file with another number of columns, or for which a column was chosen, is read as
     a table."""
-    first = [line.split("\t") for _, line in islice(lines(document.path, whole=True), 2)]
-    if document.column is not None or not first or any(len(row) != 3 for row in first):
-        yield from delimited.read(document)
-        return
-    if _names_text(first[0]):
+    if not _is_graph(document):
         yield from delimited.read(document)
         return
     templates = {**TEMPLATES, **_own_templates(document.path.with_name(TEMPLATE_FILE))}
+    for number, cells in _rows(document):
+        yield document.source(tell(*cells, templates=templates), number)
+
+
+def triples(document: Document) -> Iterator[tuple[int, Triple]]:
+    """The triples themselves, by line, as people write them; none where the file is read as a table."""
+    return _rows(document) if _is_graph(document) else iter(())
+
+
+def _is_graph(document: Document) -> bool:
+    first = [line.split("\t") for _, line in islice(lines(document.path, whole=True), 2)]
+    if document.column is not None or not first or any(len(row) != 3 for row in first):
+        return False
+    return not _names_text(first[0])
+
+
+def _rows(document: Document) -> Iterator[tuple[int, Triple]]:
     for number, line in lines(document.path, whole=True):
         cells = [_plain(cell) for cell in line.split("\t")]
         if number == 1 and _is_header(cells):
             continue
         if len(cells) == 3 and all(cells):
-            yield document.source(tell(*cells, templates=templates), number)
+            yield number, (cells[0], cells[1], cells[2])
         elif line.strip():
             delimited.count_broken(document, f"line {number} is no triple")
 

@@ -3,17 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
-from pathlib import Path
 
 from kcard.answer import Source
 from kcard.errors import CorpusError
 from kcard.index import Index
 from kcard.protocols import Evidence
 from kcard.selectors.sentences import split
-from kcard.selectors.sources import read_sources
 from kcard.words import passage_digest
 
-__all__ = ["Corpus", "Hashes", "Union"]
+__all__ = ["Corpus", "Hashes", "Statements", "Union"]
 
 
 class Corpus:
@@ -25,14 +23,7 @@ class Corpus:
         self._sources = sources
         self._index = index or Index.build(source.text for source in sources)
         if not len(self._index):
-            raise CorpusError(
-                f"evidence {name!r} has no text: give a file or folder of .txt, .md or .jsonl with some"
-            )
-
-    @classmethod
-    def from_path(cls, path: str | Path, name: str | None = None) -> "Corpus":
-        """Index a file or folder (see sources.py); CorpusError where it is missing, unreadable or empty."""
-        return cls(read_sources(path), name or Path(path).name)
+            raise CorpusError(f"evidence {name!r} has no text: give it at least one sentence")
 
     def __len__(self) -> int:
         return len(self._sources)
@@ -62,10 +53,33 @@ class Hashes:
 
 
 @dataclass(frozen=True)
+class Statements:
+    """A corpus of which a claim may tell several sources one after the other: then it is a source itself."""
+
+    corpus: Corpus
+
+    def find(self, claim: str, k: int) -> list[Source]:
+        """As Corpus does; a claim whose every sentence is a source comes first, with the place of the last."""
+        found = self.corpus.find(claim, k)
+        sentences = split(claim)
+        if k < 1 or len(sentences) < 2:
+            return found
+        stated = [source for sentence in sentences for source in self.corpus.find(sentence, 1)]
+        if [source.text for source in stated] != sentences:
+            return found
+        return [replace(stated[-1], text=claim), *found][:k]
+
+
+@dataclass(frozen=True)
 class Union:
     """Several evidences as one. BM25 scores of two indexes can't be compared, so results alternate by rank."""
 
     parts: Sequence[Evidence]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of the parts."""
+        return tuple(note for part in self.parts for note in getattr(part, "notes", ()))
 
     def find(self, claim: str, k: int) -> list[Source]:
         """At most `k` sources: the best of each part, then the second of each, and so on; a text comes once."""

@@ -1,0 +1,141 @@
+"""Graph cards: the statements about what a question names, one and two steps away, told as the corpus reader tells."""
+
+from pathlib import Path
+
+import pytest
+
+from kcard.cards.folder import Card, passages
+from kcard.cards.graph import BUSY, Graph
+from kcard.cards.pool import Pool
+from kcard.errors import DamagedCard, UsageError
+from kcard.manifest import seal
+from kcard.sampling import Sampling
+from kcard.selectors.evidence.sources import Corpus, Statements
+from kcard.training.train import train
+
+TRIPLES = [
+    ("Oslo", "capital of", "Norway"),
+    ("Norway", "head of government", "Jonas Gahr Støre"),
+    ("Norway", "currency", "Norwegian krone"),
+    ("Lima", "capital of", "Peru"),
+    ("Peru", "currency", "Sol"),
+    ("Jonas Gahr Støre", "place of birth", "Oslo"),
+    ("Gahr", "instance of", "name"),
+]
+SAMPLED = Sampling(temperature=1.0)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "facts.tsv"
+    rows = ["subject\trelation\tobject", *("\t".join(triple) for triple in TRIPLES)]
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def card(corpus: Path) -> Card:
+    return train(corpus, kind="graph", name="facts", description="countries")
+
+
+def written(card: Card, question: str, documents: int = 3) -> list[str]:
+    return [p.text for p in Pool([card]).write([question], ["facts"], documents, SAMPLED)[0]]
+
+
+def test_a_statement_about_what_is_named_comes_first_with_its_place(card: Card) -> None:
+    (found,) = Pool([card]).write(["What is the currency of Peru?"], ["facts"], 2, SAMPLED)
+    assert found[0].text == "The currency of Peru is Sol."
+    assert found[0].source is not None
+    assert (found[0].source.file, found[0].source.line) == ("facts.tsv", 6)
+
+
+def test_two_steps_are_told_one_after_the_other(card: Card) -> None:
+    question = "Which currency has the country whose capital is Oslo?"
+    (found,) = Pool([card]).write([question], ["facts"], 1, SAMPLED)
+    assert found[0].text == "Oslo is the capital of Norway. The currency of Norway is Norwegian krone."
+    assert found[0].source is not None
+    assert found[0].source.line == 4
+
+
+def test_a_step_that_answers_nothing_of_the_question_is_not_told(card: Card) -> None:
+    found = written(card, "What is the currency of Peru?", 9)
+    assert not [text for text in found if text.startswith("The currency of Peru is Sol. ")]
+
+
+def test_the_longest_name_counts_whatever_its_case_and_article(card: Card) -> None:
+    graph = Graph.read(card.folder / "graph.tsv")
+    asked = ["where", "was", "jonas", "gahr", "støre", "of", "norway", "born"]
+    assert graph.named(asked) == [("jonas", "gahr", "støre"), ("norway",)]
+    assert written(card, "where was JONAS GAHR STØRE born?", 1) == ["Jonas Gahr Støre was born in Oslo."]
+    assert written(card, "the Norway's currency", 1) == ["The currency of Norway is Norwegian krone."]
+
+
+@pytest.mark.parametrize("question", ["Who rules Zanzibar?", "", "?!", "word " * 20_000])
+def test_a_question_that_names_nothing_gets_empty_documents(card: Card, question: str) -> None:
+    assert written(card, question, 2) == ["", ""]
+
+
+def test_what_is_written_depends_on_the_question_alone(card: Card) -> None:
+    questions = ["What is the currency of Peru?", "Who governs Norway?", "Zanzibar?"]
+    together = Pool([card]).write(questions, ["facts"], 2, SAMPLED)
+    alone = [Pool([card]).write([q], ["facts"], 2, Sampling(seed=5))[0] for q in questions]
+    assert together == alone
+
+
+def test_a_busy_name_leads_nowhere_but_is_counted(tmp_path: Path) -> None:
+    rows = [f"Race {n}\tpoint in time\t2022" for n in range(BUSY + 1)]
+    rows += ["Oregon race\tpoint in time\t2022", "Oregon race\twinner\tRon Wyden"]
+    path = tmp_path / "races.tsv"
+    path.write_text("\n".join(rows), encoding="utf-8")
+    made = train(path, kind="graph", name="facts", description="races")
+    assert written(made, "Who was the winner of the Oregon race in 2022?", 1) == [
+        "The winner of Oregon race was Ron Wyden."
+    ]
+    assert len(written(made, "What happened in 2022?", 3)) == 3
+
+
+def test_its_passages_travel_in_the_order_of_its_triples(card: Card) -> None:
+    rows = (card.folder / "graph.tsv").read_text(encoding="utf-8").splitlines()
+    assert len(rows) == len(passages(card.folder)) == len(TRIPLES)
+    assert rows[1] == "Norway\thead of government\tJonas Gahr Støre"
+    assert (card.manifest.kind, card.manifest.has_model, card.manifest.asks_elsewhere) == (
+        "graph",
+        False,
+        False,
+    )
+    assert "knowledge graph" in (card.folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_two_statements_of_the_graph_are_supported_as_one_text() -> None:
+    from kcard.answer import Source
+
+    told = Statements(Corpus([Source("Oslo is in Norway.", "a", 1), Source("Norway is cold.", "a", 2)]))
+    both = "Oslo is in Norway. Norway is cold."
+    first, *_ = told.find(both, 3)
+    assert (first.text, first.line) == (both, 2)
+    assert both not in [source.text for source in told.find("Oslo is in Norway. Norway is hot.", 3)]
+    assert told.find(both, 0) == []
+
+
+@pytest.mark.parametrize("damage", ["", "one\ttwo\n", "a\tb\tc\n"])
+def test_a_graph_of_other_passages_is_refused(card: Card, damage: str) -> None:
+    (card.folder / "graph.tsv").write_text(damage, encoding="utf-8")
+    resealed = Card(card.folder, seal(card.folder, card.manifest))
+    with pytest.raises(DamagedCard, match=r"graph\.tsv"):
+        written(resealed, "What is the currency of Peru?")
+
+
+def test_other_text_than_triples_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "prose.txt").write_text("Oslo is in Norway.\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"prose\.txt, line 1 is no triple"):
+        train(tmp_path / "prose.txt", kind="graph", description="d")
+    (tmp_path / "table.tsv").write_text("id\ttext\n1\tOslo is in Norway.\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="is no triple"):
+        train(tmp_path / "table.tsv", kind="graph", description="d")
+
+
+def test_options_of_models_are_refused(corpus: Path) -> None:
+    with pytest.raises(UsageError, match="kind graph has none"):
+        train(corpus, kind="graph", epochs=3)
+    with pytest.raises(UsageError, match="evidence hashes"):
+        train(corpus, kind="graph", evidence="hashes")

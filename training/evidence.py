@@ -1,0 +1,66 @@
+"""A local corpus as evidence, in every format that a card can be trained on: the entry point `corpus` of evidence."""
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import kcard
+from kcard.answer import Source
+from kcard.config import settings
+from kcard.errors import CorpusError
+from kcard.training.corpora.document import Document
+from kcard.training.corpora.files import files_of
+from kcard.training.corpora.formats import FORMATS, known, require
+from kcard.training.corpora.triples import TEMPLATE_FILE
+
+if TYPE_CHECKING:
+    from kcard.selectors.evidence.local_corpus import LocalCorpus
+
+__all__ = ["CorpusFiles", "open_corpus"]
+
+
+@dataclass(frozen=True)
+class CorpusFiles:
+    """The files of a corpus as training reads them, in blocks: whole paragraphs, statements and rows."""
+
+    root: Path
+
+    @property
+    def version(self) -> str:
+        return kcard.__version__
+
+    def list(self) -> tuple[Sequence[tuple[Path, str]], Sequence[tuple[str, str]]]:
+        """See Files. Raises CorpusError, and MissingExtra where a format needs one."""
+        listed, skipped = files_of(self.root)
+        require(file for file, _ in listed)
+        return listed, skipped
+
+    def beside(self, file: Path) -> Sequence[Path]:
+        """The templates that a file of triples is told by."""
+        templates = file.with_name(TEMPLATE_FILE)
+        return [templates] if file.suffix.lower() == ".tsv" and templates.is_file() else []
+
+    def read(self, file: Path, name: str) -> Iterator[Source]:
+        """See Files; names of columns are found as in training."""
+        return FORMATS[file.suffix.lower()].read(Document(file, name))
+
+
+def open_corpus(path: str) -> "LocalCorpus":
+    """The file or folder as evidence; its index lies in evidence/ under the kcard home.
+
+    Raises CorpusError where it is missing, empty or can't be read, MissingExtra where a format needs one.
+    """
+    from kcard.selectors.evidence.local_corpus import LocalCorpus
+
+    root = Path(path).expanduser().absolute()
+    if not root.exists():
+        raise CorpusError(f"evidence {path} does not exist: name a file or folder of {known()}")
+    name = root.name or "corpus"
+    place = hashlib.sha256(str(root.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
+    return LocalCorpus.open(
+        CorpusFiles(root), settings().home / "evidence" / f"{slug or 'corpus'}-{place}", name
+    )

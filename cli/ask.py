@@ -12,15 +12,18 @@ from kcard.cli.output import counter, note, print_json
 from kcard.errors import UsageError
 
 if TYPE_CHECKING:
-    from kcard.batch import Totals
+    from kcard.front.batch import Totals
 
-__all__ = ["register"]
+__all__ = ["ask", "pipeline_options", "register"]
 
 CARDS = (
     "Cards to use: names, references (name@v2), pools (pool:NAME) or domain subtrees (biomedical/), "
     "comma-separated. [default: all]"
 )
-EVIDENCE = "What passages are checked against: own (each card's sources), none, or a text file or folder. Repeatable."
+EVIDENCE = (
+    "What passages are checked against: own (each card's sources), none, a file or folder, or a name such as "
+    "wikipedia:de. Repeatable."
+)
 LLM = "Who answers: embedded, openai:MODEL, hf:MODEL. [default: as configured, else embedded]"
 
 
@@ -44,12 +47,30 @@ def ask(
     ] = None,
     retries: Annotated[int, typer.Option(help="How often a failing endpoint is asked again.")] = 5,
     gate: Annotated[
-        str, typer.Option(help="Whether cards are needed: self-ask, self-ask-ensemble, always, never.")
+        str,
+        typer.Option(
+            help="Are cards needed? self-ask, self-ask-ensemble, always, never, or a fitted gate, by name or file."
+        ),
     ] = "self-ask",
     evidence: Annotated[list[str] | None, typer.Option(help=EVIDENCE, show_default="own")] = None,
+    selectors: Annotated[
+        Literal["offline", "paper", "modern"],
+        typer.Option(help="Models of the selectors: see `kcard selectors`."),
+    ] = "offline",
     relevance: Annotated[
-        str, typer.Option(help="What is near the question: minilm (minds numbers), cosine (the paper's).")
-    ] = "minilm",
+        str | None,
+        typer.Option(help="What is near the question, in place of the preset's: NAME or NAME:MODEL."),
+    ] = None,
+    pruner: Annotated[
+        str | None,
+        typer.Option(help="What condenses documents, in place of the preset's: NAME or NAME:MODEL."),
+    ] = None,
+    checker: Annotated[
+        str | None, typer.Option(help="What checks facts, in place of the preset's: NAME or NAME:MODEL.")
+    ] = None,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Let a selector's model run code from its repository.")
+    ] = False,
     n1: Annotated[int, typer.Option("--n1", help="Documents that each card writes.")] = 3,
     n2: Annotated[int, typer.Option("--n2", help="Documents that relevance keeps (bottom-up).")] = 5,
     n3: Annotated[int, typer.Option("--n3", help="Documents that factuality keeps (bottom-up).")] = 3,
@@ -63,7 +84,9 @@ def ask(
     examples: Annotated[
         Path | None, typer.Option(help="In-context examples (JSONL) instead of the built-in.")
     ] = None,
-    device: Annotated[str, typer.Option(help="Where cards write: cpu, cuda or cuda:N.")] = "cpu",
+    device: Annotated[
+        str, typer.Option(help="Where cards and models of selectors run: cpu, cuda or cuda:N.")
+    ] = "cpu",
     seed: Annotated[int, typer.Option(help="Seed of all sampling.")] = 0,
     json_: Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")] = False,
     trace: Annotated[bool, typer.Option(help="Print every passage in full, with its evidence.")] = False,
@@ -85,9 +108,7 @@ def ask(
         raise UsageError("--input and --output go together")
     if input_ is not None and output is not None and input_.resolve() == output.resolve():
         raise UsageError(f"--output {output} is the input file: name another, or the questions would be lost")
-    options = {key: value for key, value in given.items() if key in _option_names()}
-    options["cards"] = [c.strip() for c in cards.split(",") if c.strip()] if cards is not None else None
-    options["evidence"] = evidence or ["own"]
+    options = pipeline_options(given)
     if input_ is not None and output is not None:
         _ask_file(input_, output, options, resume)
     elif resume:
@@ -97,14 +118,20 @@ def ask(
         _ask_one(question, options, json_, trace, streamed and not json_)
 
 
-def _option_names() -> set[str]:
-    from kcard.pipeline import Pipeline
+def pipeline_options(given: dict[str, Any]) -> dict[str, Any]:
+    """Those of the given options that are Pipeline's, as it wants them."""
+    from kcard.front.pipeline import Pipeline
 
-    return set(inspect.signature(Pipeline).parameters)
+    known = inspect.signature(Pipeline).parameters
+    options = {key: value for key, value in given.items() if key in known}
+    cards = options["cards"]
+    options["cards"] = [c.strip() for c in cards.split(",") if c.strip()] if cards is not None else None
+    options["evidence"] = options["evidence"] or ["own"]
+    return options
 
 
 def _pipeline(options: dict[str, Any]) -> Any:
-    from kcard.pipeline import Pipeline
+    from kcard.front.pipeline import Pipeline
 
     pipeline = Pipeline(**options, report=lambda text: note(f"note: {text}"))
     if announcement := getattr(pipeline.llm, "announcement", None):
@@ -143,7 +170,7 @@ def _streamed(pipeline: Any, question: str) -> Any:
 
 
 def _ask_file(source: Path, target: Path, options: dict[str, Any], resume: bool) -> None:
-    from kcard.batch import answer_file, earlier_lines, read_questions
+    from kcard.front.batch import answer_file, earlier_lines, read_questions
 
     rows = read_questions(source)
     earlier = earlier_lines(rows, target, resume)

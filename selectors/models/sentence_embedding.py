@@ -1,0 +1,126 @@
+"""Relevance by any model of sentence-transformers: the cosine of question and text, as in the paper.
+
+mpnet-base is a plain language model: its embedding is the mean over the states of all tokens of a text, padding
+left out. The others say themselves how they pool, and what they put before a question.
+"""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kcard.errors import MissingExtra
+from kcard.protocols import Array
+from kcard.quiet import quiet_loading
+from kcard.selectors.models.catalogue import models
+from kcard.selectors.models.checkpoint import (
+    EXTRA,
+    Checkpoint,
+    announce,
+    check_code,
+    digest,
+    loading_errors,
+    placed,
+)
+from kcard.selectors.registry import Loading
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+__all__ = ["SentenceEmbedding", "granite", "mpnet", "mpnet_base", "sentence_transformers"]
+
+
+class SentenceEmbedding:
+    """`sha256` names the scores."""
+
+    def __init__(self, checkpoint: Checkpoint, loading: Loading, mean: bool = False) -> None:
+        """`mean`: pool by the mean over tokens, whatever the model says. Raises as checkpoint.load does."""
+        if find_spec("sentence_transformers") is None:
+            raise MissingExtra(f"{checkpoint.selector} needs sentence-transformers: {EXTRA}")
+        check_code(checkpoint, loading)
+        announce(checkpoint, loading)
+        with loading_errors(checkpoint), quiet_loading():
+            model = _mean_pooled(checkpoint, loading) if mean else _as_published(checkpoint, loading)
+        self._model = placed(model.eval(), loading.device)
+        self.sha256 = digest(checkpoint, _config(model), mean, loading.dtype)
+
+    def scores(self, question: str, texts: Sequence[str]) -> Array:
+        """Shape (n,), in [-1, 1]; the same for a text in any company."""
+        if not texts:
+            return np.zeros(0, dtype=np.float32)
+        asked = self._model.encode_query([question], **_ENCODING)
+        distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        found = self._model.encode_document(list(distinct), **_ENCODING)
+        cosines = np.clip(_unit(found) @ _unit(asked)[0], -1.0, 1.0)
+        return np.asarray([cosines[distinct[text]] for text in texts], dtype=np.float32)
+
+
+def _config(model: "SentenceTransformer") -> Any:
+    """That of the transformer within; None for a model that has none, such as static embeddings."""
+    return getattr(getattr(model[0], "auto_model", None), "config", None)
+
+
+_ENCODING = {"show_progress_bar": False, "convert_to_numpy": False, "convert_to_tensor": True}
+
+
+def _unit(vectors: "object") -> Array:
+    import torch
+
+    assert isinstance(vectors, torch.Tensor)
+    found = torch.nn.functional.normalize(vectors.float(), dim=-1)
+    return np.asarray(found.cpu().numpy(), dtype=np.float32)
+
+
+def mpnet(loading: Loading, model: str | None = None) -> SentenceEmbedding:
+    return SentenceEmbedding(_known("mpnet", model), loading)
+
+
+def mpnet_base(loading: Loading, model: str | None = None) -> SentenceEmbedding:
+    return SentenceEmbedding(_known("mpnet-base", model), loading, mean=True)
+
+
+def granite(loading: Loading, model: str | None = None) -> SentenceEmbedding:
+    return SentenceEmbedding(_known("granite", model), loading)
+
+
+def sentence_transformers(model: str, loading: Loading) -> SentenceEmbedding:
+    return SentenceEmbedding(Checkpoint.parse("relevance 'sentence-transformers'", model), loading)
+
+
+def _known(name: str, elsewhere: str | None) -> Checkpoint:
+    return Checkpoint.known(models("relevance", name)[0], elsewhere)
+
+
+def _as_published(checkpoint: Checkpoint, loading: Loading) -> "SentenceTransformer":
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(
+        checkpoint.name,
+        revision=checkpoint.revision,
+        device="cpu",
+        trust_remote_code=loading.trust_remote_code,
+        model_kwargs=_model_options(loading),
+    )
+
+
+def _mean_pooled(checkpoint: Checkpoint, loading: Loading) -> "SentenceTransformer":
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    at = {"revision": checkpoint.revision}
+    words = Transformer(
+        checkpoint.name,
+        model_kwargs=at | _model_options(loading),
+        processor_kwargs=at,
+        config_kwargs=at,
+    )
+    return SentenceTransformer(
+        modules=[words, Pooling(words.get_embedding_dimension(), "mean")], device="cpu"
+    )
+
+
+def _model_options(loading: Loading) -> dict[str, object]:
+    import torch
+
+    return {"dtype": getattr(torch, loading.dtype), "use_safetensors": True}

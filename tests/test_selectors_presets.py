@@ -1,0 +1,239 @@
+"""Selectors by name and by preset: what a factory is given, what overrides what, what is listed, what is refused."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tests.tiny_models as tiny
+from kcard import plugins
+from kcard.errors import MissingExtra, ModelUnavailable, UsageError
+from kcard.front.assembly import selectors as assembled
+from kcard.front.pipeline import Pipeline
+from kcard.protocols import Array, Pair
+from kcard.selectors import listing, registry
+from kcard.selectors.checker import MiniLMChecker
+from kcard.selectors.models.catalogue import MODELS, PRESETS, models
+from kcard.selectors.presets import Choice
+from kcard.selectors.pruning import Extractive
+from kcard.selectors.registry import GROUPS, Loading
+from kcard.selectors.relevance import MiniLM
+
+
+class Own:
+    """A user's own checker, made with nothing."""
+
+    def support(self, pairs: Sequence[Pair]) -> Array:
+        return np.ones(len(pairs), dtype=np.float32)
+
+
+def named(model: str) -> tuple[str, None]:
+    return model, None
+
+
+def loaded(loading: Loading, model: str | None = None) -> tuple[str | None, Loading]:
+    return model, loading
+
+
+@pytest.fixture(autouse=True)
+def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny.empty_cache(tmp_path / "cache", monkeypatch)
+
+
+@pytest.fixture
+def factories(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three more checkers, as entry points would bring them."""
+    found = {"own": Own, "named": named, "loaded": loaded}
+    load = plugins.load
+    monkeypatch.setattr(plugins, "load", lambda group, name: found.get(name) or load(group, name))
+
+
+@pytest.mark.usefixtures("factories")
+def test_a_factory_is_given_what_its_parameters_are_called() -> None:
+    loading = Loading(trust_remote_code=True)
+
+    def made(spec: str) -> object:
+        return registry.checker(spec, loading)
+
+    assert isinstance(made("own"), Own)
+    assert made("named:a/b@v1") == ("a/b@v1", None)
+    assert made("loaded") == (None, loading)
+    assert made("loaded:C:/models/x") == ("C:/models/x", loading)
+
+
+@pytest.mark.usefixtures("factories")
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("own:model", "own takes no model"),
+        ("minilm:model", "minilm takes no model"),
+        ("named", "'named' needs a model"),
+        ("named:", "names no model after the colon"),
+        ("nosuch", "unknown checker 'nosuch': choose one of .*minilm.*vitaminc"),
+        ("nli:model@", "write MODEL, or MODEL@revision"),
+        ("nli:/no/such/folder", "'/no/such/folder' is no folder, and no name on the hub"),
+    ],
+)
+def test_a_spec_that_does_not_fit_is_refused_with_what_would(spec: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        registry.checker(spec)
+
+
+def test_every_preset_names_registered_selectors_that_the_catalogue_knows() -> None:
+    for preset in PRESETS.values():
+        for kind, group in GROUPS.items():
+            assert preset.of(kind) in plugins.names(group)
+            assert models(kind, preset.of(kind))
+    for model in MODELS:
+        assert model.name in plugins.names(GROUPS[model.kind])
+        assert model.licence
+        assert model.size
+        commit = model.repository.revision
+        assert model.embedded or commit == "main" or (len(commit) == 40 and int(commit, 16))
+
+
+def test_offline_is_the_default_and_each_selector_can_be_replaced() -> None:
+    assert [Choice().spec(kind) for kind in GROUPS] == ["minilm", "extractive", "minilm"]
+    chosen = Choice("paper", checker="minilm", pruner="extractive")
+    assert [chosen.spec(kind) for kind in GROUPS] == ["mpnet-base", "extractive", "minilm"]
+    with pytest.raises(UsageError, match="unknown selectors 'best': choose one of offline, paper, modern"):
+        Choice("best")
+
+
+def test_the_offline_preset_is_the_embedded_selectors() -> None:
+    found = assembled([], ["none"], Choice(), Loading())
+    assert isinstance(found.relevance, MiniLM)
+    assert isinstance(found.pruner, Extractive)
+    assert getattr(found.checker, "checker", found.checker) == MiniLMChecker()
+
+
+@pytest.mark.parametrize("preset", ["paper", "modern"])
+def test_a_missing_checkpoint_of_a_preset_names_the_preset_and_nothing_steps_in(preset: str) -> None:
+    with pytest.raises(ModelUnavailable, match=f"--selectors {preset}: relevance '.*hf download"):
+        assembled([], ["none"], Choice(preset), Loading())
+
+
+def test_an_error_of_a_selector_that_was_named_itself_does_not_blame_the_preset() -> None:
+    with pytest.raises(ModelUnavailable) as caught:
+        Choice("paper", checker="factcg").make_checker(Loading())
+    assert "--selectors" not in str(caught.value)
+
+
+def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kcard.selectors.models import sentence_embedding
+
+    monkeypatch.setattr(sentence_embedding, "find_spec", lambda _: None)
+    with pytest.raises(MissingExtra, match=r"--selectors paper: .*kcard\[selectors\]"):
+        Choice("paper").make_relevance(Loading())
+
+
+def test_a_model_is_announced_before_it_is_fetched() -> None:
+    said: list[str] = []
+    with pytest.raises(ModelUnavailable):
+        registry.relevance("mpnet", Loading(report=said.append))
+    assert said == []  # it can't be fetched: nothing is announced
+    from kcard.selectors.models.checkpoint import Checkpoint, announce
+
+    announce(Checkpoint("x", "a/b", size="2 GB"), Loading(report=said.append))
+    assert said == ["fetching a/b (2 GB) from the Hugging Face Hub"]
+
+
+def test_selectors_are_listed_with_what_they_read_and_whether_it_is_here() -> None:
+    found = {(entry.kind, entry.name, entry.model): entry for entry in listing.selectors()}
+    assert found["checker", "minilm", "sentence-transformers/all-MiniLM-L6-v2"].here is True
+    factcg = found["checker", "factcg", "yaxili96/FactCG-DeBERTa-v3-Large"]
+    assert (factcg.licence, factcg.here, factcg.needs) == ("MIT", False, "")
+    assert (
+        found["pruner", "provence", "hotchpotch/open-provence-reranker-xsmall-v1"].needs
+        == "--trust-remote-code"
+    )
+    assert found["checker", "nli", ""].needs == "MODEL"
+    assert found["checker", "nli", ""].here is None
+    assert {e.model for e in found.values() if e.name == "paper"} == {
+        "tals/albert-xlarge-vitaminc-mnli",
+        "bunsenfeng/FactKB",
+    }
+    ready = {one.preset.name: one.missing for one in listing.presets()}
+    assert ready["offline"] == ()
+    assert "google/pegasus-xsum" in ready["paper"]
+
+
+def test_a_model_in_the_cache_is_here(tmp_path: Path) -> None:
+    """Weights alone are not enough where the tokenizer lies in another repository."""
+
+    def put(model: str, revision: str, *files: str) -> None:
+        snapshot = tmp_path / "cache" / f"models--{model.replace('/', '--')}" / "snapshots" / revision
+        snapshot.mkdir(parents=True)
+        for file in files:
+            (snapshot / file).touch()
+
+    (factkb,) = models("checker", "factkb")
+    assert factkb.companion is not None
+    put(factkb.repository.name, factkb.repository.revision, "config.json", "pytorch_model.bin")
+    assert not next(e for e in listing.selectors() if e.name == "factkb").here
+    put(factkb.companion.name, factkb.companion.revision, "tokenizer.json")
+    assert next(e for e in listing.selectors() if e.name == "factkb").here
+
+
+def test_an_answer_is_made_with_the_selectors_that_were_named(home: Path, tmp_path: Path) -> None:
+    from kcard.answer import Source
+    from kcard.cards.folder import finish
+    from kcard.hub.registry import Hub
+    from kcard.manifest import Manifest
+
+    folder = tmp_path / "towers"
+    folder.mkdir()
+    text = "The Eiffel Tower stands in Paris. It was completed in 1889."
+    finish(
+        folder,
+        Manifest(name="towers", description="Towers", kind="retrieval", index=True),
+        [Source(text, "a", 1)],
+    )
+    Hub(home).publish(folder)
+    checker = tiny.vitaminc(tmp_path / "vitaminc")
+    (answer,) = Pipeline(mode="bottom-up", gate="always", checker=f"vitaminc:{checker}")(
+        ["Where is the Eiffel Tower?"]
+    )
+    assert answer.passages
+    assert all(passage.factuality is not None for passage in answer.passages)
+    with pytest.raises(UsageError, match="--trust-remote-code"):
+        Pipeline(mode="bottom-up", gate="always", pruner="provence")
+
+
+def kcard(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "kcard", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def test_the_command_lists_presets_and_selectors_as_json() -> None:
+    done = kcard("selectors", "--json")
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    assert [(p["name"], p["ready"]) for p in told["presets"]] == [
+        ("offline", True), ("paper", False), ("modern", False),
+    ]  # fmt: skip
+    assert {"kind", "name", "model", "revision", "licence", "size", "needs", "here"} == set(
+        told["selectors"][0]
+    )
+
+
+def test_a_preset_can_be_configured_and_trust_in_remote_code_can_not(home: Path) -> None:
+    home.mkdir()
+    config = home / "config.toml"
+    config.write_text('[ask]\nselectors = "paper"\n', encoding="utf-8")
+    asked = kcard("ask", "Who?", "--gate", "always", "--mode", "bottom-up")
+    assert asked.returncode == 1
+    assert "no card" in asked.stderr or "--selectors paper" in asked.stderr
+    assert kcard("config", "get", "ask.selectors").stdout.strip() == "paper"
+    config.write_text("[ask]\ntrust_remote_code = true\n", encoding="utf-8")
+    refused = kcard("ask", "Who?")
+    assert refused.returncode == 2
+    assert "give --trust-remote-code each time" in refused.stderr
+    config.write_text('[ask]\nselectors = "best"\n', encoding="utf-8")
+    assert "must be one of offline, paper, modern" in kcard("ask", "Who?").stderr

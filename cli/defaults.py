@@ -7,14 +7,14 @@ wins, `--help` shows what would be used, and no command knows of it.
 import difflib
 import inspect
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from kcard.config import Settings
+from kcard.config import CACHE_MB, Settings
 from kcard.config_file import TABLES
 from kcard.errors import UsageError
 from kcard.setting import Setting, typed
@@ -26,12 +26,14 @@ TOP: Mapping[str, tuple[Any, Any]] = {
     "llm": (str, "embedded"),
     "llm_url": (str, None),
     "trust": (list[Path], None),
+    "cache_mb": (int, CACHE_MB),
 }
 
 TOP_LEVEL = {"llm", "llm_url"}  # not in [ask]: they hold for all that asks an LLM
 ONCE = {"json", "config", "input", "output", "resume", "update"}  # what is said for one run only
+FLAGS = {"trust_remote_code"}  # what no file may say, least of all one that came with a project
 COMMAS = {"ask.cards"}
-WORDS = {"ask.evidence": ("own", "none")}
+WORDS: Mapping[str, tuple[str, ...]] = {"ask.evidence": ("own", "none"), "exam.evidence": ()}
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def options(app: typer.Typer) -> dict[str, Option]:
             continue
         for parameter in inspect.signature(command.callback).parameters.values():
             key = parameter.name.rstrip("_")
-            if _is_option(parameter) and key not in ONCE | TOP_LEVEL:
+            if _is_option(parameter) and key not in ONCE | TOP_LEVEL | FLAGS:
                 found[f"{name}.{key}"] = Option(parameter.name, parameter.annotation, parameter.default)
     return found
 
@@ -75,7 +77,22 @@ def value_of(setting: Setting, option: Option) -> Any:
     """The setting's value, as the type that its option has; one that takes commas may be a list in a file."""
     if setting.key in COMMAS and isinstance(setting.value, list):
         setting = replace(setting, value=",".join(typed(setting, list[str])))
-    return typed(setting, option.kind, WORDS.get(setting.key, ()))
+    return typed(setting, option.kind, _words(setting))
+
+
+def _words(setting: Setting) -> Sequence[str] | None:
+    """What a list of paths may hold besides: also registered evidence, but not in a project's file.
+
+    Some of it sends what is looked up elsewhere, which a project can't choose.
+    """
+    known = WORDS.get(setting.key)
+    if known is None or setting.origin.kind == "project":
+        return known
+    from kcard.selectors.evidence.registry import names
+
+    given = setting.value.split(",") if isinstance(setting.value, str) else setting.value
+    texts = [x.strip() for x in given if isinstance(x, str)] if isinstance(given, list) else []
+    return (*known, *(x for x in texts if x.partition(":")[0] in names()))
 
 
 def default_map(app: typer.Typer, configured: Settings) -> dict[str, dict[str, Any]]:
@@ -111,6 +128,9 @@ def _unknown(setting: Setting, known: Mapping[str, Option]) -> typing.NoReturn:
         raise UsageError(
             f"{setting.origin}: set {name} itself, not {setting.key}: it holds for every command"
         )
+    if name in FLAGS:
+        flag = f"--{name.replace('_', '-')}"
+        raise UsageError(f"{setting.origin}: {name} can't be set here: give {flag} each time")
     names = [key.partition(".")[2] for key in known if key.startswith(f"{table}.")]
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"

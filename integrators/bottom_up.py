@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kcard.answer import Passage
+from kcard.errors import UsageError
 from kcard.integrators import grouped
 from kcard.integrators.gathered import Gathered, distinct
 from kcard.integrators.looked_up import outdone
 from kcard.integrators.selectors import Selectors
 from kcard.protocols import Writer
 from kcard.sampling import Sampling, derive_seed
+from kcard.scores import valid
 from kcard.selectors.factuality import judge
 from kcard.selectors.relevance import top
 from kcard.selectors.sampling import draw
@@ -64,7 +66,13 @@ class BottomUp:
     def _rank(self, question: str, passages: Sequence[Passage]) -> list[Passage]:
         """Distinct non-empty passages with their relevance, most relevant first, those outdone by an index last."""
         candidates = distinct(passages)
-        scores = self.selectors.relevance.scores(question, [p.text for p in candidates])
+        selector = self.selectors.relevance
+        scores = valid(
+            selector.scores(question, [p.text for p in candidates]),
+            len(candidates),
+            (-1.0, 1.0),
+            f"relevance {type(selector).__name__}",
+        )
         out = outdone(candidates, scores.tolist())
         order = sorted(top(scores, len(candidates)), key=lambda i: out[i])
         return [replace(candidates[i], relevance=float(scores[i])) for i in order]
@@ -74,7 +82,12 @@ class BottomUp:
         scores = [p.relevance or 0.0 for p in ranked]
         standing = scores[: outdone(ranked, scores).count(False)]
         near = top(standing, self.n2, self.floor)
-        pruned = self.selectors.pruner.prune(question, [ranked[i].text for i in near])
+        pruner = self.selectors.pruner
+        pruned = pruner.prune(question, [ranked[i].text for i in near])
+        if len(pruned) != len(near):
+            raise UsageError(
+                f"pruner {type(pruner).__name__} gave {len(pruned)} texts for {len(near)}: it must give one each"
+            )
         return [replace(ranked[i], pruned=text) for i, text in zip(near, pruned, strict=True)]
 
     def _keep(self, judged: Sequence[Passage], seed: int) -> tuple[Passage, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from kcard.answer import Citation, Passage
 from kcard.protocols import Checker, Pair
 from kcard.selectors.sentences import split
+from kcard.selectors.verdicts import support
 from kcard.words import words
 
 __all__ = ["cite"]
@@ -57,10 +58,10 @@ def _judged(
     if not sentences:
         return {}
     pairs = [Pair(sentence, text) for sentence in sentences for _, text in kept]
-    scores = checker.support(pairs).reshape(len(sentences), len(kept))
+    scores = support(checker, pairs).reshape(len(sentences), len(kept))
     found = {}
     for sentence, row in zip(sentences, scores, strict=True):
         best = int(row.argmax())
-        support = float(row[best])
-        found[sentence] = Citation(sentence, kept[best][0] if support >= SUPPORTED else None, support)
+        score = float(row[best])
+        found[sentence] = Citation(sentence, kept[best][0] if score >= SUPPORTED else None, score)
     return found

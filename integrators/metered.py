@@ -43,6 +43,11 @@ class Metered:
         self._accounts: defaultdict[str, Account] = defaultdict(Account)
         self._replies: defaultdict[str, dict[Request, Reply]] = defaultdict(dict)
 
+    @property
+    def announcement(self) -> str:
+        """What answers, for the user."""
+        return str(getattr(self._llm, "announcement", type(self._llm).__name__))
+
     def close(self, question: str) -> Account:
         """The question's account, which begins anew."""
         self._replies.pop(question, None)

@@ -1,7 +1,7 @@
 """Factuality: how far evidence supports what a card wrote (Knowledge Card, section 2.2).
 
     s = (s_sum + s_fact) / 2
-    s_sum   the checker's support of the pruned document by the original one
+    s_sum   the checker's support of the pruned document by the original one; of two checkers, the one for summaries
     s_fact  the highest support of the document by one of the k texts that evidence search found for it
 
 Evidence scores a document; it never reaches the LLM.
@@ -12,6 +12,8 @@ from dataclasses import replace
 
 from kcard.answer import Passage, Source
 from kcard.protocols import Checker, Evidence, Pair
+from kcard.selectors.models.two_checkers import TwoCheckers
+from kcard.selectors.verdicts import support
 
 __all__ = ["judge"]
 
@@ -29,7 +31,7 @@ def judge(
     factuality and evidence are None: unknown. `with_summary=False` leaves s_sum out: s = s_fact. A document
     that was not pruned, or that pruning left as it was, is its own summary: s_sum = 1. A document that is one of
     the texts word for word is supported by it, 1, and no other is read. Every pair of every passage goes to the
-    checker in one call.
+    checker in one call, each once. Raises UsageError where the checker gives what are no scores (verdicts.py).
     """
     found = [_stated(p, sources) for p, sources in zip(passages, _search(passages, evidence, k), strict=True)]
     facts = [
@@ -40,20 +42,27 @@ def judge(
         [Pair(p.pruned, p.text)] if with_summary and sources and p.pruned not in (None, p.text) else []
         for p, sources in zip(passages, found, strict=True)
     ]
-    pairs = list(dict.fromkeys(pair for groups in (*facts, *sums) for pair in groups))
-    support = dict(zip(pairs, checker.support(pairs).tolist(), strict=True)) if pairs else {}
+    if isinstance(checker, TwoCheckers):
+        scored, summed = _scored(checker.facts, facts), _scored(checker.summaries, sums)
+    else:
+        scored = summed = _scored(checker, [*facts, *sums])
     judged = []
     for passage, sources, fact, summary in zip(passages, found, facts, sums, strict=True):
         if not sources:
             judged.append(replace(passage, factuality=None, evidence=None))
             continue
-        scores = [support[pair] for pair in fact] or [1.0]
+        scores = [scored[pair] for pair in fact] or [1.0]
         best = max(range(len(scores)), key=lambda i: scores[i])
         score = scores[best]
         if with_summary:
-            score = (score + (support[summary[0]] if summary else 1.0)) / 2
+            score = (score + (summed[summary[0]] if summary else 1.0)) / 2
         judged.append(replace(passage, factuality=score, evidence=sources[best]))
     return judged
+
+
+def _scored(checker: Checker, groups: Sequence[Sequence[Pair]]) -> dict[Pair, float]:
+    pairs = list(dict.fromkeys(pair for group in groups for pair in group))
+    return dict(zip(pairs, support(checker, pairs).tolist(), strict=True))
 
 
 def _stated(passage: Passage, sources: list[Source]) -> list[Source]:

@@ -15,12 +15,12 @@ class Cosine:
 
     def scores(self, question: str, texts: Sequence[str]) -> Array:
         """Shape (n,), in [-1, 1]."""
-        from kcard import encoder
+        from kcard import embeddings
 
         if not texts:
             return np.zeros(0, dtype=np.float32)
         distinct = list(dict.fromkeys(texts))
-        vectors = encoder.embed([question, *distinct])
+        vectors = embeddings.embed([question, *distinct])
         cosines = np.clip(vectors[1:] @ vectors[0], -1.0, 1.0)
         place = {text: i for i, text in enumerate(distinct)}
         found: Array = cosines[[place[text] for text in texts]]

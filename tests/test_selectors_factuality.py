@@ -9,7 +9,7 @@ import pytest
 from kcard.answer import Passage, Source
 from kcard.protocols import Array, Pair
 from kcard.selectors.checker import MiniLMChecker
-from kcard.selectors.evidence import Corpus
+from kcard.selectors.evidence.sources import Corpus
 from kcard.selectors.factuality import judge
 
 FACTS = [

@@ -1,0 +1,113 @@
+"""kcard.check: one claim against evidence, with the window that decided; and kcard check at the command line."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kcard
+from kcard.errors import CorpusError, UsageError
+from kcard.protocols import Array, Pair
+
+FACTS = "In the 2022 elections, Oregon elected Ron Wyden.\nIn the 2022 elections, Ohio elected J. D. Vance.\n"
+TRUE, FALSE = "Ron Wyden won in Oregon in 2022.", "J. D. Vance won in Oregon in 2022."
+
+
+class ByLength:
+    """A checker of one's own, without windows: the longer evidence supports more."""
+
+    def support(self, pairs: Sequence[Pair]) -> Array:
+        return np.array([min(len(pair.evidence) / 100, 1) for pair in pairs], dtype=np.float32)
+
+
+@pytest.fixture
+def facts(tmp_path: Path) -> Path:
+    path = tmp_path / "facts.txt"
+    path.write_text(FACTS, encoding="utf-8")
+    return path
+
+
+def test_a_claim_has_score_verdict_window_and_place(facts: Path) -> None:
+    true, false = kcard.check(TRUE, [facts]), kcard.check(FALSE, [facts])
+    assert (true.verdict, false.verdict) == ("supported", "not supported")
+    assert true.score > 0.5 > false.score
+    assert true.window == "In the 2022 elections, Oregon elected Ron Wyden."
+    assert (true.source.file, true.source.line) == ("facts.txt", 1)
+
+
+def test_of_texts_and_searched_evidence_the_best_decides(facts: Path) -> None:
+    found = kcard.check("It rained in Bergen.", [facts], texts=["", "The sun. It rained in Bergen. All day."])
+    assert (found.score, found.window) == (1.0, "It rained in Bergen.")
+    assert (found.source.file, found.source.text[:8]) == ("", "The sun.")
+
+
+def test_without_evidence_that_says_anything_a_claim_is_unknown(facts: Path) -> None:
+    for found in (kcard.check("Qwertz.", [facts]), kcard.check(TRUE, texts=[" ", ""])):
+        assert (found.score, found.verdict, found.window, found.source) == (None, "unknown", "", None)
+
+
+def test_a_checker_of_ones_own_may_lack_windows() -> None:
+    found = kcard.check("x", texts=["a" * 20, "b" * 60], checker=ByLength())
+    assert (found.score, found.window) == (pytest.approx(0.6), "b" * 60)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "said"),
+    [
+        ((" ", ["x"]), {}, UsageError, "the claim is empty"),
+        (("c",), {}, UsageError, "needs evidence"),
+        (("c", "facts.txt"), {}, UsageError, "are lists"),
+        (("c",), {"texts": "one"}, UsageError, "are lists"),
+        (("c", ["/no/such/path"]), {}, CorpusError, "/no/such/path"),
+        (("c",), {"texts": ["one"], "checker": "nobody"}, UsageError, "unknown checker 'nobody'.*minilm"),
+    ],
+)
+def test_what_cannot_be_checked_is_refused(
+    arguments: Any, options: Any, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        kcard.check(*arguments, **options)
+
+
+def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    asked = [sys.executable, "-m", "kcard", "check", *arguments]
+    return subprocess.run(asked, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+
+
+def test_the_command_prints_verdict_window_and_place(facts: Path) -> None:
+    done = run(TRUE, "--evidence", str(facts))
+    assert done.returncode == 0, done.stderr
+    verdict, window, place = (line.strip() for line in done.stdout.splitlines())
+    assert verdict.startswith("supported  0.")
+    assert (window, place) == ("In the 2022 elections, Oregon elected Ron Wyden.", "facts.txt:1")
+
+
+def test_the_command_prints_json(facts: Path) -> None:
+    done = run(TRUE, "--evidence", str(facts), "--text", "[red]It rained.[/red]", "--json")
+    found = json.loads(done.stdout)
+    assert list(found) == ["claim", "score", "verdict", "window", "source"]
+    assert (found["verdict"], found["source"]["line"]) == ("supported", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "give one claim, or --input"),
+        (("c", "--input", "x"), "give one claim, or --input"),
+        (("--input", "x"), "--input and --output go together"),
+        (("c",), "needs evidence: --evidence"),
+        (("c", "--text", "t", "--resume"), "--resume goes with --input"),
+        (("--input", "x", "--output", "y", "--text", "t"), "go with one claim"),
+        (("--input", "/no/such", "--output", "y"), "/no/such does not exist"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_exit_code_2(arguments: tuple[str, ...], said: str) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,193 @@
+"""The whole chain of selectors on what cards and users may throw at it: nothing, other scripts, far too much."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kcard.answer import Passage, Source
+from kcard.errors import UsageError
+from kcard.integrators.bottom_up import BottomUp
+from kcard.integrators.selectors import Selectors
+from kcard.protocols import Array, Pair
+from kcard.request import Choice
+from kcard.sampling import Sampling
+from kcard.selectors.chance import Chance
+from kcard.selectors.checker import MiniLMChecker
+from kcard.selectors.evidence.sources import Corpus
+from kcard.selectors.pruning import Extractive
+from kcard.selectors.relevance import Cosine, MiniLM
+from kcard.selectors.unchecked import Unchecked
+from kcard.selectors.unpruned import Unpruned
+
+QUESTION = "Who won the 2022 senate race in Oregon?"
+TRUE = "In the 2022 elections, Oregon elected Ron Wyden to the Senate."
+SCRIPTS = [
+    "俄勒冈州在二零二二年选举了罗恩·怀登。他是参议员。",
+    "Рон Уайден победил на выборах в Орегоне. Он сенатор.",
+    "فاز رون وايدن في ولاية أوريغون. هو عضو في مجلس الشيوخ.",
+    "रॉन वाइडन ओरेगन में जीते। वे सीनेटर हैं।",
+    "ロン・ワイデンがオレゴン州で勝った。彼は上院議員だ。",
+    "🗳️🏛️ 🇺🇸",
+    "\u202e\u200b\u0301\ufffd\x00",
+]
+SENTENCES = [f"Candidate {name} won the race of district {i} in 2022." for i, name in enumerate("ABCDEFGHIJ")]
+LONG = (" ".join(SENTENCES) + " ") * 110
+ONE_WORD = "x" * 50_000
+NO_STOPS = "word " * 10_000
+EVIDENCE = Corpus([Source(TRUE, "facts.txt", 1), Source("Ohio elected J. D. Vance in 2022.", "facts.txt", 2)])
+
+
+@dataclass
+class Ready:
+    """A pool whose cards have written."""
+
+    texts: Sequence[str]
+    cards: Sequence[Choice] = (Choice("senate", "the senate"),)
+
+    def write(
+        self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
+    ) -> list[list[Passage]]:
+        del cards, documents, sampling
+        return [[Passage("senate", text) for text in self.texts] for _ in questions]
+
+
+OFFLINE = Selectors(MiniLM(), Extractive(), MiniLMChecker(), {"senate": EVIDENCE})
+NONE = Selectors(Chance(), Unpruned(), Unchecked(), {"senate": EVIDENCE})
+
+
+def gathered(
+    texts: Sequence[str], selectors: Selectors = OFFLINE, question: str = QUESTION, floor: float = 0.0
+) -> list[Passage]:
+    run = BottomUp(Ready(texts), selectors, Sampling(seed=1), n1=len(texts), n2=8, n3=3, floor=floor)
+    (found,) = run.gather([question])
+    return list(found.passages)
+
+
+@pytest.mark.parametrize("selectors", [OFFLINE, NONE], ids=["offline", "none"])
+def test_empty_documents_fall_out_before_anything_is_asked(selectors: Selectors) -> None:
+    assert gathered(["", " ", "\n\t"], selectors) == []
+    assert [p.text for p in gathered(["", TRUE, " \n"], selectors)] == [TRUE]
+
+
+def test_documents_in_other_scripts_are_scored_and_none_is_emptied() -> None:
+    found = gathered([*SCRIPTS, TRUE])
+    assert {p.text for p in found} == {*SCRIPTS, TRUE}
+    assert all(p.relevance is not None and -1 <= p.relevance <= 1 for p in found)
+    assert all(p.pruned and p.pruned.strip() for p in found if p.pruned is not None)
+    assert all(p.factuality is None or 0 <= p.factuality <= 1 for p in found)
+    assert next(p for p in found if p.text == TRUE).factuality == 1.0
+    assert sum(p.kept for p in found) == 3
+
+
+def test_questions_in_other_scripts_are_as_good() -> None:
+    for question in SCRIPTS:
+        assert sum(p.kept for p in gathered([TRUE, *SCRIPTS], question=question)) == 3
+
+
+@pytest.mark.parametrize(
+    "text", [LONG, ONE_WORD, NO_STOPS, "。" * 50_000], ids=["prose", "word", "no stops", "stops"]
+)
+def test_documents_of_50_kilobytes_go_through(text: str) -> None:
+    assert len(text) >= 50_000
+    long = next(p for p in gathered([text, TRUE]) if p.text == text)
+    assert long.relevance is not None
+    assert long.pruned
+    assert long.factuality is None or 0 <= long.factuality <= 1
+
+
+def test_of_a_document_of_50_kilobytes_little_is_left_after_pruning() -> None:
+    long = next(p for p in gathered([LONG, TRUE]) if p.text == LONG)
+    assert long.pruned is not None
+    assert len(long.pruned) < 500
+
+
+def test_evidence_of_50_kilobytes_is_read_where_it_speaks_of_the_claim() -> None:
+    checker, claim = MiniLMChecker(), "Ron Wyden was elected in Oregon."
+    (verdict,) = checker.judge([Pair(claim, f"{LONG} {TRUE} {LONG}")])
+    assert verdict.score > 0.5
+    assert "Ron Wyden" in verdict.window
+    assert len(verdict.window) < 500
+
+
+@dataclass(frozen=True)
+class Gives:
+    """A selector of someone's that gives what it was told to."""
+
+    given: Any
+
+    def scores(self, question: str, texts: Sequence[str]) -> Array:
+        del question, texts
+        return np.array(self.given)
+
+    def prune(self, question: str, texts: Sequence[str]) -> list[str]:
+        del question, texts
+        return list(self.given)
+
+    def support(self, pairs: Sequence[Pair]) -> Array:
+        del pairs
+        return np.array(self.given)
+
+
+@pytest.mark.parametrize(
+    ("part", "given", "said"),
+    [
+        ("relevance", [math.nan, 0.1], "relevance Gives gave the score nan"),
+        ("relevance", [0.1], r"relevance Gives gave scores of shape \(1,\) where 2"),
+        ("relevance", [0.1, 7.0], r"relevance Gives gave the score 7.0 .* lie in \[-1, 1\]"),
+        ("pruner", ["one"], "pruner Gives gave 1 texts for 2"),
+        ("checker", [math.nan, 0.1], "checker Gives gave"),
+        ("checker", [0.1] * 9, r"checker Gives gave scores of shape \(9,\)"),
+        ("checker", [2.0, 0.1], "checker Gives gave"),
+    ],
+)
+def test_a_selector_that_breaks_its_protocol_is_refused_by_a_sentence_that_names_it(
+    part: str, given: list[Any], said: str
+) -> None:
+    changed: dict[str, Any] = {part: Gives(given)}
+    with pytest.raises(UsageError, match=said):
+        gathered([TRUE, "Ohio elected Ron Wyden."], replace(OFFLINE, **changed))
+
+
+def test_each_text_of_a_question_is_embedded_once_and_all_pairs_are_scored_in_one_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from kcard import cache, encoder
+
+    cache._memory.clear()
+    embedded: list[list[str]] = []
+    scored: list[int] = []
+    embed, support = encoder.embed, MiniLMChecker.support
+
+    def embed_and_note(texts: Sequence[str]) -> Array:
+        embedded.append(list(texts))
+        return embed(texts)
+
+    def score_and_note(checker: MiniLMChecker, pairs: Sequence[Pair]) -> Array:
+        scored.append(len(pairs))
+        return support(checker, pairs)
+
+    monkeypatch.setattr(encoder, "embed", embed_and_note)
+    monkeypatch.setattr(MiniLMChecker, "support", score_and_note)
+    two = "Oregon elected a governor in 2022. Ron Wyden won the senate race in Oregon."
+    gathered([TRUE, two, two, f"{two} It rained.", SENTENCES[0]])
+    relevance, pruning = embedded
+    assert sorted(relevance) == sorted({QUESTION, TRUE, two, f"{two} It rained.", SENTENCES[0]})
+    assert len(pruning) == len(set(pruning))
+    assert set(pruning).isdisjoint(relevance)
+    assert len(scored) == 1
+
+
+def test_selectors_that_do_nothing_leave_the_choice_to_chance_and_repeat_it() -> None:
+    texts = [f"{sentence} It rained." for sentence in SENTENCES]
+    found = gathered(texts, NONE, floor=0.75)
+    assert found == gathered(texts, NONE, floor=0.75)
+    assert all(p.pruned == p.text for p in found[:8])
+    assert {p.factuality for p in found[:8]} <= {None, 1.0}
+    orders = {tuple(p.text for p in gathered(texts, NONE, f"question {i}") if p.kept) for i in range(20)}
+    assert len(orders) > 10
+    near = Cosine().scores(QUESTION, texts)
+    assert not np.allclose(np.argsort(near), np.argsort(Chance().scores(QUESTION, texts)))

@@ -1,5 +1,6 @@
 """kcard browse: what every card knows and how far it can be trusted."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -9,7 +10,8 @@ from kcard.cli.output import console, note, print_json, size
 
 if TYPE_CHECKING:
     from kcard.evaluation.browse import CardReport
-    from kcard.evaluation.record import Judged
+    from kcard.evaluation.history import Measured, PastAudit
+    from kcard.evaluation.record import Judged, Mean
 
 __all__ = ["register"]
 
@@ -65,7 +67,25 @@ def _row(report: "CardReport") -> dict[str, Any]:
         "faithfulness_scores": report.faithfulness_scores,
         "factuality_scores": report.factuality_scores,
     }
-    return {key: getattr(report, key) for key in keys} | scores
+    sources = {
+        "faithfulness_from": report.faithful.told if report.faithful else None,
+        "factuality_from": report.factual.told if report.factual else None,
+    }
+    audits = [_audit(past) for past in report.audits]
+    marks = {"quarantined": True} if report.quarantined else {}
+    return {key: getattr(report, key) for key in keys} | scores | sources | {"audits": audits} | marks
+
+
+def _audit(past: "PastAudit") -> dict[str, Any]:
+    """One audit of the history, by what names it and what it found."""
+    a = past.audit
+    means = {
+        key: None if scores is None or scores.mean is None else asdict(scores.mean)
+        for key, scores in (("faithfulness", a.faithfulness), ("factuality", a.factuality))
+    }
+    named = ("checker", "checker_sha256", "evidence", "evidence_sha256", "queries", "queries_sha256", "seed")
+    kept = {key: getattr(a, key) for key in named}
+    return {"version": past.version, "taken": past.taken.isoformat()} | means | kept
 
 
 def _print_table(reports: "list[CardReport]") -> None:
@@ -85,7 +105,7 @@ def _print_table(reports: "list[CardReport]") -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     for r in reports:
         table.add_row(
-            escape(r.reference),
+            escape(r.reference) + (" (quarantined)" if r.quarantined else ""),
             escape(r.domain),
             escape(r.base),
             size(r.size),
@@ -93,9 +113,13 @@ def _print_table(reports: "list[CardReport]") -> None:
             _number(r.lift, "+"),
             *([_number(r.given)] if given else []),
             f"{histogram(r.faithfulness_scores)} {_number(r.faithfulness)}".strip(),
-            f"{histogram(r.factuality_scores)} {_number(r.factuality)}".strip(),
+            f"{histogram(r.factuality_scores)} {_number(r.factuality)} {_source(r.factual)}".strip(),
         )
     console().print(table)
+
+
+def _source(measured: "Measured | None") -> str:
+    return measured.source if measured else ""
 
 
 def _print_detail(r: "CardReport") -> None:
@@ -106,23 +130,58 @@ def _print_detail(r: "CardReport") -> None:
     out = console()
     out.print(f"[bold]{escape(r.reference)}[/bold]  {escape(r.description)}")
     out.print(f"{escape(r.domain)} · {escape(r.base)} · {size(r.size)}")
+    if r.quarantined:
+        out.print(f"quarantined: its factuality is under the hub's threshold of {r.threshold:g}")
     for line in _recalls(r):
         out.print(escape(line))
     if r.note:
         out.print(escape(r.note))
-    for what, scores, mean in (
-        ("faithfulness (own corpus)", r.faithfulness_scores, r.faithfulness),
-        ("factuality (independent evidence)", r.factuality_scores, r.factuality),
+    for what, scores, mean, by in (
+        ("faithfulness", r.faithfulness_scores, r.faithfulness, r.faithful),
+        ("factuality", r.factuality_scores, r.factuality, r.factual),
     ):
-        out.print(f"\n{what} {_number(mean)}")
+        against = "own corpus" if what == "faithfulness" else by.against if by else "independent evidence"
+        told = f", by its {by.told}" if by else ""
+        out.print(f"\n{what} ({escape(against)}) {_number(mean)}{told}")
         found = counts(scores) if scores else []
         for i, count in enumerate(found):
             out.print(f"  {i / 10:.1f} {'█' * round(40 * count / max(found))} {count}")
+    _print_audits(r)
     for what, passages in (("best", r.best), ("worst", r.worst)):
         if passages:
-            out.print(f"\n{what} passages")
+            out.print(f"\n{what} passages of the exam")
         for passage in passages:
             out.print(_passage(passage), soft_wrap=True)
+
+
+def _print_audits(r: "CardReport") -> None:
+    """The history of all versions, oldest first, and what was worst in the latest audit of this one."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    if not r.audits:
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("audits", "version", "faithfulness", "factuality", "evidence", "queries", "checker"):
+        table.add_column(heading, overflow="fold")
+    for past in r.audits:
+        a = past.audit
+        means = (_interval(scores.mean if scores else None) for scores in (a.faithfulness, a.factuality))
+        cells = (a.evidence or "-", a.queries, a.checker)
+        table.add_row(f"{past.taken:%Y-%m-%d %H:%M}", f"v{past.version}", *means, *map(escape, cells))
+    out = console()
+    out.print()
+    out.print(table)
+    if r.audit is None or not r.audit.audit.worst:
+        return
+    out.print(f"\nworst documents of the latest audit, by {r.audit.audit.ranked_by}")
+    for d in r.audit.audit.worst:
+        score = d.factuality if r.audit.audit.ranked_by == "factuality" else d.faithfulness
+        out.print(f"  {_number(score)}  {escape(d.text)}\n        asked: {escape(d.query)}", soft_wrap=True)
+
+
+def _interval(mean: "Mean | None") -> str:
+    return "-" if mean is None else f"{mean.mean:.2f} \\[{mean.low:.2f}, {mean.high:.2f}]"
 
 
 def _recalls(r: "CardReport") -> list[str]:

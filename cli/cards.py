@@ -9,6 +9,8 @@ import typer
 from kcard.cli.output import console, note, print_json, size
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kcard.hub.registry import Hub
     from kcard.hub.versions import Version
     from kcard.manifest import Manifest
@@ -38,7 +40,8 @@ def _hub() -> "Hub":
 @listing.command("list")
 def list_cards(domain: Domain = None, base: Base = None, json_: Json = False) -> None:
     """List the newest version of every card."""
-    _print_versions(_hub().list(domain=domain, base=base), json_)
+    hub = _hub()
+    _print_versions(hub, hub.list(domain=domain, base=base), json_)
 
 
 @listing.command()
@@ -49,20 +52,21 @@ def search(
     json_: Json = False,
 ) -> None:
     """Search cards by text, domain subtree and base."""
-    _print_versions(_hub().list(text=text, domain=domain, base=base), json_)
+    hub = _hub()
+    _print_versions(hub, hub.list(text=text, domain=domain, base=base), json_)
 
 
 def show(card: Reference, json_: Json = False) -> None:
     """Show a card's manifest and its versions."""
     hub = _hub()
     version = hub.get(card)
+    held = hub.quarantine.held([version])
     if json_:
         import json
 
         manifest = json.loads(version.manifest.to_json())
-        print_json(
-            {**row(version), "manifest": manifest, "versions": [row(v) for v in hub.versions(version.name)]}
-        )
+        versions = [row(v) for v in hub.versions(version.name)]
+        print_json({**row(version), **_held(version, held), "manifest": manifest, "versions": versions})
         return
     m, out = version.manifest, console()
     out.print(f"[bold]{m.name}[/bold]  {m.description}")
@@ -71,15 +75,14 @@ def show(card: Reference, json_: Json = False) -> None:
         "aliases": ", ".join(version.aliases) or "-",
         "domain": m.domain,
         "kind": f"{m.kind} and index" if m.index else m.kind,
-        "base": m.base.name or ("-" if m.kind == "retrieval" else "from scratch"),
-        "prompt": "-" if m.kind == "retrieval" else m.prompt.style,
-        "corpus": "its passages travel along"
-        if m.evidence == "passages"
-        else "only hashes of it travel along",
+        "base": m.base.name or ("from scratch" if m.has_model else "-"),
+        "prompt": m.prompt.style if m.has_model else "-",
+        "corpus": _travelling(m),
         "trained": f"{m.training.objective}, {m.training.passages} passages, {m.training.seconds:.0f} s",
         "knowledge": m.knowledge_date or "undated",
         "licence": m.licence,
         "proof": _proof(m),
+        "quarantine": _quarantine(version, held),
         "size": size(version.size),
         "versions": ", ".join(f"v{v.number}" for v in hub.versions(version.name)),
     }
@@ -87,9 +90,30 @@ def show(card: Reference, json_: Json = False) -> None:
         out.print(f"  {key:<10} {value}", markup=False)
 
 
+def _quarantine(version: "Version", held: "Mapping[str, float]") -> str:
+    if version.reference not in held:
+        return "-"
+    return (
+        f"used only where it is named: factuality {held[version.reference]:.2f} is under the hub's threshold"
+    )
+
+
+def _held(version: "Version", held: "Mapping[str, float]") -> dict[str, Any]:
+    """The mark of a quarantined version, in JSON."""
+    return {"quarantined": True} if version.reference in held else {}
+
+
+def _travelling(manifest: "Manifest") -> str:
+    if manifest.asks_elsewhere:
+        return f"none: questions are sent to {manifest.training.method}"
+    return (
+        "its passages travel along" if manifest.evidence == "passages" else "only hashes of it travel along"
+    )
+
+
 def _proof(manifest: "Manifest") -> str:
     """What shows at a load that the card acts as when it was made."""
-    if manifest.kind == "retrieval":
+    if not manifest.has_model:
         return "-"
     if manifest.kind == "reference":
         return "pinned sha256, not proven"
@@ -155,9 +179,10 @@ def row(version: "Version") -> dict[str, Any]:
     }
 
 
-def _print_versions(versions: "list[Version]", as_json: bool) -> None:
+def _print_versions(hub: "Hub", versions: "list[Version]", as_json: bool) -> None:
+    held = hub.quarantine.held(versions)
     if as_json:
-        print_json([row(v) for v in versions])
+        print_json([row(v) | _held(v, held) for v in versions])
         return
     if not versions:
         note("no card matches")
@@ -170,6 +195,14 @@ def _print_versions(versions: "list[Version]", as_json: bool) -> None:
         table.add_column(heading, justify="right" if heading == "size" else "left")
     for v in versions:
         m = v.manifest
-        cells = (v.reference, m.domain, m.kind, m.base.name or "from scratch", size(v.size), m.description)
+        mark = " (quarantined)" if v.reference in held else ""
+        cells = (
+            v.reference + mark,
+            m.domain,
+            m.kind,
+            m.base.name or ("from scratch" if m.has_model else "-"),
+            size(v.size),
+            m.description,
+        )
         table.add_row(*(escape(cell) for cell in cells))
     console().print(table)

@@ -29,8 +29,11 @@ def exam(
         Path | None, typer.Option(help="Questions with answers (.jsonl, .json, .csv), asked apart.")
     ] = None,
     evidence: Annotated[
-        list[Path] | None,
-        typer.Option(help="Independent text to measure factuality against. Repeatable.", show_default=False),
+        list[str] | None,
+        typer.Option(
+            help="Independent text to measure factuality against: a path, or a name as wikipedia. Repeatable.",
+            show_default=False,
+        ),
     ] = None,
     corpus: Annotated[
         str | None, typer.Option(help="The corpus' text, for a card with which only hashes travel.")

@@ -1,4 +1,4 @@
-"""kcard hub: the hub as a whole: what it holds, cleaning up, backing up."""
+"""kcard hub: the hub as a whole: what it holds, quarantine, cleaning up, backing up."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ MEGABYTE = 1_000_000
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 whole = typer.Typer(
-    no_args_is_help=True, help="The hub as a whole: clean up, back up.", rich_markup_mode=None
+    no_args_is_help=True, help="The hub as a whole: quarantine, clean up, back up.", rich_markup_mode=None
 )
 
 
@@ -55,6 +55,33 @@ def info(json_: Json = False) -> None:
         return
     for key, value in {**facts, "size": size(found.size)}.items():
         typer.echo(f"{key:<9} {value}")
+
+
+@whole.command()
+def threshold(
+    value: Annotated[
+        str | None, typer.Argument(help="From 0 to 1, or off. [default: only show it]", show_default=False)
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Show or set the least factuality with which a card is used without being named."""
+    hub = _hub()
+    if value is not None:
+        hub.quarantine.set(_threshold(value))
+    now, held = hub.quarantine.threshold, hub.quarantine.held(hub.list())
+    if json_:
+        print_json({"threshold": now, "quarantined": held})
+        return
+    typer.echo("off" if now is None else f"{now:g}")
+    for reference, factuality in held.items():
+        note(f"quarantined: {reference}, factuality {factuality:.2f}")
+
+
+def _threshold(text: str) -> float | None:
+    try:
+        return None if text == "off" else float(text)
+    except ValueError:
+        raise UsageError(f"threshold {text!r}: give a number between 0 and 1, or off") from None
 
 
 @whole.command()

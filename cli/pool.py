@@ -1,6 +1,6 @@
 """kcard pool: named sets of cards, for `kcard ask --cards pool:NAME`."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -78,7 +78,8 @@ def show(name: Name, json_: Json = False) -> None:
     if json_:
         print_json({"name": name, "cards": rows})
     for row in () if json_ else rows:
-        typer.echo(f"{row['card']}  {row['version'] or 'missing'}  {row['description'] or ''}".rstrip())
+        mark = " (quarantined)" if "quarantined" in row else ""
+        typer.echo(f"{row['card']}  {row['version'] or 'missing'}{mark}  {row['description'] or ''}".rstrip())
     if any(row["version"] is None for row in rows):
         raise typer.Exit(1)
 
@@ -90,12 +91,13 @@ def delete(name: Name) -> None:
     note(f"deleted the pool {name}")
 
 
-def _row(hub: "Hub", reference: str) -> dict[str, str | None]:
+def _row(hub: "Hub", reference: str) -> dict[str, Any]:
     try:
         version = hub.get(reference)
     except UnknownCard:
         return {"card": reference, "version": None, "description": None}
-    return {"card": reference, "version": version.reference, "description": version.manifest.description}
+    row = {"card": reference, "version": version.reference, "description": version.manifest.description}
+    return row | ({"quarantined": True} if hub.quarantine.held([version]) else {})
 
 
 def _print(pool: "Pool") -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kcard.cards.folder import Card
     from kcard.cards.kinds import CardWriter
 
-__all__ = ["Base", "Rows", "ask", "ask_base", "check_device"]
+__all__ = ["Base", "Rows", "ask", "ask_base", "check_device", "written"]
 
 # Questions that are asked at once.
 BLOCK = 64
@@ -48,11 +48,21 @@ def check_device(device: str) -> None:
 
 
 def ask(card: "Card", questions: Sequence[Question], seed: int, device: str, report: Report) -> Rows:
-    """Have the card write for each question; it is loaded for that and let go. Raises what loading does."""
+    """Have the card write a document for each question, greedily. Raises what loading does."""
+    texts = [question.text for question in questions]
+    return written(card, texts, 1, Sampling(temperature=0, seed=seed), device, report)
+
+
+def written(
+    card: "Card", questions: Sequence[str], documents: int, sampling: Sampling, device: str, report: Report
+) -> Rows:
+    """Have the card write so many documents for each question; it is loaded for that and let go."""
     from kcard.cards.base import Shelf
     from kcard.cards.kinds import load
 
-    return _written(load(card, Shelf(device=device)), questions, seed, f"asking {card.name}", report)
+    return _written(
+        load(card, Shelf(device=device)), questions, documents, sampling, f"asking {card.name}", report
+    )
 
 
 def ask_base(card: "Card", questions: Sequence[Question], seed: int, device: str, report: Report) -> Base:
@@ -71,17 +81,21 @@ def ask_base(card: "Card", questions: Sequence[Question], seed: int, device: str
         base = CausalCard(card, Shelf(device=device), bare=True)
     except (ModelUnavailable, CardError) as error:
         return Base(name, note=str(error))
-    return Base(name, _written(base, questions, seed, f"asking {name}", report))
+    texts, sampling = [question.text for question in questions], Sampling(temperature=0, seed=seed)
+    return Base(name, _written(base, texts, 1, sampling, f"asking {name}", report))
 
 
 def _written(
-    writer: "CardWriter", questions: Sequence[Question], seed: int, what: str, report: Report
+    writer: "CardWriter",
+    questions: Sequence[str],
+    documents: int,
+    sampling: Sampling,
+    what: str,
+    report: Report,
 ) -> Rows:
-    sampling = Sampling(temperature=0, seed=seed)
     rows: Rows = []
     report(Progress(what, 0, len(questions)))
     for start in range(0, len(questions), BLOCK):
-        block = [question.text for question in questions[start : start + BLOCK]]
-        rows += writer.write(block, 1, sampling)
+        rows += writer.write(questions[start : start + BLOCK], documents, sampling)
         report(Progress(what, len(rows), len(questions)))
     return rows

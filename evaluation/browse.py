@@ -1,15 +1,17 @@
-"""Browsing a hub: every card with what its exam found, to be compared, filtered and sorted."""
+"""Browsing a hub: every card with what its exam and its audits found, to be compared, filtered and sorted."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from kcard.errors import CardError, UsageError
-from kcard.evaluation.record import EXAM, Distribution, Exam, Judged
+from kcard.evaluation.history import Measured, PastAudit, measured, read
+from kcard.evaluation.record import EXAM, Exam, Judged, mean_of
 
 if TYPE_CHECKING:
+    from kcard.hub.audits import StoredAudit
     from kcard.hub.registry import Hub
     from kcard.hub.versions import Version
 
@@ -20,9 +22,15 @@ Sort = Literal["name", "domain", "base", "size", "recall", "lift", "faithfulness
 
 @dataclass(frozen=True)
 class CardReport:
-    """One published card and its exam. `size` in bytes; `note`: why it has no exam, where it has none."""
+    """One published card, its exam, and the audits of all its versions, oldest first.
+
+    size         in bytes
+    note         why it has no exam, or an audit can't be read, where that is so
+    quarantined  whether its factuality is under the hub's `threshold`
+    """
 
     reference: str
+    number: int
     name: str
     description: str
     domain: str
@@ -32,6 +40,19 @@ class CardReport:
     published: datetime
     exam: Exam | None = None
     note: str = ""
+    audits: tuple[PastAudit, ...] = ()
+    quarantined: bool = False
+    threshold: float | None = None
+
+    @property
+    def own_audits(self) -> tuple[PastAudit, ...]:
+        """Those of this version."""
+        return tuple(past for past in self.audits if past.version == self.number)
+
+    @property
+    def audit(self) -> PastAudit | None:
+        """The latest of this version."""
+        return self.own_audits[-1] if self.own_audits else None
 
     @property
     def recall(self) -> float | None:
@@ -50,22 +71,32 @@ class CardReport:
         return recall.mean if recall else None
 
     @property
+    def faithful(self) -> Measured | None:
+        """Scores against the card's own corpus: by its latest audit that has them, else by its exam."""
+        return measured("faithfulness", self.own_audits, self.exam)
+
+    @property
+    def factual(self) -> Measured | None:
+        """Scores against independent evidence, likewise; None where there was none."""
+        return measured("factuality", self.own_audits, self.exam)
+
+    @property
     def faithfulness(self) -> float | None:
-        """Mean score against the card's own corpus, in [0, 1]."""
-        return _mean(self.exam.faithfulness) if self.exam else None
+        """Mean of `faithful`, in [0, 1]."""
+        return mean_of(self.faithful.scores) if self.faithful else None
 
     @property
     def factuality(self) -> float | None:
-        """Mean score against independent evidence, in [0, 1]; None where there was none."""
-        return _mean(self.exam.factuality) if self.exam else None
+        """Mean of `factual`, in [0, 1]."""
+        return mean_of(self.factual.scores) if self.factual else None
 
     @property
     def faithfulness_scores(self) -> tuple[float, ...]:
-        return self.exam.faithfulness.scores if self.exam and self.exam.faithfulness else ()
+        return self.faithful.scores.scores if self.faithful else ()
 
     @property
     def factuality_scores(self) -> tuple[float, ...]:
-        return self.exam.factuality.scores if self.exam and self.exam.factuality else ()
+        return self.factual.scores.scores if self.factual else ()
 
     @property
     def best(self) -> tuple[Judged, ...]:
@@ -103,7 +134,7 @@ def browse(
     text, domain, base  as in Hub.list: words, a domain subtree, a base model
     sort                name, domain, base, size, recall, lift, faithfulness or factuality
 
-    Raises UnknownCard, UsageError for an unknown sort. An exam that can't be read is a note.
+    Raises UnknownCard, UsageError for an unknown sort. An exam or audit that can't be read is a note.
     """
     if sort not in SORTS:
         raise UsageError(f"sort {sort!r} is unknown: choose one of {', '.join(SORTS)}")
@@ -112,10 +143,22 @@ def browse(
 
         hub = Hub()
     chosen = [hub.get(name)] if name is not None else hub.list(text=text, domain=domain, base=base)
-    return sorted((_report(hub, version) for version in chosen), key=SORTS[sort])
+    kept: dict[str, list[StoredAudit]] = {}
+    for row in hub.audits.list(chosen[0].name if name is not None else None):
+        kept.setdefault(row.card, []).append(row)
+    held, threshold = hub.quarantine.held(chosen), hub.quarantine.threshold
+    reports = [
+        replace(
+            _report(hub, version, kept.get(version.name, ())),
+            quarantined=version.reference in held,
+            threshold=threshold,
+        )
+        for version in chosen
+    ]
+    return sorted(reports, key=SORTS[sort])
 
 
-def _report(hub: "Hub", version: "Version") -> CardReport:
+def _report(hub: "Hub", version: "Version", kept: "Sequence[StoredAudit]") -> CardReport:
     manifest = version.manifest
     found, note = None, "not examined"
     try:
@@ -125,8 +168,10 @@ def _report(hub: "Hub", version: "Version") -> CardReport:
     except (CardError, UnicodeDecodeError) as error:
         # One card's foreign exam must not hide the others.
         note = str(error)
+    audits, problem = read(kept)
     return CardReport(
         reference=version.reference,
+        number=version.number,
         name=version.name,
         description=manifest.description,
         domain=manifest.domain,
@@ -135,12 +180,9 @@ def _report(hub: "Hub", version: "Version") -> CardReport:
         size=version.size,
         published=version.published,
         exam=found,
-        note=note,
+        note="; ".join(filter(None, (note, problem))),
+        audits=audits,
     )
-
-
-def _mean(distribution: Distribution | None) -> float | None:
-    return distribution.mean.mean if distribution and distribution.mean else None
 
 
 def _descending(value: float | None) -> float:

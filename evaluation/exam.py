@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import kcard
-from kcard import plugins
 from kcard.cards.folder import write_atomically
 from kcard.errors import CardError, UsageError
 from kcard.evaluation.asking import ask, ask_base, check_device
@@ -67,6 +66,8 @@ def exam(
     argument or question file, CorpusError for text that can't be read, CardError where nothing can be asked,
     and what finding and loading the card raise. Nothing is written then, nor after Ctrl-C.
     """
+    from kcard.selectors import registry
+
     if limit < 1:
         raise UsageError(f"limit must be 1 or more, not {limit}")
     check_device(device)
@@ -77,7 +78,7 @@ def exam(
     if not found.corpus and given is None:
         raise CardError(_nothing_to_ask(found))
     paper = _Paper(about(found.corpus, limit, seed) if found.corpus else [], given, limit, seed)
-    judge = plugins.load("kcard.checkers", checker)() if isinstance(checker, str) else checker
+    judge = registry.checker(checker, registry.Loading(device)) if isinstance(checker, str) else checker
     jury = Jury(judge, found.own_evidence if found.corpus else None, independent, report or silent)
     name = checker if isinstance(checker, str) else f"{type(judge).__module__}.{type(judge).__qualname__}"
     made = _taken(found, paper, jury, name, device)

@@ -15,9 +15,10 @@ from kcard.manifest import Manifest, check_files, file_digest, seal
 from kcard.words import passage_digest
 
 if TYPE_CHECKING:
+    from kcard.hub.registry import Hub
     from kcard.protocols import Evidence
 
-__all__ = ["Examinee", "find"]
+__all__ = ["Examinee", "find", "find_published"]
 
 # What an exam writes: an exam that was interrupted is simply taken again.
 WRITTEN = (EXAM, README)
@@ -48,10 +49,11 @@ class Examinee:
     def own_evidence(self) -> "Evidence":
         """The card's own corpus, to be searched; the card's index where it has one."""
         from kcard.cards.passages import index
-        from kcard.selectors.evidence import Corpus
+        from kcard.selectors.evidence.sources import Corpus, Statements
 
         made = index(self.card) if self.shares_text else None
-        return Corpus(self.corpus, self.card.name, made)
+        corpus = Corpus(self.corpus, self.card.name, made)
+        return Statements(corpus) if self.card.manifest.kind == "graph" else corpus
 
     def keep(self, exam: Exam) -> None:
         """Write the exam into the folder and its results into README.md, and seal it again.
@@ -97,6 +99,22 @@ def find(card: Path | str, corpus: Path | str | None = None, field: str | None =
             f"--corpus is for cards with hashes alone: {found.name} carries its passages or none"
         )
     return Examinee(found, _read(corpus, field, known, found), reference)
+
+
+def find_published(card: Path | str, hub: "Hub") -> Examinee:
+    """The published card that a reference means; else the draft or folder that `find` finds.
+
+    Raises what `find` raises.
+    """
+    name = str(card)
+    if isinstance(card, Path) or Path(name).name != name:
+        return find(card)
+    try:
+        version = hub.get(name)
+    except UnknownCard:
+        return find(card)
+    folder = hub.folder(version.reference)
+    return Examinee(Card(folder, version.manifest), passages(folder), version.reference)
 
 
 def _folder(card: Path | str) -> tuple[Path, str | None]:

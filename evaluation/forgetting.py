@@ -82,7 +82,7 @@ def update(
     own = passages(old.card.folder)
     # What is looked up is not forgotten.
     drawn = _drawn(old.card)
-    asked = about(own, *drawn) if own and old.card.manifest.kind != "retrieval" else []
+    asked = about(own, *drawn) if own and old.card.manifest.has_model else []
     # The next version may take the folder of this one, so this one is asked first.
     before = recall(old.card.folder, asked, device=device, report=asking) if asked else None
     made = train(corpus, update=card, report=report, **options)

@@ -35,12 +35,9 @@ class Jury:
 
     def factuality(self, written: Sequence[Passage]) -> list[Passage] | None:
         """The passages with their factuality against the independent evidence."""
-        from kcard.selectors.evidence import Corpus
-
         if self.independent is None:
             return None
-        evidence = Corpus(self.independent.sources, self.independent.name)
-        return self._judged(written, evidence, f"checking against {self.independent.name}")
+        return self._judged(written, self.independent.evidence, f"checking against {self.independent.name}")
 
     def _judged(self, written: Sequence[Passage], evidence: "Evidence", what: str) -> list[Passage]:
         """Nothing is pruned in an exam, so s = s_fact (Knowledge Card, section 2.2)."""

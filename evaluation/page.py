@@ -8,6 +8,7 @@ from kcard.cards.folder import write_atomically
 from kcard.errors import UsageError
 from kcard.evaluation.browse import CardReport
 from kcard.evaluation.plot import plot
+from kcard.evaluation.timeline import timeline
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -20,7 +21,7 @@ UNITS = ("B", "kB", "MB", "GB", "TB")
 
 def render(reports: Sequence[CardReport], title: str = "Knowledge cards") -> str:
     """The page as HTML. Whatever a card says is escaped: a card's text is not to be trusted."""
-    return _template().render(title=title, reports=reports, plot=plot, size=_size)
+    return _template().render(title=title, reports=reports, plot=plot, timeline=timeline, size=_size)
 
 
 def write_page(reports: Sequence[CardReport], path: Path | str, title: str = "Knowledge cards") -> Path:

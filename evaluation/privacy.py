@@ -82,9 +82,9 @@ class Privacy:
 def scan(card: Card, *, documents: int = DOCUMENTS, seed: int = 0) -> Privacy:
     """Look through the card's files and through `documents` that it writes, greedily, for seeded prompts.
 
-    0 documents load no model; a retrieval card has none. Raises what loading the card raises.
+    0 documents load no model; a card that looks things up has none. Raises what loading the card raises.
     """
-    written = _written(card, documents, seed) if documents and card.manifest.kind != "retrieval" else []
+    written = _written(card, documents, seed) if documents and card.manifest.has_model else []
     distinct: dict[tuple[str, str], Finding] = {}
     for finding in (*_in_files(card), *_in_documents(card, written)):
         distinct.setdefault((finding.kind, finding.text), finding)

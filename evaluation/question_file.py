@@ -19,7 +19,7 @@ from kcard.errors import UsageError
 from kcard.evaluation.questions import Question
 from kcard.json_values import parse
 
-__all__ = ["QuestionFile", "read_questions"]
+__all__ = ["QuestionFile", "entries", "read_questions", "read_text"]
 
 EXPECTED = 'expected a "question" and an "answer" or "answers"'
 LISTS = ("data", "questions")
@@ -41,9 +41,22 @@ def read_questions(path: Path | str) -> QuestionFile:
     malformed, and for a file without a question.
     """
     path = Path(path).expanduser()
+    text, sha256 = read_text(path)
+    found: dict[str, dict[str, None]] = {}
+    for where, entry in entries(text, path):
+        question, answers = _question(entry, f"questions {path}, {where}")
+        found.setdefault(question, {}).update(dict.fromkeys(answers))
+    if not found:
+        raise UsageError(f"questions {path}: no question in it; {EXPECTED}")
+    questions = tuple(Question(question, tuple(answers)) for question, answers in found.items())
+    return QuestionFile(path.name, sha256, questions)
+
+
+def read_text(path: Path) -> tuple[str, str]:
+    """The text of a file of questions and the sha256 of its bytes; UsageError where it can't be read as UTF-8."""
     try:
         data = path.read_bytes()
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig"), hashlib.sha256(data).hexdigest()
     except OSError as error:
         raise UsageError(
             f"questions {path} can't be read: {error.strerror}: name a .jsonl, .json or .csv"
@@ -53,18 +66,10 @@ def read_questions(path: Path | str) -> QuestionFile:
         raise UsageError(
             f"questions {path}, line {line}: not UTF-8 text: give a .jsonl, .json or .csv"
         ) from error
-    found: dict[str, dict[str, None]] = {}
-    for where, entry in _entries(text, path):
-        question, answers = _question(entry, f"questions {path}, {where}")
-        found.setdefault(question, {}).update(dict.fromkeys(answers))
-    if not found:
-        raise UsageError(f"questions {path}: no question in it; {EXPECTED}")
-    questions = tuple(Question(question, tuple(answers)) for question, answers in found.items())
-    return QuestionFile(path.name, hashlib.sha256(data).hexdigest(), questions)
 
 
-def _entries(text: str, path: Path) -> Iterator[tuple[str, Any]]:
-    """Each entry and where it stands."""
+def entries(text: str, path: Path) -> Iterator[tuple[str, Any]]:
+    """Each entry of a file of questions and where it stands. Raises UsageError for another kind of file."""
     kind = path.suffix.lower()
     if kind == ".csv":
         return _rows(text, path)

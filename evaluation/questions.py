@@ -23,10 +23,14 @@ __all__ = ["Question", "about", "digest"]
 
 @dataclass(frozen=True)
 class Question:
-    """A question and its accepted answers, one or more, the first being the one that it was made for."""
+    """A question and its accepted answers, one or more, the first being the one that it was made for.
+
+    `file`: where in the corpus the passage stands that it was made of; empty for a question of another origin.
+    """
 
     text: str
     answers: tuple[str, ...]
+    file: str = ""
 
 
 def about(
@@ -43,18 +47,21 @@ def about(
     from kcard.training.spans import Rarity
 
     rarity = Rarity(Lazy(len(corpus), lambda row: corpus[row].text))
-    chosen: dict[str, Asked] = {}
+    chosen: dict[str, tuple[Asked, str]] = {}
     for row in _drawn(corpus, seed):
         if len(chosen) == limit:
             break
         asked = held_out(corpus[row].text, seed, rarity)
         # An answer that is only part of a word ("2022" of "2022–23") could not be found again.
         if asked is not None and substring(asked.passage, [asked.answer]):
-            chosen.setdefault(asked.text, asked)
+            chosen.setdefault(asked.text, (asked, corpus[row].file))
     fillings = _fillings(
-        corpus if accepted is None else accepted, {asked.around for asked in chosen.values()}
+        corpus if accepted is None else accepted, {asked.around for asked, _ in chosen.values()}
     )
-    return [Question(q.text, tuple(dict.fromkeys([q.answer, *fillings[q.around]]))) for q in chosen.values()]
+    return [
+        Question(q.text, tuple(dict.fromkeys([q.answer, *fillings[q.around]])), file)
+        for q, file in chosen.values()
+    ]
 
 
 def digest(questions: Iterable[Question]) -> str:

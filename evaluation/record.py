@@ -10,7 +10,7 @@ from kcard.errors import CardError
 from kcard.evaluation.metrics import interval
 from kcard.json_values import build, parse
 
-__all__ = ["EXAM", "Distribution", "Exam", "Judged", "Mean", "Sitting", "read_exam"]
+__all__ = ["EXAM", "Distribution", "Exam", "Judged", "Mean", "Sitting", "mean_of", "read_exam"]
 
 EXAM = "exam.json"
 FORMAT = 2
@@ -50,6 +50,11 @@ class Distribution:
         known = [score for score in scores if score is not None]
         shown = tuple(round(score, DIGITS) for score in known)
         return cls(shown, Mean.of(known, seed), len(scores) - len(known))
+
+
+def mean_of(distribution: Distribution | None) -> float | None:
+    """Its mean; None where it was not measured, or no evidence was found."""
+    return distribution.mean.mean if distribution and distribution.mean else None
 
 
 @dataclass(frozen=True)

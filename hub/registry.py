@@ -5,7 +5,7 @@
     hub.get("oncology@v1").manifest.description
     hub.folder("oncology")  # a verified folder for from_pretrained
 
-Under `home`/hub lie blobs/ (every file once, by sha256), hub.db (which version has which files), snapshots/
+Under `home`/hub lie blobs/ (every file once, by sha256), hub.db (which version has which files; audits), snapshots/
 (versions as folders) and partial/ (what is being written just now).
 """
 
@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from kcard.config import settings
-from kcard.errors import DamagedCard, HubError, UnknownCard, UsageError
+from kcard.errors import DamagedCard, HubError, UnknownCard
 from kcard.faults import reach
 from kcard.hub.disk import explained, sweep
 from kcard.hub.garbage import Garbage, collect
 from kcard.hub.safety import refuse_pickles
+from kcard.hub.selection import EMPTY, Selection, select
 from kcard.hub.snapshots import Snapshots
 from kcard.hub.store import BlobStore
 from kcard.hub.versions import Contents, Problem, Reference, Version, check_alias, damaged
@@ -30,8 +31,6 @@ __all__ = ["Hub"]
 Versions: TypeAlias = list[Version]  # `list` is a method below
 Garbages: TypeAlias = list[Garbage]
 Report: TypeAlias = Callable[[int], None]
-POOL = "pool:"
-EMPTY = "no card is published yet: train one with `kcard train --corpus PATH`, then `kcard publish`"
 
 
 class Hub:
@@ -39,9 +38,11 @@ class Hub:
 
     def __init__(self, home: Path | None = None) -> None:
         """Open the hub, creating it or migrating its database; HubError where that can't be done."""
-        from kcard.hub.catalogue import Catalogue  # SQLAlchemy takes 0.2 s: not for `kcard --help`
+        from kcard.hub.audits import Audits  # SQLAlchemy takes 0.2 s: not for `kcard --help`
+        from kcard.hub.catalogue import Catalogue
         from kcard.hub.database import Database
         from kcard.hub.pools import Pools
+        from kcard.hub.quarantine import Quarantine
 
         self.home = settings().home if home is None else Path(home).expanduser().absolute()
         root = self.home / "hub"
@@ -50,6 +51,8 @@ class Hub:
         self._database = Database(root / "hub.db")
         self._catalogue = Catalogue(self._database)
         self.pools: Pools = Pools(self._database, self.get)
+        self.audits: Audits = Audits(self._database)
+        self.quarantine: Quarantine = Quarantine(self._database, self.audits, self.open)
         self._blobs = BlobStore(root / "blobs", root / "partial")
         self._snapshots = Snapshots(root / "snapshots", self._blobs)
 
@@ -131,50 +134,19 @@ class Hub:
             hint = f"did you mean {' or '.join(near)}?"
         raise UnknownCard(f"unknown card {name!r}: {hint}")
 
-    def resolve(self, selection: Sequence[str] | None) -> Versions:
+    def select(self, selection: Sequence[str] | None) -> Selection:
         """The versions that a user's selection means, without repeats, in the order given.
 
         An item is a reference, a pool (pool:NAME) or, where it ends in "/", a domain subtree; None means the
-        newest version of every card. Raises UnknownCard where an item matches nothing, UsageError where two
-        versions of one card are named (in an answer they could not be told apart), HubError where the hub is
-        empty.
+        newest version of every card. Of these, quarantined versions that no reference names are left out, and
+        told of. Raises UnknownCard where an item matches nothing, UsageError where two versions of one card are
+        named (in an answer they could not be told apart), HubError where the hub is empty or all are left out.
         """
-        if selection is None:
-            if not (found := self.list()):
-                raise HubError(EMPTY)
-            return found
-        chosen: dict[str, Version] = {}
-        for item in selection:
-            for version in self._selected(item):
-                other = chosen.setdefault(version.name, version)
-                if other.number != version.number:
-                    raise UsageError(
-                        f"{other.reference} and {version.reference} are one card: name one version"
-                    )
-        if not chosen:
-            raise UnknownCard("no card is named: name cards or a domain such as biomedical/")
-        return [*chosen.values()]
+        return select(self, selection)
 
-    def _selected(self, item: str) -> Versions:
-        if item.startswith(POOL):
-            return self._pooled(item.removeprefix(POOL))
-        return self._subtree(item) if item.endswith("/") else [self.get(item)]
-
-    def _pooled(self, name: str) -> Versions:
-        try:
-            found = [self.get(reference) for reference in self.pools.get(name).references]
-        except UnknownCard as error:
-            raise UnknownCard(
-                f"pool {name!r}: {error}; `kcard pool show {name}` marks what it misses"
-            ) from error
-        if not found:
-            raise UnknownCard(f"pool {name!r} is empty: `kcard pool add {name} CARD` fills it")
-        return found
-
-    def _subtree(self, domain: str) -> Versions:
-        if not (found := self.list(domain=domain)):
-            raise UnknownCard(f"no card in the domain {domain!r}: `kcard cards list` shows the domains")
-        return found
+    def resolve(self, selection: Sequence[str] | None) -> Versions:
+        """The versions to be used, as `select` finds them; raises what it raises."""
+        return [*select(self, selection).versions]
 
     def folder(self, ref: str) -> Path:
         """A folder with the version's files, every byte verified now, for from_pretrained: not to be changed.

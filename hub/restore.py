@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, delete, func, insert, select
 
 from kcard.errors import CardError, DamagedCard, HubError, UsageError
 from kcard.faults import reach
@@ -20,7 +20,7 @@ from kcard.hub.database import Database
 from kcard.hub.disk import Readable, copy_hashing, partial_folder
 from kcard.hub.safety import refuse_pickles
 from kcard.hub.store import BlobStore
-from kcard.hub.tables import cards, metadata, pools
+from kcard.hub.tables import cards, metadata, pools, settings
 
 __all__ = ["load"]
 
@@ -145,6 +145,7 @@ def _check_cards(catalogue: Catalogue, blobs: BlobStore, path: Path) -> None:
 
 
 def _copy_rows(source: Database, connection: Connection) -> None:
+    connection.execute(delete(settings))  # those of the backup take the place of an empty hub's own
     with source.read() as reader:
         for table in metadata.sorted_tables:
             if rows := [dict(row) for row in reader.execute(select(table)).mappings()]:

@@ -7,6 +7,7 @@ from sqlalchemy import (
     BigInteger,
     Column,
     DateTime,
+    Float,
     ForeignKey,
     Integer,
     MetaData,
@@ -16,9 +17,20 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-__all__ = ["HEAD", "aliases", "cards", "files", "members", "metadata", "pools", "versions"]
+__all__ = [
+    "HEAD",
+    "aliases",
+    "audits",
+    "cards",
+    "files",
+    "members",
+    "metadata",
+    "pools",
+    "settings",
+    "versions",
+]
 
-HEAD = "0002"
+HEAD = "0003"
 
 metadata = MetaData(
     naming_convention={
@@ -92,4 +104,32 @@ members = Table(
     Column("card", String(96), primary_key=True),
     Column("position", Integer, nullable=False),
     Column("reference", String(200), nullable=False),
+)
+
+# What a version was found to be worth, each time it was asked. The columns are what the hub itself reads and
+# sorts by; `record` is the whole finding as JSON, which the hub passes on unread.
+audits = Table(
+    "audits",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("version_id", Integer, _within("versions"), nullable=False, index=True),
+    Column("taken", DateTime(timezone=True), nullable=False),
+    Column("checker", Text, nullable=False),
+    Column("checker_sha256", String(64)),
+    Column("evidence", Text),
+    Column("evidence_sha256", String(64)),
+    Column("queries", Text, nullable=False),
+    Column("queries_sha256", String(64), nullable=False),
+    Column("seed", BigInteger, nullable=False),
+    Column("faithfulness", Float),
+    Column("factuality", Float),
+    Column("record", Text, nullable=False),
+)
+
+# What holds for this hub, whoever opens it.
+settings = Table(
+    "settings",
+    metadata,
+    Column("name", String(96), primary_key=True),
+    Column("value", Text, nullable=False),
 )

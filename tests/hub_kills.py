@@ -16,14 +16,14 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from alembic import command
 
 from kcard import faults
 from kcard.errors import UnknownCard
-from kcard.hub import backup, catalogue, database, pools, restore  # noqa: F401 (warm for the children)
+from kcard.hub import audits, backup, catalogue, database, pools, restore  # noqa: F401 (warm for the children)
 from kcard.hub.registry import Hub
 from kcard.manifest import Manifest, check_files, seal
 from kcard.training.output import claim, fresh
@@ -38,6 +38,13 @@ def draft(folder: Path, name: str, text: str) -> Path:
         (folder / path).write_text(f"{path} {text}" if path == FILES[0] else path, encoding="utf-8")
     seal(folder, Manifest(name=name, description="Tumours"))
     return folder
+
+
+def finding(record: str, factuality: float) -> audits.AuditFinding:
+    """An audit, as far as the hub reads it."""
+    return audits.AuditFinding(
+        "minilm", None, "atlas", "ab" * 32, "own corpus", "cd" * 32, 0, 1.0, factuality, record
+    )
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,8 @@ def filled(world: World) -> None:
     for version in ("oncology@v1", "oncology@v2", "hearts"):
         hub.folder(version)
     hub.pools.create("clinic", ["oncology@v1", "hearts"])
+    hub.audits.add(hub.get("oncology@v1"), finding("filled", 0.4))
+    hub.quarantine.set(0.3)
     draft(world.root / "draft", "oncology", "new")
 
 
@@ -157,6 +166,12 @@ def unpool(world: World) -> None:
         hub.pools.remove("clinic", ["hearts"])
 
 
+def audit(world: World) -> None:
+    hub = world.hub
+    if "new" not in [stored.finding.record for stored in hub.audits.list()]:
+        hub.audits.add(hub.get("hearts"), finding("new", 0.2))
+
+
 def delete_pool(world: World) -> None:
     hub = world.hub
     if hub.pools.list():
@@ -181,6 +196,9 @@ OPERATIONS: dict[str, Operation] = {
     "add to a pool": (filled, lambda w: w.hub.pools.add("clinic", ["oncology@v2", "hearts@v1"])),
     "take out of a pool": (filled, unpool),
     "delete a pool": (filled, delete_pool),
+    "audit": (filled, audit),
+    "threshold": (filled, lambda w: w.hub.quarantine.set(0.5)),
+    "threshold off": (filled, lambda w: w.hub.quarantine.set(None)),
     "migrate": (old_schema, lambda w: w.hub.list()),
     "train over a draft": (trained, train),
 }
@@ -224,6 +242,8 @@ def state(world: World) -> object:
     return (
         [(v.reference, v.sha256, v.aliases) for v in versions],
         [(p.name, p.references) for p in hub.pools.list()],
+        [(a.reference, astuple(a.finding)) for a in hub.audits.list()],
+        hub.quarantine.threshold,
         (world.root / "pulled" / "kcard.json").exists(),
         world.tar.exists(),
     )

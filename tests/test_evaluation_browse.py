@@ -183,7 +183,7 @@ def test_the_page_shows_every_card_its_plots_and_its_passages(hub: Hub) -> None:
     ):
         assert text in page.text, text
     assert "1 passage, 1 without evidence" in page.text
-    assert "not measured: the exam was given no independent evidence" in page.text
+    assert "not measured: no independent evidence was given" in page.text
 
 
 def test_what_a_card_says_is_text_and_never_markup(hub: Hub) -> None:

@@ -1,0 +1,159 @@
+"""kcard audit: whether what a card writes holds, by evidence that is not its own."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kcard.cli.output import console, note, print_json
+
+if TYPE_CHECKING:
+    from kcard.evaluation.audit_record import Audit, Document
+    from kcard.evaluation.record import Distribution, Mean
+    from kcard.hub.registry import Hub
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(audit)
+
+
+def audit(
+    card: Annotated[
+        str, typer.Argument(help="A published card (name@v2); else a draft's name or a card folder.")
+    ],
+    queries: Annotated[
+        Path | None,
+        typer.Option(help="Questions (.jsonl, .json, .csv, .txt), with a `domain` if they have one."),
+    ] = None,
+    evidence: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What factuality is measured against: a file, a folder, wikipedia. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    documents: Annotated[int, typer.Option(help="Documents that the card writes for each query.")] = 3,
+    limit: Annotated[int, typer.Option(help="At most so many questions about its own corpus.")] = 200,
+    checker: Annotated[str, typer.Option(help="Who checks; `kcard selectors` lists them.")] = "minilm",
+    seed: Annotated[int, typer.Option(help="Of the questions and of what the card writes.")] = 0,
+    worst: Annotated[int, typer.Option(help="How many of the worst documents are kept and shown.")] = 5,
+    device: Annotated[str, typer.Option(help="Where the card writes: cpu, cuda or cuda:N.")] = "cpu",
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code from the checker's repository.")
+    ] = False,
+    output: Annotated[Path | None, typer.Option(help="Write the audit to this file too, as JSON.")] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Audit a card: have it write for many queries, judge each document, and keep the finding in the hub."""
+    from kcard.cli.exam import exam_progress
+    from kcard.evaluation.audit import audit as take
+    from kcard.evaluation.examinee import find_published
+    from kcard.hub.registry import Hub
+
+    hub = Hub()
+    found = find_published(card, hub)
+    with exam_progress() as report:
+        taken = take(
+            found,
+            queries=queries,
+            evidence=evidence or (),
+            documents=documents,
+            limit=limit,
+            seed=seed,
+            worst=worst,
+            checker=checker,
+            device=device,
+            trust_remote_code=trust_remote_code,
+            output=output,
+            hub=hub,
+            report=report,
+        )
+    _say_where(hub, found.reference, taken)
+    if json_:
+        print_json(json.loads(taken.to_json()))
+    else:
+        _print(taken)
+
+
+def _say_where(hub: "Hub", reference: str | None, taken: "Audit") -> None:
+    """Whether the audit is kept, and what follows from it."""
+    if reference is None:
+        note(f"{taken.card} is not published, so the hub keeps no audit of it; --output FILE does")
+        return
+    note(f"kept in the hub; `kcard browse {taken.card.partition('@')[0]}` shows it")
+    if reference in hub.quarantine.held([hub.get(reference)]):
+        note(
+            f"{reference} is quarantined: its factuality is under the hub's threshold of "
+            f"{hub.quarantine.threshold:g}, so it is only used where it is named"
+        )
+
+
+def _print(taken: "Audit") -> None:
+    """The two columns, the domains, and the worst documents with what they were judged by."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column(escape(taken.card), overflow="fold")
+    for heading in ("queries", "faithfulness", "factuality", "no evidence"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_row("all", str(taken.asked), *_row(_mean(taken.faithfulness), taken.factuality))
+    table.add_row("", "", *(_histogram(scores) for scores in (taken.faithfulness, taken.factuality)), "")
+    for domain in taken.domains:
+        unknown = "-" if taken.factuality is None else str(domain.unknown)
+        cells = (_interval(domain.faithfulness), _interval(domain.factuality), unknown)
+        table.add_row(escape(domain.name or "(none)"), str(domain.queries), *cells)
+    out = console()
+    out.print(table)
+    out.print(_remark(taken), markup=False, style="dim")
+    if taken.worst:
+        out.print(f"\nworst documents, by {taken.ranked_by}")
+    for document in taken.worst:
+        out.print(_document(document, taken.ranked_by), markup=False, soft_wrap=True)
+
+
+def _row(faithfulness: "Mean | None", factuality: "Distribution | None") -> tuple[str, str, str]:
+    if factuality is None:
+        return _interval(faithfulness), "-", "-"
+    return _interval(faithfulness), _interval(factuality.mean), str(factuality.unknown)
+
+
+def _remark(taken: "Audit") -> str:
+    """What was asked and who judged, in a sentence or two."""
+    digest = f", sha256 {taken.checker_sha256[:12]}" if taken.checker_sha256 else ""
+    evidence = "no independent evidence was given, so factuality was not measured"
+    if taken.evidence is not None and taken.evidence_sha256 is not None:
+        evidence = f"factuality against {taken.evidence}, sha256 {taken.evidence_sha256[:12]}"
+    empty = f", {taken.empty} of them empty" if taken.empty else ""
+    plural = "" if taken.documents == 1 else "s"
+    return (
+        f"{taken.documents} document{plural} a query{empty}; queries: {taken.queries}, sha256 "
+        f"{taken.queries_sha256[:12]}; {evidence}; checked by {taken.checker}{digest}; seed {taken.seed}"
+        + "".join(f". {note}" for note in taken.evidence_notes)
+    )
+
+
+def _document(d: "Document", ranked_by: str) -> str:
+    score = d.factuality if ranked_by == "factuality" else d.faithfulness
+    lines = [f"  {'-' if score is None else f'{score:.2f}'}  {d.text}", f"        asked: {d.query}"]
+    if d.evidence is not None:
+        place = f" ({d.evidence.file}, line {d.evidence.line})" if d.evidence.file else ""
+        lines.append(f"        evidence: {d.window or d.evidence.text}{place}")
+    return "\n".join(lines)
+
+
+def _mean(scores: "Distribution | None") -> "Mean | None":
+    return scores.mean if scores else None
+
+
+def _interval(mean: "Mean | None") -> str:
+    return "-" if mean is None else f"{mean.mean:.2f} \\[{mean.low:.2f}, {mean.high:.2f}]"
+
+
+def _histogram(scores: "Distribution | None") -> str:
+    from kcard.evaluation.histogram import histogram
+
+    return histogram(scores.scores, 20) if scores else ""

@@ -1,0 +1,103 @@
+"""What an audit found, as values, and its JSON, which the hub keeps beside the version."""
+
+import json
+from dataclasses import asdict, dataclass
+
+from kcard.answer import Source
+from kcard.errors import CardError
+from kcard.evaluation.record import Distribution, Mean
+from kcard.json_values import build, parse
+
+__all__ = ["Audit", "Document", "Domain"]
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document that the card wrote. `evidence`: the text that supports it most; `window`: the part that decided.
+
+    Where the checker doesn't show it the window is the whole text.
+    """
+
+    query: str
+    domain: str
+    text: str
+    faithfulness: float | None = None
+    factuality: float | None = None
+    evidence: Source | None = None
+    window: str = ""
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The scores of one domain; `unknown` of its documents found no independent evidence."""
+
+    name: str
+    queries: int
+    faithfulness: Mean | None = None
+    factuality: Mean | None = None
+    unknown: int = 0
+
+
+@dataclass(frozen=True)
+class Audit:
+    """How far what a card writes holds: against its own corpus, and, never mixed with it, against evidence.
+
+    card            its reference, or its name where it is not published
+    kcard           the version of kcard that asked
+    queries         what was asked, by name and digest; `asked` is how many
+    documents       written for each query, by each of the card's writers; `empty` of all had no text
+    seed, limit     which questions were drawn of its own corpus, and at most how many
+    temperature, tokens  how the card sampled
+    checker         who judged, and the sha256 of its weights, where it names one
+    evidence        the independent evidence by name and digest; `evidence_shared` of its texts are passages of the
+                    card's corpus too, and `evidence_notes` are what should be known of it
+    faithfulness    scores of the documents against the card's own corpus; None where its text is not at hand
+    factuality      scores against the independent evidence; None without any
+    domains         by the queries' domain, where they have several
+    ranked_by       the score by which `worst` was chosen
+    """
+
+    card: str
+    kcard: str
+    queries: str
+    queries_sha256: str
+    asked: int
+    documents: int
+    empty: int
+    seed: int
+    limit: int
+    temperature: float
+    tokens: int
+    checker: str
+    checker_sha256: str | None = None
+    evidence: str | None = None
+    evidence_sha256: str | None = None
+    evidence_shared: int = 0
+    evidence_notes: tuple[str, ...] = ()
+    faithfulness: Distribution | None = None
+    factuality: Distribution | None = None
+    domains: tuple[Domain, ...] = ()
+    ranked_by: str = "faithfulness"
+    worst: tuple[Document, ...] = ()
+    format: int = FORMAT
+
+    def to_json(self) -> str:
+        """Canonical JSON, so that the same audit has the same bytes."""
+        return json.dumps(asdict(self), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "audit") -> "Audit":
+        """Raises CardError for anything that is not an audit of this format."""
+        try:
+            data = parse(text)
+            if not isinstance(data, dict) or data.get("format") != FORMAT:
+                raise CardError(
+                    f"{where} is not an audit of format {FORMAT}: audit the card again (kcard audit)"
+                )
+            return build(cls, data)
+        except (ValueError, TypeError) as error:
+            raise CardError(
+                f"{where} is not an audit: {error}; audit the card again (kcard audit)"
+            ) from error

@@ -1,0 +1,131 @@
+"""kcard audit, hub threshold and the marks of quarantine, as a user meets them."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kcard.answer import Source
+from kcard.cards.folder import finish
+from kcard.cli.main import run
+from kcard.hub.registry import Hub
+from kcard.manifest import Manifest
+
+MOONS = {"Phobos": "Mars", "Titan": "Saturn", "Triton": "Neptune", "Io": "Jupiter"}
+
+
+@pytest.fixture
+def moons(home: Path, tmp_path: Path) -> Hub:
+    """A card that only looks up, so that nothing need be trained; the first half of what it says is false."""
+    folder = tmp_path / "moons"
+    folder.mkdir()
+    said = {**MOONS, "Phobos": "Saturn", "Titan": "Mars"}
+    sources = [Source(f"{moon} is a moon of {planet}.") for moon, planet in said.items()]
+    finish(folder, Manifest("moons", "Moons", "space", kind="retrieval", language="xx"), sources)
+    hub = Hub(home)
+    hub.publish(folder)
+    return hub
+
+
+@pytest.fixture
+def atlas(tmp_path: Path) -> str:
+    path = tmp_path / "atlas.txt"
+    path.write_text("\n".join(f"{m} is a moon of {p}." for m, p in MOONS.items()), encoding="utf-8")
+    return str(path)
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Kcard = Callable[..., Done]
+
+
+@pytest.fixture
+def kcard(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Kcard:
+    """The command in this process, which has loaded everything once."""
+
+    def command(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["kcard", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            run()
+        shown = capsys.readouterr()
+        return Done(int(ended.value.code or 0), shown.out, shown.err)
+
+    return command
+
+
+def test_an_audit_is_a_table_and_as_json_what_the_hub_keeps(
+    kcard: Kcard, moons: Hub, atlas: str, tmp_path: Path
+) -> None:
+    kept = tmp_path / "audit.json"
+    done = kcard("audit", "moons", "--evidence", atlas, "--documents", "1", "--output", str(kept))
+    assert done.returncode == 0, done.stderr
+    heading, scores, *_ = done.stdout.splitlines()
+    assert heading.split()[:4] == ["moons@v1", "queries", "faithfulness", "factuality"]
+    assert scores.split()[:3] == ["all", "4", "1.00"]
+    assert "worst documents, by factuality" in done.stdout
+    assert "evidence: " in done.stdout
+    assert "kept in the hub" in done.stderr
+    stored = [row.finding.record for row in moons.audits.list()]
+    assert stored == [kept.read_text(encoding="utf-8")]
+    data = json.loads(stored[0])
+    assert (data["card"], data["evidence"], data["faithfulness"]["mean"]["mean"]) == (
+        "moons@v1",
+        "atlas.txt",
+        1.0,
+    )
+    moons.quarantine.set(0.99)
+    again = kcard("audit", "moons", "--evidence", atlas, "--documents", "1", "--json")
+    assert json.loads(again.stdout) == data
+    assert "moons@v1 is quarantined" in again.stderr
+
+
+def test_a_quarantined_card_is_marked_wherever_it_is_seen(kcard: Kcard, moons: Hub, atlas: str) -> None:
+    assert kcard("audit", "moons", "--evidence", atlas, "--documents", "1").returncode == 0
+    assert kcard("hub", "threshold").stdout == "off\n"
+    moons.pools.create("sky", ["moons"])
+    done = kcard("hub", "threshold", "0.99")
+    assert (done.stdout, done.returncode) == ("0.99\n", 0)
+    assert "quarantined: moons@v1" in done.stderr
+    for command in (["cards", "list"], ["pool", "show", "sky"], ["browse"]):
+        assert "moons@v1 (quarantined)" in kcard(*command).stdout, command
+    for command in (["show", "moons"], ["browse", "moons"]):
+        assert "under the hub's threshold" in kcard(*command).stdout, command
+    assert json.loads(kcard("cards", "list", "--json").stdout)[0]["quarantined"] is True
+    assert json.loads(kcard("browse", "--json").stdout)[0]["quarantined"] is True
+    done = kcard("ask", "Which planet does Io circle?", "--gate", "always")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "every card that is meant is quarantined" in done.stderr
+    named = kcard("ask", "Which planet does Io circle?", "--gate", "always", "--cards", "moons", "--json")
+    assert "used since it is named: moons@v1" in json.loads(named.stdout)["notes"][0]
+    assert kcard("hub", "threshold", "off").stdout == "off\n"
+    assert "quarantined" not in json.loads(kcard("cards", "list", "--json").stdout)[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["audit", "lakes"], 1, "lakes"),
+        (["audit", "moons", "--queries", "nowhere.csv"], 2, "nowhere.csv can't be read"),
+        (["audit", "moons", "--evidence", "nowhere.txt"], 1, "nowhere.txt"),
+        (["audit", "moons", "--documents", "0"], 2, "documents must be 1 or more"),
+        (["hub", "threshold", "high"], 2, "threshold 'high': give a number between 0 and 1, or off"),
+        (["hub", "threshold", "2"], 2, "threshold 2: it must be between 0 and 1, or off"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_a_code(
+    kcard: Kcard, moons: Hub, arguments: list[str], code: int, message: str
+) -> None:
+    done = kcard(*arguments)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith("kcard: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert message in done.stderr
+    assert moons.audits.list() == []

@@ -1,0 +1,274 @@
+"""The audit on real cards that look up: one that tells the truth, and one of which half the statements are swapped."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kcard.answer import Source
+from kcard.cards.folder import finish
+from kcard.errors import CardError, CorpusError, UsageError
+from kcard.evaluation.audit import audit
+from kcard.evaluation.audit_record import Audit
+from kcard.evaluation.browse import browse
+from kcard.evaluation.progress import Progress
+from kcard.evaluation.queries import Query, read_queries
+from kcard.evaluation.record import Distribution, Mean
+from kcard.evaluation.scored import Scored, factuality, faithfulness
+from kcard.hub.registry import Hub
+from kcard.manifest import Manifest
+from kcard.protocols import Array, Pair, Verdict
+
+MOONS = {
+    "Phobos": "Mars",
+    "Titan": "Saturn",
+    "Triton": "Neptune",
+    "Io": "Jupiter",
+    "Charon": "Pluto",
+    "Miranda": "Uranus",
+}
+LIES = {**MOONS, "Phobos": "Saturn", "Titan": "Mars", "Triton": "Jupiter", "Io": "Neptune"}
+
+
+@dataclass(frozen=True)
+class WordOverlap:
+    """A small real checker: the share of the claim's words that one sentence of the evidence holds."""
+
+    def support(self, pairs: Sequence[Pair]) -> Array:
+        return np.array([verdict.score for verdict in self.judge(pairs)], dtype=np.float32)
+
+    def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        return [max((self._read(p, s) for s in p.evidence.split(". ")), key=lambda v: v.score) for p in pairs]
+
+    def _read(self, pair: Pair, sentence: str) -> Verdict:
+        claim, words = (set(text.lower().strip(".").split()) for text in (pair.claim, sentence))
+        return Verdict(len(claim & words) / len(claim), sentence)
+
+
+def publish(hub: Hub, folder: Path, name: str, moons: dict[str, str]) -> None:
+    folder.mkdir(parents=True)
+    manifest = Manifest(name, "Moons", kind="retrieval", language="xx")
+    sources = [
+        Source(f"{m} is a moon of {p}.", f"{p < 'N'}.txt", i) for i, (m, p) in enumerate(moons.items())
+    ]
+    finish(folder, manifest, sources)
+    hub.publish(folder)
+
+
+@pytest.fixture
+def hub(home: Path, tmp_path: Path) -> Hub:
+    made = Hub(home)
+    publish(made, tmp_path / "cards" / "honest", "honest", MOONS)
+    publish(made, tmp_path / "cards" / "liar", "liar", LIES)
+    return made
+
+
+@pytest.fixture
+def evidence(tmp_path: Path) -> Path:
+    path = tmp_path / "atlas.jsonl"
+    told = (f"Astronomy. Of {p} we know that {m} is a moon of it. It orbits {p}" for m, p in MOONS.items())
+    path.write_text("".join(f"{json.dumps({'text': text})}\n" for text in told), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def queries(tmp_path: Path) -> Path:
+    path = tmp_path / "asked.jsonl"
+    rows = [
+        {"question": f"{moon} circles what", "domain": "inner" if moon in ("Phobos", "Io") else "outer"}
+        for moon in MOONS
+    ]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def mean(scores: Distribution | None) -> float:
+    assert scores is not None
+    assert scores.mean is not None
+    return scores.mean.mean
+
+
+def test_a_card_that_lies_is_faithful_to_its_corpus_and_not_factual(
+    hub: Hub, evidence: Path, queries: Path
+) -> None:
+    taken = partial(audit, queries=queries, evidence=[evidence], checker=WordOverlap(), documents=1, hub=hub)
+    honest, liar = taken("honest"), taken("liar")
+    assert mean(honest.faithfulness) == mean(liar.faithfulness) == 1.0
+    assert mean(liar.factuality) < mean(honest.factuality)
+    assert [d.query for d in liar.worst[:4]] == [
+        f"{m} circles what" for m in ("Phobos", "Titan", "Triton", "Io")
+    ]
+    assert liar.worst[0].text == "Phobos is a moon of Saturn."
+    assert (liar.ranked_by, liar.evidence, liar.asked, liar.documents) == ("factuality", "atlas.jsonl", 6, 1)
+
+
+def test_the_window_that_decided_is_told_with_its_evidence(hub: Hub, evidence: Path, queries: Path) -> None:
+    taken = audit("honest", queries=queries, evidence=evidence, checker=WordOverlap(), documents=1, hub=hub)
+    worst = taken.worst[0]
+    assert worst.evidence is not None
+    assert worst.evidence.text.startswith("Astronomy. ")
+    assert worst.window.startswith("Of ")
+    assert "Astronomy" not in worst.window
+
+
+def test_scores_are_broken_down_by_the_queries_domain(hub: Hub, evidence: Path, queries: Path) -> None:
+    taken = audit("liar", queries=queries, evidence=evidence, checker=WordOverlap(), documents=1, hub=hub)
+    inner, outer = taken.domains
+    assert [(d.name, d.queries) for d in taken.domains] == [("inner", 2), ("outer", 4)]
+    assert inner.factuality is not None
+    assert outer.factuality is not None
+    assert inner.factuality.mean < outer.factuality.mean
+
+
+def test_without_a_file_the_card_is_asked_about_its_own_corpus_by_its_files(hub: Hub) -> None:
+    taken = audit("honest", checker=WordOverlap(), hub=hub)
+    assert (taken.queries, taken.asked) == ("own corpus", 6)
+    assert [domain.name for domain in taken.domains] == ["False.txt", "True.txt"]
+
+
+def test_without_evidence_there_is_no_factuality(hub: Hub) -> None:
+    taken = audit("liar", checker=WordOverlap(), hub=hub)
+    assert (taken.factuality, taken.evidence, taken.ranked_by) == (None, None, "faithfulness")
+    assert [domain.factuality for domain in taken.domains] == [None, None]
+    assert hub.audits.list()[0].finding.factuality is None
+    assert hub.audits.list()[0].finding.faithfulness == 1.0
+
+
+def test_documents_without_evidence_are_unknown_and_empty_ones_are_counted(hub: Hub, tmp_path: Path) -> None:
+    evidence, queries = tmp_path / "other.txt", tmp_path / "asked.txt"
+    evidence.write_text("Charon!", encoding="utf-8")
+    queries.write_text("Charon?\n\nXylophone?\n", encoding="utf-8")
+    taken = audit("honest", queries=queries, evidence=evidence, checker=WordOverlap(), documents=1, hub=hub)
+    assert taken.factuality is not None
+    assert (taken.asked, taken.empty, len(taken.factuality.scores), taken.factuality.unknown) == (2, 1, 1, 0)
+    queries.write_text("Phobos?", encoding="utf-8")
+    taken = audit("honest", queries=queries, evidence=evidence, checker=WordOverlap(), documents=1, hub=hub)
+    assert taken.factuality is not None
+    assert (taken.factuality.mean, taken.factuality.scores, taken.factuality.unknown) == (None, (), 1)
+
+
+def test_the_interval_is_resampled_by_query_since_its_documents_are_alike() -> None:
+    values = (0.1, 0.4, 0.7, 1.0)
+    rows = [[Scored(Query(str(value)), "It flows.", True, factuality=value)] for value in values]
+    tenfold = factuality([row * 10 for row in rows], seed=0)
+    assert len(tenfold.scores) == 40
+    assert tenfold.mean == factuality(rows, seed=0).mean == Mean.of(values)
+
+
+def test_what_the_index_of_a_card_of_both_wrote_is_judged_against_evidence_alone() -> None:
+    query = Query("What flows?")
+    recited = Scored(query, "It flows.", True, 0.2, 0.3)
+    looked_up = Scored(query, "The Rhine flows.", False, 1.0, 0.5)
+    assert faithfulness([[recited, looked_up]], seed=0).scores == (0.2,)
+    assert factuality([[recited, looked_up]], seed=0).scores == (0.3, 0.5)
+
+
+def test_the_same_audit_has_the_same_bytes_and_comes_back_from_the_hub(hub: Hub, evidence: Path) -> None:
+    first, second = (audit("liar", evidence=evidence, checker=WordOverlap(), hub=hub) for _ in range(2))
+    assert first.to_json() == second.to_json()
+    assert [Audit.from_json(row.finding.record) for row in hub.audits.list("liar")] == [first, second]
+    stored = hub.audits.list("liar")[0].finding
+    assert stored.evidence_sha256 == first.evidence_sha256
+    assert stored.factuality == mean(first.factuality)
+
+
+def test_a_draft_goes_after_a_published_card_and_nothing_of_it_is_kept(
+    hub: Hub, home: Path, tmp_path: Path
+) -> None:
+    publish(Hub(tmp_path / "elsewhere"), home / "drafts" / "honest", "honest", LIES)
+    publish(Hub(tmp_path / "elsewhere"), home / "drafts" / "fresh", "fresh", LIES)
+    assert audit("honest", checker=WordOverlap(), hub=hub).card == "honest@v1"
+    assert audit("fresh", checker=WordOverlap(), hub=hub).card == "fresh"
+    assert [row.reference for row in hub.audits.list()] == ["honest@v1"]
+
+
+def test_ctrl_c_stores_nothing_and_loses_nothing(hub: Hub, evidence: Path) -> None:
+    audit("honest", evidence=evidence, checker=WordOverlap(), hub=hub)
+
+    def press(progress: Progress) -> None:
+        if progress.what.startswith("checking against atlas") and progress.done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        audit("honest", evidence=evidence, checker=WordOverlap(), hub=hub, report=press)
+    assert len(hub.audits.list()) == 1
+
+
+def test_what_is_wrong_is_refused_before_the_card_writes(hub: Hub, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="documents must be 1 or more, not 0"):
+        audit("honest", documents=0, hub=hub)
+    with pytest.raises(UsageError, match="there is no folder"):
+        audit("honest", output=tmp_path / "none" / "audit.json", hub=hub)
+    with pytest.raises(CorpusError, match="nowhere"):
+        audit("honest", evidence="nowhere.txt", hub=hub)
+    with pytest.raises(UsageError, match="unknown checker 'oracle'"):
+        audit("honest", checker="oracle", hub=hub)
+    assert hub.audits.list() == []
+
+
+def test_a_card_of_which_nothing_can_be_asked_wants_queries(hub: Hub, tmp_path: Path) -> None:
+    folder = tmp_path / "hashed"
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (folder / name).write_text("{}", encoding="utf-8")
+    finish(folder, Manifest("hashed", "Moons", evidence="hashes"), [Source("Io is a moon of Jupiter.")])
+    with pytest.raises(
+        CardError, match=r"no question can be made of .*'hashed': give some with --queries FILE"
+    ):
+        audit(folder, hub=hub)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.jsonl", '{"answer": "x"}', 'line 1: expected a "question" that is a text'),
+        ("a.jsonl", '{"question": "Who?", "domain": 7}', '"domain" must be a text, not int'),
+        ("a.jsonl", "[1]", "found list"),
+        ("a.txt", "\n\n", "none in it"),
+        ("a.xml", "<q/>", "files of this kind are not read"),
+    ],
+)
+def test_a_file_of_queries_that_is_malformed_is_refused(
+    tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=message.replace("(", r"\(")):
+        read_queries(tmp_path / name)
+
+
+def test_queries_are_read_from_tables_and_lines_each_once(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("question,relation\nWho?,people\nWhere?,\nWho?,other\n", encoding="utf-8")
+    (tmp_path / "a.txt").write_text("Who?\nWhere?\nWho?\n", encoding="utf-8")
+    assert [(q.text, q.domain) for q in read_queries(tmp_path / "a.csv").queries] == [
+        ("Who?", "people"),
+        ("Where?", ""),
+    ]
+    assert [q.text for q in read_queries(tmp_path / "a.txt").queries] == ["Who?", "Where?"]
+
+
+def test_browse_shows_the_latest_audit_before_the_exam_and_the_history(hub: Hub, evidence: Path) -> None:
+    hub.quarantine.set(0.999)
+    audit("liar", evidence=evidence, checker=WordOverlap(), hub=hub)
+    later = audit("liar", checker=WordOverlap(), seed=1, hub=hub)
+    report = browse(hub=hub, name="liar")[0]
+    assert report.audit is not None
+    assert report.audit.audit == later
+    assert [past.audit.evidence for past in report.audits] == ["atlas.jsonl", None]
+    # The last one measured no factuality, so the one before still speaks for the card.
+    assert report.factual is not None
+    assert (report.factual.source, report.factual.against) == ("audit", "atlas.jsonl")
+    assert report.quarantined
+    assert hub.quarantine.held([hub.get("liar")]) == {"liar@v1": report.factuality}
+
+
+def test_an_audit_that_cant_be_read_is_a_note(hub: Hub) -> None:
+    audit("liar", checker=WordOverlap(), hub=hub)
+    stored = hub.audits.list()[0]
+    hub.audits.add(hub.get("liar"), replace(stored.finding, record='{"format": 99}'))
+    report = browse(hub=hub, name="liar")[0]
+    assert len(report.audits) == 1
+    assert "is not an audit of format 1" in report.note

@@ -1,0 +1,186 @@
+"""Audits beside a version, and cards under the threshold: kept, restored, marked, and used only where named."""
+
+import json
+import sqlite3
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from kcard.errors import HubError, UnknownCard, UsageError
+from kcard.hub.audits import AuditFinding
+from kcard.hub.registry import Hub
+from kcard.manifest import Manifest, seal
+
+
+def card(hub: Hub, folder: Path, name: str, exam: float | str | None = None, text: str = "") -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(f"{name} {text}", encoding="utf-8")
+    if exam is not None:
+        content = {"own": {"factuality": {"mean": {"mean": exam}}}}
+        (folder / "exam.json").write_text(
+            exam if isinstance(exam, str) else json.dumps(content), encoding="utf-8"
+        )
+    seal(folder, Manifest(name=name, description="Elections", domain="politics/us"))
+    hub.publish(folder)
+
+
+def found(factuality: float | None, record: str = "{}") -> AuditFinding:
+    name, digest = (None, None) if factuality is None else ("atlas", "ab" * 32)
+    return AuditFinding("minilm", "cd" * 32, name, digest, "asked", "ef" * 32, 7, 0.9, factuality, record)
+
+
+@pytest.fixture
+def hub(home: Path, tmp_path: Path) -> Hub:
+    """An honest card, one that lies, one that was never audited."""
+    hub = Hub(home)
+    for name in ("honest", "liar", "unknown"):
+        card(hub, tmp_path / name, name)
+    hub.audits.add(hub.get("honest"), found(0.8))
+    hub.audits.add(hub.get("liar"), found(0.2))
+    return hub
+
+
+def used(hub: Hub, *selection: str) -> list[str]:
+    return [version.name for version in hub.resolve(selection or None)]
+
+
+def test_audits_are_kept_in_order_with_their_version_and_time(hub: Hub, tmp_path: Path) -> None:
+    card(hub, tmp_path / "liar", "liar", text="mended")
+    before = datetime.now(UTC)
+    stored = hub.audits.add(hub.get("liar"), found(0.7, "later"))
+    assert before <= stored.taken <= datetime.now(UTC)
+    assert [(a.reference, a.finding.factuality) for a in hub.audits.list("liar")] == [
+        ("liar@v1", 0.2),
+        ("liar@v2", 0.7),
+    ]
+    assert hub.audits.list("liar")[-1] == stored
+    assert len(hub.audits.list()) == 3
+
+
+def test_a_version_that_was_removed_meanwhile_keeps_no_audit(hub: Hub) -> None:
+    gone = hub.get("liar")
+    hub.remove("liar")
+    with pytest.raises(UnknownCard, match="liar@v1 was removed while it was audited"):
+        hub.audits.add(gone, found(0.5))
+    assert [a.card for a in hub.audits.list()] == ["honest"]
+
+
+def test_an_audit_changes_no_file_of_the_version_and_gc_deletes_none(hub: Hub) -> None:
+    version = hub.get("honest")
+    assert hub.gc() == []
+    assert hub.verify() == []
+    assert hub.get("honest") == version
+    assert len(hub.audits.list()) == 2
+
+
+def test_a_backup_brings_audits_and_threshold_back(hub: Hub, tmp_path: Path) -> None:
+    hub.quarantine.set(0.5)
+    hub.backup(tmp_path / "hub.tar")
+    other = Hub(tmp_path / "other")
+    other.quarantine.set(0.1)
+    other.restore(tmp_path / "hub.tar")
+    assert other.audits.list() == hub.audits.list()
+    assert other.quarantine.threshold == 0.5
+    assert used(other) == ["honest", "unknown"]
+
+
+def test_at_first_nothing_is_quarantined(hub: Hub) -> None:
+    assert hub.quarantine.threshold is None
+    assert used(hub) == ["honest", "liar", "unknown"]
+    assert hub.select(None).note == ""
+
+
+def test_the_threshold_holds_for_every_process_until_it_is_switched_off(hub: Hub) -> None:
+    hub.quarantine.set(0.5)
+    assert Hub(hub.home).quarantine.threshold == 0.5
+    hub.quarantine.set(None)
+    assert Hub(hub.home).quarantine.threshold is None
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.01, float("nan")])
+def test_a_threshold_outside_0_and_1_is_refused(hub: Hub, threshold: float) -> None:
+    with pytest.raises(UsageError, match="must be between 0 and 1, or off"):
+        hub.quarantine.set(threshold)
+    assert hub.quarantine.threshold is None
+
+
+def test_a_threshold_that_is_no_number_is_one_clear_error(hub: Hub) -> None:
+    connection = sqlite3.connect(hub.home / "hub" / "hub.db")
+    connection.execute("INSERT INTO settings VALUES ('threshold', 'high')")
+    connection.commit()
+    connection.close()
+    with pytest.raises(HubError, match=r"'high', not a number: set it again \(kcard hub threshold 0.5"):
+        hub.resolve(None)
+
+
+def test_a_card_under_the_threshold_is_seen_but_used_only_where_it_is_named(hub: Hub) -> None:
+    hub.quarantine.set(0.5)
+    hub.pools.create("clinic", ["liar", "honest"])
+    assert [v.name for v in hub.list()] == ["honest", "liar", "unknown"]
+    assert hub.quarantine.held(hub.list()) == {"liar@v1": 0.2}
+    assert used(hub) == used(hub, "politics/") == ["honest", "unknown"]
+    assert used(hub, "pool:clinic") == ["honest"]
+    for name in ("liar", "liar@v1", f"liar@{hub.get('liar').sha256[:8]}"):
+        assert used(hub, name) == ["liar"]
+    assert used(hub, "politics/", "liar@v1") == ["honest", "liar", "unknown"]
+
+
+def test_what_is_left_out_or_used_in_spite_of_it_is_told(hub: Hub) -> None:
+    hub.quarantine.set(0.5)
+    why = "liar@v1 (0.20), whose factuality is under the hub's threshold of 0.5"
+    assert hub.select(["politics/"]).note == f"left out: {why}; name a card to use it all the same"
+    assert hub.select(["honest", "liar"]).note == f"used since it is named: {why}"
+    assert hub.select(["honest"]).note == ""
+
+
+def test_where_all_are_quarantined_the_error_says_how_to_name_one(hub: Hub) -> None:
+    hub.quarantine.set(0.5)
+    hub.pools.create("clinic", ["liar"])
+    with pytest.raises(
+        HubError, match=r"every card that is meant is quarantined: liar@v1 \(0\.20\).*--cards liar"
+    ):
+        hub.resolve(["pool:clinic"])
+
+
+def test_a_card_at_the_threshold_is_used(hub: Hub) -> None:
+    hub.quarantine.set(0.2)
+    assert "liar" in used(hub)
+
+
+def test_the_latest_audit_that_measured_factuality_decides(hub: Hub) -> None:
+    hub.quarantine.set(0.5)
+    hub.audits.add(hub.get("liar"), found(None))
+    assert "liar" not in used(hub)
+    hub.audits.add(hub.get("liar"), found(0.6))
+    assert "liar" in used(hub)
+
+
+def test_a_new_version_is_judged_by_itself_and_no_older_one_takes_its_place(hub: Hub, tmp_path: Path) -> None:
+    hub.quarantine.set(0.5)
+    card(hub, tmp_path / "honest", "honest", text="worse")
+    assert "honest" in used(hub)
+    hub.audits.add(hub.get("honest"), found(0.1))
+    assert "honest" not in used(hub)
+    assert used(hub, "honest@v1") == ["honest"]
+
+
+def test_an_exam_holds_a_card_back_but_never_frees_one_that_an_audit_holds(hub: Hub, tmp_path: Path) -> None:
+    hub.quarantine.set(0.5)
+    card(hub, tmp_path / "modest", "modest", exam=0.3)
+    card(hub, tmp_path / "boaster", "boaster", exam=1.0)
+    assert used(hub) == ["boaster", "honest", "unknown"]
+    hub.audits.add(hub.get("boaster"), found(0.1))
+    hub.audits.add(hub.get("modest"), found(0.9))
+    assert used(hub) == ["honest", "modest", "unknown"]
+
+
+@pytest.mark.parametrize(
+    "exam", ["no JSON", "[]", '{"own": null}', '{"own": {"factuality": {"mean": null}}}']
+)
+def test_an_exam_that_measured_nothing_or_cant_be_read_holds_nothing_back(
+    hub: Hub, tmp_path: Path, exam: str
+) -> None:
+    hub.quarantine.set(0.5)
+    card(hub, tmp_path / "odd", "odd", exam=exam)
+    assert "odd" in used(hub)

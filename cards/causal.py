@@ -15,8 +15,11 @@ from kcard.cards.canaries import Canaries, Canary, Pair
 from kcard.cards.document import clean
 from kcard.cards.folder import Card
 from kcard.cards.generation import Limits, Prompts, generate
+from kcard.cards.hidden_states import hidden_states
 from kcard.cards.likelihood import log_probabilities
 from kcard.errors import CardError
+from kcard.hidden_states import depth
+from kcard.protocols import Array
 from kcard.sampling import Sampling, derive_seed
 
 if TYPE_CHECKING:
@@ -104,6 +107,16 @@ class CausalCard:
             )
         ]
         return Canaries(str(model.dtype).removeprefix("torch."), tuple(rows))
+
+    @property
+    def layers(self) -> int:
+        return depth(self._loaded.activate())
+
+    def hidden_states(self, questions: Sequence[str], layer: int, mean: bool) -> Array:
+        """The questions as vectors, asked as for a document; see kcard.cards.hidden_states."""
+        model = self._loaded.activate()
+        prompts, _ = self._prompts(model, questions, Sampling(tokens=LENGTH))
+        return hidden_states(model, prompts, self._limits, layer, mean)
 
     def _prompts(self, model: Any, questions: Sequence[str], sampling: Sampling) -> tuple[Prompts, Sampling]:
         """Prompts that leave room for the document in a model of limited length; it may be shortened."""

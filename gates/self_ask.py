@@ -1,15 +1,26 @@
-"""Self-ask: the LLM itself says whether it needs more information (Knowledge Card, section 2.3)."""
+"""Self-ask: the LLM itself says whether it needs more information (Knowledge Card, section 2.3; SKR, section 3.2)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from kcard.protocols import LLM, Array
 from kcard.request import Example, Request
 
-__all__ = ["SelfAsk", "SelfAskEnsemble", "need"]
+__all__ = [
+    "KNOWLEDGE_CARD",
+    "SKR",
+    "SelfAsk",
+    "SelfAskEnsemble",
+    "SelfAskSKR",
+    "SelfAskSKREnsemble",
+    "asked",
+    "need",
+]
 
-TEMPLATES = 3
+KNOWLEDGE_CARD = (0, 1, 2)  # Request.template of each paper's wordings
+SKR = (3, 4, 5, 6, 7)
 
 
 class SelfAsk:
@@ -22,21 +33,50 @@ class SelfAsk:
         self._examples = tuple(examples)
 
     def knows(self, questions: Sequence[str]) -> Array:
-        return np.array([1 - need(self._llm, q, (), self._examples) for q in questions], dtype=np.float32)
+        return asked(self._llm, questions, self._examples, KNOWLEDGE_CARD[:1])
 
 
 class SelfAskEnsemble:
-    """The paper's three wordings, each a request and a vote; score = 1 - share of the votes for yes."""
+    """Knowledge Card's three wordings, each a request and a vote; score = 1 - share of the votes for yes."""
 
-    templates = TEMPLATES
+    templates = len(KNOWLEDGE_CARD)
 
     def __init__(self, llm: LLM, examples: Sequence[Example] = ()) -> None:
         self._llm = llm
         self._examples = tuple(examples)
 
     def knows(self, questions: Sequence[str]) -> Array:
-        needs = [need(self._llm, q, (), self._examples, TEMPLATES) for q in questions]
-        return np.array([1 - found for found in needs], dtype=np.float32)
+        return asked(self._llm, questions, self._examples, KNOWLEDGE_CARD)
+
+
+class SelfAskSKR:
+    """The wording that SKR asks in; with examples, its in-context learning. Score as of SelfAsk."""
+
+    def __init__(self, llm: LLM, examples: Sequence[Example] = ()) -> None:
+        self._llm = llm
+        self._examples = tuple(examples)
+
+    def knows(self, questions: Sequence[str]) -> Array:
+        return asked(self._llm, questions, self._examples, SKR[:1])
+
+
+class SelfAskSKREnsemble:
+    """SKR's five wordings, each read by its polarity; score as of SelfAskEnsemble."""
+
+    def __init__(self, llm: LLM, examples: Sequence[Example] = ()) -> None:
+        self._llm = llm
+        self._examples = tuple(examples)
+
+    def knows(self, questions: Sequence[str]) -> Array:
+        return asked(self._llm, questions, self._examples, SKR)
+
+
+def asked(
+    llm: LLM, questions: Sequence[str], examples: tuple[Example, ...], wordings: Sequence[int]
+) -> Array:
+    """How sure the LLM says it is to know, shape (n,), in [0, 1]; several wordings decide by majority."""
+    needs = [_need(llm, Request("need", question, (), examples), wordings) for question in questions]
+    return np.array([1 - found for found in needs], dtype=np.float32)
 
 
 def need(
@@ -46,12 +86,17 @@ def need(
     examples: Sequence[Example] = (),
     templates: int = 1,
 ) -> float:
-    """How far the LLM needs more information, in [0, 1]; above 0.5 it does.
+    """How far the LLM needs more information, in [0, 1], asked in the first `templates` wordings; above 0.5 it does."""
+    request = Request("need", question, tuple(knowledge), tuple(examples))
+    return _need(llm, request, KNOWLEDGE_CARD[:templates])
 
-    With one template that is P(yes). With more of them (use an odd number) it is the share of those whose P(yes) is
-    above 0.5, so that the majority decides. A reply that says neither yes nor no counts as a need.
+
+def _need(llm: LLM, request: Request, wordings: Sequence[int]) -> float:
+    """With one wording that is P(yes), yes being the reply that asks for more.
+
+    With more of them (use an odd number) it is the share of those whose P(yes) is above 0.5, so that the majority
+    decides. A reply that says neither yes nor no counts as a need.
     """
-    requests = (Request("need", question, tuple(knowledge), tuple(examples), (), i) for i in range(templates))
-    replies = [llm.reply(request).yes for request in requests]
+    replies = [llm.reply(replace(request, template=wording)).yes for wording in wordings]
     needs = [1.0 if yes is None else yes for yes in replies]
-    return needs[0] if templates == 1 else sum(found > 0.5 for found in needs) / templates
+    return needs[0] if len(wordings) == 1 else sum(found > 0.5 for found in needs) / len(wordings)

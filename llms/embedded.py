@@ -1,7 +1,8 @@
 """The offline stand-in for an LLM: a small memory that knows what is widely known, and a reader of what cards wrote.
 
 It answers requests directly, without prompts: need from the memory's confidence, what with the question itself,
-choose by the nearest description, answer by extracting. It does not reason, and it says so.
+choose by the nearest description, answer by extracting, a draft from the memory alone. It does not reason, and it
+says so.
 """
 
 import math
@@ -11,6 +12,7 @@ import numpy as np
 
 from kcard.errors import LLMError
 from kcard.llms import memory, reader
+from kcard.llms.wordings import NEED
 from kcard.numbers import agreement
 from kcard.request import Choice, Reply, Request
 
@@ -38,7 +40,8 @@ class EmbeddedLLM:
         return reader.question_tokens(request.question)
 
     def reply(self, request: Request) -> Reply:
-        """Never an empty text. For multiple choice, the text is the name (letter) of the chosen option.
+        """Never an empty text, but for a document about what the memory does not know. For multiple choice, the text
+        is the name (letter) of the chosen option.
 
         Raises LLMError for a choice among nothing.
         """
@@ -48,6 +51,11 @@ class EmbeddedLLM:
             return Reply(request.question)
         if request.kind == "choose":
             return Reply(_nearest(request.question, request.choices))
+        if request.kind == "document":
+            return Reply(_document(request.question))
+        if request.draft:
+            recollection = memory.shared().recall(request.question)
+            return Reply(recollection.answer, tokens=recollection.tokens)
         return Reply(_option(request) if request.choices else _answer(request))
 
 
@@ -58,7 +66,8 @@ def _need(request: Request) -> Reply:
         yes = 1 / (1 + math.exp(max(-60.0, min(60.0, score))))
     else:
         yes = 1 - memory.shared().recall(request.question).knows
-    return Reply("Yes" if yes > 0.5 else "No", yes)
+    wants_yes = (yes > 0.5) == NEED[request.template].yes_needs
+    return Reply("Yes" if wants_yes else "No", yes)
 
 
 def _nearest(question: str, choices: Sequence[Choice]) -> str:
@@ -81,6 +90,12 @@ def _answer(request: Request) -> str:
     if span.text and recollection.knows <= 0.5:
         return span.text
     return recollection.answer if recollection.knows > GUESS else UNKNOWN
+
+
+def _document(question: str) -> str:
+    """What the memory knows, with the question that it belongs to; empty where it knows nothing."""
+    recollection = memory.shared().recall(question)
+    return f"{question.strip(' ?')}: {recollection.answer}." if recollection.knows > GUESS else ""
 
 
 def _option(request: Request) -> str:

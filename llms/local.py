@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from kcard.errors import LLMError, ModelUnavailable, UsageError
 from kcard.llms.prompts import messages, render, without_control
+from kcard.llms.token_scores import DRAFT_TOKENS, from_logits
+from kcard.llms.wordings import NEED
 from kcard.llms.yes_no import from_probabilities, from_text
 from kcard.quiet import quiet_loading
 from kcard.request import Reply, Request
@@ -50,11 +52,14 @@ class LocalLLM:
     def reply(self, request: Request) -> Reply:
         """Raises LLMError where the prompt does not fit into the model."""
         row = self._tokens(request)
+        if request.draft:
+            return self._draft(row)
         if request.kind != "need":
             return self._reply(row, self._generate(row, self.max_tokens))
         reply = self._reply(row, self._generate(row, NEED_TOKENS))
         yes = from_probabilities(self._next_tokens(row))
-        return replace(reply, yes=from_text(reply.text) if yes is None else yes)
+        yes = from_text(reply.text) if yes is None else yes
+        return replace(reply, yes=NEED[request.template].needed(yes))
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
         """The answer as it is generated, in a thread of its own."""
@@ -79,6 +84,32 @@ class LocalLLM:
         if isinstance(ended[0], Exception):
             raise ended[0]
         yield self._reply(row, ended[0])
+
+    def _draft(self, row: "torch.Tensor") -> Reply:
+        """The likeliest first words of an answer and the scores of their tokens."""
+        import torch
+
+        with torch.inference_mode():
+            out = self._model.generate(
+                input_ids=row,
+                attention_mask=torch.ones_like(row),
+                max_new_tokens=min(DRAFT_TOKENS, self.max_tokens),
+                pad_token_id=self._padding(),
+                do_sample=False,
+                output_logits=True,
+                return_dict_in_generate=True,
+            )
+        new = out.sequences[0, row.shape[1] :]
+        new = new[: self._said(new)]
+        logits = torch.stack(out.logits)[: len(new), 0]
+        return replace(self._reply(row, new), tokens=from_logits(logits, new.tolist()))
+
+    def _said(self, new: "torch.Tensor") -> int:
+        """How many of the tokens belong to the reply: all of a chat model, else those up to the first line's end."""
+        if self._tokenizer.chat_template:
+            return len(new)
+        texts = (self._tokenizer.decode(new[:n], skip_special_tokens=True) for n in range(1, len(new)))
+        return next((n for n, text in enumerate(texts, 1) if "\n" in text.lstrip()), len(new))
 
     def _reply(self, row: "torch.Tensor", new: "torch.Tensor") -> Reply:
         """A reply of the new tokens: all lines of a chat model, the first of one that only continues a text."""

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import ModelUnavailable
+from kcard.llms.token_scores import from_logits
 from kcard.quiet import quiet_loading
+from kcard.request import TokenScores
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,16 +35,17 @@ OPENING = re.compile(
 
 @dataclass(frozen=True)
 class Recollection:
-    """What the memory would answer. `least_log_probability` is that of its least sure
-    token, 0 or less.
+    """What the memory would answer. `least_log_probability` is that of its least sure token, 0 or less.
 
     `answer` is never the unknown token: where that is likeliest, it is the best guess, with a low probability.
     `knows` is the calibrated probability in [0, 1] that the guess is knowledge; 0.5 is the decision point.
+    `tokens`: the scores of the guess's tokens, among those that it could have written.
     """
 
     answer: str
     least_log_probability: float
     knows: float
+    tokens: tuple[TokenScores, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class Memory:
         unknown = self.tokenizer.convert_tokens_to_ids(UNKNOWN)
         row = self._prompt_tokens(question)
         answer: list[int] = []
+        seen: list[torch.Tensor] = []
         state, least = None, 0.0
         step = torch.tensor([row])
         with torch.inference_mode():
@@ -71,6 +75,7 @@ class Memory:
                 scores[unknown] = -math.inf
                 if not answer:
                     scores[self.tokenizer.eos_token_id] = -math.inf
+                seen.append(scores)
                 value, token = scores.max(-1)
                 least = min(least, float(value))
                 if int(token) == self.tokenizer.eos_token_id:
@@ -78,7 +83,10 @@ class Memory:
                 answer.append(int(token))
                 step = token.view(1, 1)
         text = self.tokenizer.decode(answer, skip_special_tokens=True).strip()
-        return Recollection(text or "unknown", least, self._knows(least))
+        written = [*answer, self.tokenizer.eos_token_id][: len(seen)]
+        return Recollection(
+            text or "unknown", least, self._knows(least), from_logits(torch.stack(seen), written)
+        )
 
     def log_probability(self, question: str, answer: str) -> float:
         """Mean log-probability a token of `answer`; 0 or less."""

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 from kcard.errors import LLMError, MissingExtra, UsageError
 from kcard.llms.endpoint_errors import context_tokens, failure, refused_parameter, too_long
 from kcard.llms.prompts import messages
+from kcard.llms.token_scores import DRAFT_TOKENS, from_top
+from kcard.llms.wordings import NEED
 from kcard.llms.yes_no import from_probabilities, from_text
-from kcard.request import Reply, Request
+from kcard.request import Reply, Request, TokenScores
 
 if TYPE_CHECKING:
     import httpx
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["OpenAIEndpoint"]
 
 TOP_TOKENS = 5
+SCORED = {"logprobs": True, "top_logprobs": TOP_TOKENS}
 NEED_TOKENS = 4
 WORDS = {"what": 48, "choose": 48}
 NO_KEY = "none"
@@ -86,16 +89,21 @@ class OpenAIEndpoint:
 
     def reply(self, request: Request) -> Reply:
         """Raises LLMError, one line that names the URL and the remedy, where no reply can be had."""
+        if request.draft:
+            return self._draft(request)
         need = request.kind == "need"
         tokens = NEED_TOKENS if need else WORDS.get(request.kind, self.max_tokens)
-        answer = self._complete(
-            request, tokens, {"logprobs": True, "top_logprobs": TOP_TOKENS} if need else {}
-        )
+        answer = self._complete(request, tokens, SCORED if need else {})
         text, used = self._text(answer), _usage(answer)
         if not need:
             return Reply(text, None, *used)
         yes = from_probabilities(_first_tokens(answer))
-        return Reply(text, from_text(text) if yes is None else yes, *used)
+        return Reply(text, NEED[request.template].needed(from_text(text) if yes is None else yes), *used)
+
+    def _draft(self, request: Request) -> Reply:
+        """The likeliest first words of an answer and the scores of their tokens, as far as the server gives them."""
+        answer = self._complete(request, DRAFT_TOKENS, {**SCORED, "temperature": 0.0})
+        return Reply(self._text(answer), None, *_usage(answer), _token_scores(answer))
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
         """The answer as it arrives; an endpoint that sends no stream is asked for the whole."""
@@ -216,3 +224,16 @@ def _first_tokens(answer: Any) -> list[tuple[str, float]]:
         return [(top.token, top.logprob) for top in answer.choices[0].logprobs.content[0].top_logprobs]
     except (AttributeError, IndexError, TypeError):
         return []
+
+
+def _token_scores(answer: Any) -> tuple[TokenScores, ...] | None:
+    """Those of each token of the answer; None where the server gives none."""
+    try:
+        content = answer.choices[0].logprobs.content
+        if content is None:
+            return None
+        return tuple(
+            from_top(token.logprob, [top.logprob for top in token.top_logprobs]) for token in content
+        )
+    except (AttributeError, IndexError, TypeError):
+        return None

@@ -3,6 +3,7 @@
 SCRIPT is a list of answers, used in turn, the last one again and again:
 
     status, text, top      status, text and likeliest first tokens of a completion
+    tokens                 instead of top, the likeliest tokens at each of its places
     usage                  [tokens in, tokens out]
     pieces                 the text as a client that streams gets it
     raw, type, headers     a body, its content type and headers of its own
@@ -57,9 +58,10 @@ def _completion(step: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
     choice: dict[str, Any] = {
         "index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": step["text"]}
     }  # fmt: skip
-    if "top" in step and body.get("logprobs"):
-        top = [{"token": token, "logprob": value, "bytes": None} for token, value in step["top"]]
-        choice["logprobs"] = {"content": [{**top[0], "top_logprobs": top}]}
+    places = step.get("tokens") or ([step["top"]] if "top" in step else None)
+    if places is not None and body.get("logprobs"):
+        tops = [[{"token": t, "logprob": value, "bytes": None} for t, value in place] for place in places]
+        choice["logprobs"] = {"content": [{**top[0], "top_logprobs": top} for top in tops]}
     whole = {"id": "1", "object": "chat.completion", "created": 0, "model": body["model"]}
     return {**whole, "choices": [choice], **_usage(step)}
 

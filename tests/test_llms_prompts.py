@@ -8,6 +8,7 @@ import pytest
 
 from kcard.errors import UsageError
 from kcard.llms import examples, prompts, yes_no
+from kcard.llms.wordings import NEED
 from kcard.request import Choice, Example, Request
 
 SHOWN = Example("need", "What is 2 + 2?", "No")
@@ -23,12 +24,47 @@ def test_without_knowledge_there_is_no_knowledge_line() -> None:
     assert prompts.render(Request("answer", "Who won?")) == "Question: Who won?\nAnswer:"
 
 
-@pytest.mark.parametrize("template", [0, 1, 2])
-def test_need_asks_in_each_of_the_papers_three_wordings(template: int) -> None:
-    text = prompts.render(Request("need", "Who won?", template=template))
-    assert text == f"Question: Who won?\n{prompts.NEED[template]}"
-    assert prompts.NEED[0] == "Do you need more information? (Yes or No)"
-    assert len(set(prompts.NEED)) == 3
+@pytest.mark.parametrize(
+    ("template", "asked"),
+    enumerate(
+        (
+            "Do you need more information? (Yes or No)",
+            "Is more information needed here? (Yes or No)",
+            "Would you like additional information? (Yes or No)",
+            "Q: Do you need additional information to answer this question? A:",
+            "Q: Would you like any extra prompts to help you? A:",
+            "Q: Would you like any additional clues? A:",
+            "Q: Can you answer this question based on what you know? A:",
+            "Q: Can you solve this question now? A:",
+        )
+    ),
+)
+def test_need_asks_in_the_three_wordings_of_one_paper_and_the_five_of_the_other(
+    template: int, asked: str
+) -> None:
+    assert prompts.render(Request("need", "Who won?", template=template)) == f"Question: Who won?\n{asked}"
+    assert len(NEED) == 8
+
+
+def test_where_yes_means_that_the_llm_knows_an_examples_yes_becomes_a_no() -> None:
+    shown = (Example("need", "2 + 2?", "No"), Example("need", "Who won?", "Yes"), Example("need", "?", "Hm"))
+    request = Request("need", "q", examples=shown)
+    said = [prompts.messages(replace(request, template=template))[2:7:2] for template in range(8)]
+    replies = [[turn["content"] for turn in turns] for turns in said]
+    assert replies[0] == replies[1] == replies[2] == ["No", "Yes", "Hm"]
+    assert replies[3] == [
+        "No, I don't need additional information to answer this question.",
+        "Yes, I need additional information to answer this question.",
+        "Hm",
+    ]
+    firsts = [[reply.split(",")[0] for reply in turns] for turns in replies]
+    assert firsts[4:] == [["No", "Yes", "Hm"], ["No", "Yes", "Hm"], ["Yes", "No", "Hm"], ["Yes", "No", "Hm"]]
+    assert "A: No, I don't need" in prompts.render(replace(request, template=3))
+
+
+def test_the_wordings_whose_yes_means_knowing_turn_the_probability_around() -> None:
+    assert [wording.needed(0.8) for wording in NEED] == pytest.approx([0.8] * 6 + [0.2] * 2)
+    assert all(wording.needed(None) is None for wording in NEED)
 
 
 def test_what_and_choose_ask_as_in_the_paper() -> None:

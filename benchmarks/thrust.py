@@ -1,0 +1,94 @@
+"""How fast Thrust is fitted and scores: python benchmarks/thrust.py --path popqa-dev.json [--json]
+
+    fit     200 questions embedded and clustered, in a process that has just loaded the encoder; the encoder's loading
+            apart
+    one     a query at a time, embedded beforehand, against 50 centroids of 384 dimensions; median of 2000
+    batch   a thousand such queries at once, time a query; median of 50
+
+The bars: fit under 2 s, one under 100 microseconds, batch under 5 microseconds. The paper tells 1 ms a query.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from kcard import encoder
+from kcard.gates.kinds import Resources
+from kcard.gates.record import Record
+from kcard.gates.thrust import Thrust
+from kcard.gates.thrust_score import VARIANTS, Table, ThrustScore
+
+SAMPLE = 200
+CENTROIDS, BATCH = 50, 1000
+BARS = {"fit_seconds": 2.0, "one_microseconds": 100.0, "batch_microseconds": 5.0}
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    arguments.add_argument(
+        "--path", type=Path, required=True, help='a JSON file of "rows" with an "input" each'
+    )
+    arguments.add_argument("--json", action="store_true")
+    given = arguments.parse_args()
+    rows = json.loads(given.path.read_text(encoding="utf-8"))["rows"]
+    found = fitting([row["input"] for row in rows]) | scoring()
+    if given.json:
+        print(json.dumps(found))
+    else:
+        for name, value in found.items():
+            bar = f"   (bar: {BARS[name]:g})" if name in BARS else ""
+            print(f"{name:40} {value:9.3f}{bar}")
+    sys.exit(any(found[name] >= bar for name, bar in BARS.items()))
+
+
+def fitting(questions: list[str]) -> dict[str, float]:
+    """Seconds to load the encoder, to fit with it, and to fit once more on other questions."""
+    records = [Record(question, 1, 1) for question in questions]
+    started = time.perf_counter()
+    encoder.embed(["a question"])
+    loaded = time.perf_counter()
+    Thrust.fit(records[:SAMPLE], {}, Resources())
+    fitted = time.perf_counter()
+    Thrust.fit(records[SAMPLE : 2 * SAMPLE], {}, Resources())
+    again = time.perf_counter()
+    return {
+        "encoder_load_seconds": loaded - started,
+        "fit_seconds": fitted - loaded,
+        "fit_again_seconds": again - fitted,
+    }
+
+
+def scoring() -> dict[str, float]:
+    """Median microseconds a query: of the paper's score alone and in a batch, then of each variant in a batch."""
+    random = np.random.default_rng(0)
+    sizes = random.integers(1, 9, CENTROIDS).astype(np.float64)
+    table = Table(random.normal(size=(CENTROIDS, encoder.DIMENSIONS)), sizes)
+    queries = random.normal(size=(BATCH, encoder.DIMENSIONS)).astype(np.float32)
+    score = ThrustScore(table)
+    found = {"one_microseconds": median(partial(score, queries[:1]), 2000)}
+    for variant in VARIANTS:
+        name = "batch_microseconds" if variant == "thrust" else f"batch_microseconds {variant}"
+        found[name] = median(partial(ThrustScore(table, variant), queries), 50) / BATCH
+    return found
+
+
+def median(call: Callable[[], object], times: int) -> float:
+    """Microseconds of a call, after one that is not counted."""
+    call()
+    taken = []
+    for _ in range(times):
+        started = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - started)
+    return statistics.median(taken) * 1e6
+
+
+if __name__ == "__main__":
+    main()

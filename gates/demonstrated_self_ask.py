@@ -1,0 +1,116 @@
+"""Self-ask as kinds that can be compared with the fitted ones, and with demonstrations from the user's own records.
+
+self-ask is Knowledge Card's (section 2.3), skr-prompt and skr-icl are SKR's direct prompting and in-context learning
+(section 3.2): one kind with three sets of defaults.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from kcard.errors import UsageError
+from kcard.gates.kinds import Resources, State, typed
+from kcard.gates.query import Query
+from kcard.gates.record import Record
+from kcard.gates.self_ask import KNOWLEDGE_CARD, SKR, asked
+from kcard.gates.skr import sorted_out
+from kcard.json_values import build
+from kcard.protocols import LLM, Array
+from kcard.request import Example
+
+__all__ = ["KNOWLEDGE_CARD_SELF_ASK", "SKR_ICL", "SKR_PROMPT", "FittedSelfAsk", "SelfAskKind", "Settings"]
+
+Wording = Literal["skr", "knowledge-card"]
+WORDINGS: Mapping[Wording, Sequence[int]] = {"skr": SKR, "knowledge-card": KNOWLEDGE_CARD}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the LLM is asked.
+
+    wording         whose: SKR's, or Knowledge Card's
+    ensemble        whether in all of them, the majority deciding, or in the first
+    demonstrations  records shown, in turn of D+ and of D-; 0: none
+    seed            draws them
+    """
+
+    wording: Wording
+    ensemble: bool = False
+    demonstrations: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.demonstrations < 0:
+            raise ValueError(
+                f"demonstrations is {self.demonstrations}, expected a whole number of at least 0"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class FittedSelfAsk:
+    """The score is 1 - P(more is needed), or the share of wordings that say it is not; the threshold is 0.5."""
+
+    kind: str
+    given: Settings
+    examples: tuple[Example, ...]
+    llm: LLM | None
+    threshold: ClassVar[float] = 0.5
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return asdict(self.given)
+
+    def scores(self, queries: Sequence[Query]) -> Array:
+        """Raises UsageError where the gate was made without an LLM."""
+        if self.llm is None:
+            raise UsageError(f"gate {self.kind} asks the LLM itself, and none is given: name one with --llm")
+        wordings = WORDINGS[self.given.wording][: None if self.given.ensemble else 1]
+        return asked(self.llm, [query.question for query in queries], self.examples, wordings)
+
+    def state(self) -> State:
+        return State({}, {"examples": [asdict(example) for example in self.examples]})
+
+
+@dataclass(frozen=True)
+class SelfAskKind:
+    """See kcard.gates.kinds.Kind. `defaults`: the settings where none are given."""
+
+    name: str
+    defaults: Settings
+
+    def fit(
+        self, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources
+    ) -> FittedSelfAsk:
+        """Draw the demonstrations. Raises UsageError where they are wanted and D+ or D- is empty."""
+        given = typed(Settings, {**asdict(self.defaults), **settings}, self.name)
+        examples = _drawn(records, given, self.name) if given.demonstrations else ()
+        return FittedSelfAsk(self.name, given, examples, resources.llm)
+
+    def restore(
+        self, settings: Mapping[str, Any], threshold: float, state: State, resources: Resources
+    ) -> FittedSelfAsk:
+        if threshold != FittedSelfAsk.threshold:
+            raise ValueError("its threshold is not that of such a gate")
+        examples = tuple(build(Example, example) for example in state.values["examples"])
+        return FittedSelfAsk(self.name, typed(Settings, settings, self.name), examples, resources.llm)
+
+
+KNOWLEDGE_CARD_SELF_ASK = SelfAskKind("self-ask", Settings("knowledge-card"))
+SKR_PROMPT = SelfAskKind("skr-prompt", Settings("skr"))
+SKR_ICL = SelfAskKind("skr-icl", Settings("skr", demonstrations=4))
+
+
+def _drawn(records: Sequence[Record], given: Settings, kind: str) -> tuple[Example, ...]:
+    """So many records of D+ and D- in turn, D+ first; fewer where there are not so many."""
+    held, known = sorted_out(records, kind)
+    order = np.random.default_rng(given.seed).permutation(len(held))
+    knows = [held[i] for i in order if known[i]]
+    seeks = [held[i] for i in order if not known[i]]
+    shown = [
+        Example("need", record.question, reply)
+        for pair in zip(knows, seeks, strict=False)
+        for record, reply in zip(pair, ("No", "Yes"), strict=True)
+    ]
+    return tuple(shown[: given.demonstrations])

@@ -1,0 +1,18 @@
+"""A question as gates see it, with what is known beside its text."""
+
+from dataclasses import dataclass
+
+__all__ = ["Query"]
+
+
+@dataclass(frozen=True)
+class Query:
+    """A question to be scored.
+
+    relation    what it asks about its subject, such as "director"; None: not known
+    popularity  how well known its subject is, such as page views a month, at least 0; None: not known
+    """
+
+    question: str
+    relation: str | None = None
+    popularity: float | None = None

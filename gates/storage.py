@@ -1,0 +1,134 @@
+"""A fitted gate as one small file: its arrays as safetensors, and in their header, as JSON, all the rest.
+
+No pickle, so a gate from elsewhere can be loaded safely. Equal gates have equal bytes.
+"""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kcard.errors import UsageError
+from kcard.gates.kinds import Fitted, Resources, State, find
+from kcard.json_values import build, parse
+
+__all__ = ["Header", "header", "load", "save"]
+
+FORMAT = 1
+KEY = "kcard.gate"
+REMEDY = "fit it again with kcard gate fit"
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a gate's file says of it.
+
+    values   the part of its state that is no array
+    records  sha256 of the records that it was fitted on (kcard.gates.record.digest)
+    sha256   of its arrays and of the rest of this header
+    """
+
+    kind: str
+    threshold: float
+    settings: Mapping[str, Any]
+    values: Mapping[str, Any]
+    records: str
+    sha256: str = ""
+    format: int = FORMAT
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+def save(fitted: Fitted, path: Path | str, records: str) -> None:
+    """Write the gate; a reader sees the old file or the new one, never half of either.
+
+    records  sha256 of what it was fitted on. Raises UsageError where the file can't be written.
+    """
+    from safetensors.numpy import save as serialised
+
+    arrays, values = fitted.state()
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    told = Header(fitted.kind, fitted.threshold, dict(fitted.settings), dict(values), records)
+    text = replace(told, sha256=_digest(told, arrays)).to_json()
+    path = Path(path).expanduser()
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(serialised(arrays, {KEY: text}))
+        partial.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
+        raise UsageError(f"gate {path} can't be written: {error.strerror}: name another file") from error
+
+
+def load(path: Path | str, resources: Resources | None = None) -> Fitted:
+    """The gate that lies at `path`.
+
+    Raises UsageError, naming the file, for what is no gate, is damaged, of an unknown format or of an unknown kind,
+    and for a gate that was fitted on another encoder than `resources` holds.
+    """
+    told, arrays = _read(Path(path).expanduser())
+    try:
+        kind = find(told.kind)
+        state = State(arrays, told.values)
+        return kind.restore(told.settings, told.threshold, state, resources or Resources())
+    except UsageError as error:
+        raise UsageError(f"gate {path}: {error}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"gate {path}: not a gate of kind {told.kind}: {error}: {REMEDY}") from error
+
+
+def header(path: Path | str) -> Header:
+    """What the file says of its gate, without making it; raises as `load` does."""
+    return _read(Path(path).expanduser())[0]
+
+
+def _read(path: Path) -> tuple[Header, dict[str, Any]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        if not path.is_file():
+            raise UsageError(f"gate {path}: no such file: {REMEDY}")
+        with safe_open(path, framework="np") as stream:
+            text = (stream.metadata() or {}).get(KEY)
+            arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 - no mapping
+    except (OSError, SafetensorError) as error:
+        raise UsageError(f"gate {path} is not a gate or is damaged ({error}): {REMEDY}") from error
+    if text is None:
+        raise UsageError(f"gate {path} holds arrays, but is not a gate: {REMEDY}")
+    told = _header(text, path)
+    if told.sha256 != _digest(told, arrays):
+        raise UsageError(f"gate {path} is damaged: its sha256 is not the one that it names: {REMEDY}")
+    return told, arrays
+
+
+def _header(text: str, path: Path) -> Header:
+    try:
+        data = parse(text)
+        if isinstance(data, dict) and data.get("format") != FORMAT:
+            raise UsageError(
+                f"gate {path} is of format {data.get('format')!r}; this kcard reads {FORMAT}: {REMEDY}"
+            )
+        told = build(Header, data)
+        if not math.isfinite(told.threshold):
+            raise ValueError("threshold is no number")
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"gate {path} is damaged: {error}: {REMEDY}") from error
+    return told
+
+
+def _digest(told: Header, arrays: Mapping[str, Any]) -> str:
+    state = hashlib.sha256(replace(told, sha256="").to_json().encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        state.update(f"{name} {array.dtype.str} {array.shape}\n".encode() + array.tobytes())
+    return state.hexdigest()

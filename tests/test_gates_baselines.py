@@ -1,0 +1,93 @@
+"""Baselines of the Thrust paper: questions drawn at random, and BM25 over the sample."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from kcard.errors import UsageError
+from kcard.gates.bm25 import BM25
+from kcard.gates.kinds import Resources
+from kcard.gates.query import Query
+from kcard.gates.random_share import RandomShare
+from kcard.gates.record import Record
+from kcard.index import Index
+from kcard.words import words
+
+SAMPLE = [
+    "Who wrote Emma?",
+    "Who wrote the novel Persuasion, and who wrote Sanditon?",
+    "In which city was Jane Austen born?",
+    "What is the capital of Peru?",
+]
+RECORDS = [Record(question, 1, 1) for question in SAMPLE]
+QUERIES = [Query(f"Question {number}?") for number in range(4000)]
+
+
+def bm25(question: str) -> float:
+    """The mean over the sample of BM25 as Lucene has it, but for a constant factor, written out."""
+    rows = [Counter(words(text)) for text in SAMPLE]
+    average = sum(row.total() for row in rows) / len(rows)
+    total = 0.0
+    for word in set(words(question)):
+        found = sum(word in row for row in rows)
+        rarity = math.log(1 + (len(rows) - found + 0.5) / (found + 0.5))
+        for row in rows:
+            saturation = 1.5 * (1 - 0.75 + 0.75 * row.total() / average)
+            total += rarity * row[word] / (row[word] + saturation)
+    return total / len(rows)
+
+
+@pytest.mark.parametrize("question", [*SAMPLE, "Who was born in Peru?", "Who who who?", "gene therapy", ""])
+def test_bm25_is_the_mean_relevance_to_the_questions_of_the_sample(question: str) -> None:
+    gate = BM25.fit(RECORDS, {}, Resources())
+    assert gate.scores([Query(question)])[0] == pytest.approx(bm25(question), rel=1e-4, abs=1e-6)
+    searched = sum(score for _, score in Index.build(SAMPLE).search(question, 4)) / 4
+    assert gate.scores([Query(question)])[0] == pytest.approx(searched, rel=1e-5, abs=1e-6)
+
+
+def test_bm25_seeks_for_questions_unlike_the_sample() -> None:
+    gate = BM25.fit(RECORDS, {"percentile": 0}, Resources())
+    near, far, none = gate.scores([Query("Who wrote Emma?"), Query("Does BRCA1 encode a kinase?"), Query("")])
+    assert near >= gate.threshold > far >= none == 0
+
+
+@pytest.mark.parametrize("percentile", [25, 50, 75])
+def test_bm25s_threshold_is_a_percentile_of_the_samples_scores(percentile: int) -> None:
+    gate = BM25.fit(RECORDS, {"percentile": percentile}, Resources())
+    own = gate.scores([record.query for record in RECORDS])
+    assert gate.threshold == pytest.approx(np.percentile(own.astype(np.float64), percentile))
+
+
+def test_bm25_keeps_no_question_of_the_sample() -> None:
+    state = BM25.fit(RECORDS, {}, Resources()).state()
+    assert state.values == {"words": sorted({word for text in SAMPLE for word in words(text)})}
+
+
+def test_bm25_needs_records_and_gets_along_with_questions_without_a_word() -> None:
+    with pytest.raises(UsageError, match="gate bm25: no records"):
+        BM25.fit([], {}, Resources())
+    gate = BM25.fit([Record("???", 1, 1)], {}, Resources())
+    assert gate.scores([Query("???")]).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
+def test_random_seeks_for_the_share_that_it_was_given(share: float) -> None:
+    gate = RandomShare.fit(RECORDS, {"share": share}, Resources())
+    seeks = (gate.scores(QUERIES) < gate.threshold).mean()
+    assert seeks == pytest.approx(share, abs=0.03 if 0 < share < 1 else 0)
+
+
+def test_random_decides_by_seed_and_question_alone() -> None:
+    gate = RandomShare.fit(RECORDS, {"seed": 1}, Resources())
+    alone = [gate.scores([query])[0] for query in QUERIES[:50]]
+    np.testing.assert_array_equal(alone, gate.scores(QUERIES)[:50])
+    other = RandomShare.fit(RECORDS, {"seed": 2}, Resources()).scores(QUERIES)
+    assert abs(np.corrcoef(other, gate.scores(QUERIES))[0, 1]) < 0.1
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_a_share_that_is_none_is_refused(share: float) -> None:
+    with pytest.raises(UsageError, match="gate random: share is"):
+        RandomShare.fit(RECORDS, {"share": share}, Resources())

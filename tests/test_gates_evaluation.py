@@ -1,0 +1,236 @@
+"""A gate is judged by records that it was not fitted on; what is tuned is tuned on the others."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from kcard.errors import UsageError
+from kcard.evaluation.gates.answer_scores import METRICS
+from kcard.evaluation.gates.folds import folds, number_of_folds
+from kcard.evaluation.gates.outcome import Outcome
+from kcard.evaluation.gates.trial import tried
+from kcard.front import gating
+from kcard.gates import kinds
+from kcard.gates.kinds import Kind, Resources, State
+from kcard.gates.query import Query
+from kcard.gates.record import Record, write_records
+from kcard.protocols import Array
+
+
+@dataclass
+class Given:
+    """Random vectors, by question."""
+
+    name: str = "given"
+    digest: str = "0" * 64
+
+    def vectors(self, questions: Sequence[str]) -> Array:
+        return np.array(
+            [np.random.default_rng(int(q.removeprefix("q"))).normal(size=8) for q in questions],
+            dtype=np.float32,
+        ).reshape(len(questions), 8)
+
+
+def drawn(count: int, seed: int = 0) -> list[Record]:
+    random = np.random.default_rng(seed)
+    ways = random.integers(0, 2, (count, 2))
+    return [Record(f"q{i}", float(a), float(b)) for i, (a, b) in enumerate(ways)]
+
+
+@dataclass
+class Remembering:
+    """A kind that knows what it was fitted on, and says so where it is asked for it."""
+
+    seen: frozenset[str] = frozenset()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    threshold: float = 0.5
+    kind: ClassVar[str] = "remembering"
+    fits: ClassVar[list[frozenset[str]]] = []
+
+    @classmethod
+    def fit(
+        cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources
+    ) -> "Remembering":
+        del resources
+        cls.fits.append(frozenset(record.question for record in records))
+        return cls(cls.fits[-1], settings)
+
+    @classmethod
+    def restore(cls, *told: Any) -> "Remembering":
+        raise NotImplementedError
+
+    def scores(self, queries: Sequence[Query]) -> Array:
+        return np.array([float(query.question in self.seen) for query in queries], dtype=np.float32)
+
+    def state(self) -> State:
+        return State({}, {})
+
+
+def test_figures_are_those_of_their_definitions() -> None:
+    records = [
+        Record("a", 1, 0),
+        Record("b", 0, 1),
+        Record("c", 0, 0),
+        Record("d", 1, 1),
+        Record("e", 0.25, 0.75),
+    ]
+    found = Outcome.of(records, np.array([True, True, True, False, False]))
+    assert found.n == 5
+    assert found.accuracy == pytest.approx((0 + 1 + 0 + 1 + 0.25) / 5)
+    assert found.share == pytest.approx(3 / 5)
+    assert (found.never, found.always, found.oracle) == pytest.approx((2.25 / 5, 2.75 / 5, 3.75 / 5))
+    assert found.random_same_share == pytest.approx(0.4 * 0.45 + 0.6 * 0.55)
+    assert found.beneficial_guidance == pytest.approx(1 / 3)
+
+
+def test_guidance_is_unknown_where_cards_change_nothing() -> None:
+    assert Outcome.of([Record("a", 1, 1)], np.array([True])).beneficial_guidance is None
+
+
+@pytest.mark.parametrize("count", [2, 5, None])
+def test_every_record_is_held_out_once_and_the_same_seed_gives_the_same_folds(count: int | None) -> None:
+    records = drawn(23)
+    cut = folds(records, count, seed=3)
+    assert sorted(i for fold in cut for i in fold.tolist()) == list(range(23))
+    assert [fold.tolist() for fold in folds(records, count, seed=3)] == [fold.tolist() for fold in cut]
+    assert len(cut) == (count or 23)
+
+
+def test_records_of_one_kind_do_not_meet_in_one_fold() -> None:
+    records = [Record(f"q{i}", float(i < 5), 1.0) for i in range(50)]
+    assert [sum(record.knows for record in [records[i] for i in fold]) for fold in folds(records, 5)] == [
+        1
+    ] * 5
+
+
+@pytest.mark.parametrize(("text", "count"), [("5", 5), ("loo", None)])
+def test_folds_are_a_number_or_loo(text: str, count: int | None) -> None:
+    assert number_of_folds(text) == count
+
+
+def test_what_is_no_number_of_folds_is_refused() -> None:
+    for text in ("-1", "many", "2.5"):
+        with pytest.raises(UsageError, match="folds"):
+            number_of_folds(text)
+    for count in (1, 24):
+        with pytest.raises(UsageError, match="23 records"):
+            folds(drawn(23), count)
+
+
+@pytest.mark.parametrize("count", [4, None])
+def test_no_fold_is_fitted_on_what_it_is_judged_by(count: int | None) -> None:
+    records = drawn(12)
+    Remembering.fits.clear()
+    trial = tried(records, Remembering, {}, Resources(), folds(records, count))
+    assert not trial.scores.any()
+    assert trial.seeks.all()
+    assert all(len(fit) == 12 - 12 // (count or 12) for fit in Remembering.fits)
+
+
+@pytest.mark.parametrize("k", [None, 4, 20])
+def test_leaving_neighbours_out_fast_is_fitting_without_each(k: int | None) -> None:
+    class Slow:
+        fit = kinds.find("skr-knn").fit
+
+    settings = {} if k is None else {"k": k}
+    for seed, count in ((0, 30), (1, 47)):
+        records, using = drawn(count, seed), Resources(representation=Given())
+        cut = folds(records, None)
+        fast = tried(records, kinds.find("skr-knn"), settings, using, cut)
+        slow: Kind = Slow()  # type: ignore[assignment] # it is only fitted
+        slowly = tried(records, slow, settings, using, cut)
+        assert not fast.fits or k == 20
+        np.testing.assert_array_equal(fast.scores, slowly.scores)
+        np.testing.assert_array_equal(fast.thresholds, slowly.thresholds)
+        assert fast.tuned == slowly.tuned
+
+
+def test_eval_is_one_flat_object_with_the_settings(tmp_path: Path) -> None:
+    write_records(tmp_path / "r.jsonl", drawn(20))
+    found = gating.evaluate(tmp_path / "r.jsonl", "bm25").to_json()
+    expected = {
+        "n",
+        "accuracy",
+        "share",
+        "beneficial_guidance",
+        "never",
+        "always",
+        "oracle",
+        "random_same_share",
+    }
+    assert expected <= set(found)
+    assert found["n"] == 20
+    assert set(found["settings"]) <= set(found)
+    assert found["folds"] == 5
+
+
+def test_always_and_never_need_no_fitting() -> None:
+    records = drawn(20)
+    for name, share in (("always", 1.0), ("never", 0.0)):
+        found = gating.evaluate(records, name)
+        assert (found.outcome.share, found.folds) == (share, None)
+        assert found.outcome.accuracy == getattr(found.outcome, name)
+
+
+def test_a_kept_gate_is_judged_as_it_is_and_asked_by_its_name(home: Path) -> None:
+    records = drawn(20)
+    fitted, path = gating.fit(records, "bm25")
+    assert path == home / "gates" / "bm25"
+    by_name, by_file = gating.named_gate("bm25", Mute()), gating.named_gate(str(path), Mute())
+    assert by_name.name == by_file.name == "bm25"
+    assert by_name.threshold == by_file.threshold == fitted.threshold
+    found = gating.evaluate(records, str(path))
+    np.testing.assert_allclose(
+        found.outcome.share, (by_file.gate.knows([r.question for r in records]) < fitted.threshold).mean()
+    )
+    assert found.folds is None
+
+
+class Mute:
+    """An LLM that must not be asked."""
+
+    def reply(self, request: Any) -> Any:
+        raise AssertionError(f"asked: {request}")
+
+
+def test_a_kind_that_was_never_fitted_can_not_be_asked_and_the_remedy_is_told() -> None:
+    with pytest.raises(UsageError, match=r"must be fitted first: kcard gate fit .* --kind thrust"):
+        gating.named_gate("thrust", Mute())
+    with pytest.raises(UsageError, match="no gate 'nonsense'"):
+        gating.named_gate("nonsense", Mute())
+
+
+@pytest.mark.parametrize(
+    ("records", "gate", "settings", "message"),
+    [
+        (drawn(20), "skr-knn", {"k": 21}, "k is 21"),
+        (drawn(20), "nonsense", {}, "no gate 'nonsense'"),
+        (drawn(20), "always", {"k": 3}, "takes no settings"),
+        (drawn(20), "self-ask-ensemble", {}, "--llm"),
+        ([Record(f"q{i}", 1, i % 2) for i in range(6)], "skr-knn", {}, "better with cards"),
+        ([Record(f"q{i}", 0, 1) for i in range(6)], "skr-classifier", {}, "as well without cards"),
+        (drawn(1), "bm25", {}, "one record"),
+    ],
+)
+def test_what_can_not_be_judged_is_one_line(
+    records: list[Record], gate: str, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message) as raised:
+        gating.evaluate(records, gate, settings=settings)
+    assert "\n" not in str(raised.value)
+
+
+def test_answers_are_scored_in_four_ways() -> None:
+    def scores(text: str, *accepted: str) -> dict[str, float]:
+        return {name: score(text, accepted) for name, score in METRICS.items()}
+
+    assert scores("It was Jane Austen.", "Jane Austen") == pytest.approx(
+        {"substring": 1, "em": 0, "f1": 2 / 3, "accuracy": 0}
+    )
+    assert scores("A. Paris", "A")["accuracy"] == 1
+    assert scores("Another", "A")["accuracy"] == 0
+    assert scores("Yes, since it rains", "yes")["accuracy"] == 1

@@ -1,0 +1,215 @@
+"""Questions as vectors: the encoder, and hidden states of real, tiny models, whole and as cards."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    BertConfig,
+    BertModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from kcard import encoder
+from kcard.answer import Source
+from kcard.cards.folder import finish
+from kcard.errors import ModelUnavailable, UsageError
+from kcard.gates.kinds import Resources
+from kcard.gates.record import Record
+from kcard.gates.representation import Cached, MiniLM, bind, find, finite
+from kcard.gates.thrust import Thrust
+from kcard.manifest import Manifest
+from kcard.protocols import Array
+
+QUESTIONS = ["where is the rhine", "is it", "the rhine where is it the rhine", "rhine"]
+WORDS = ["<pad>", "<s>", "</s>", "<unk>", "where", "is", "the", "rhine", "it"]
+SIZE: Any = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+
+def tokenizer() -> Any:
+    words = Tokenizer(models.WordLevel({word: row for row, word in enumerate(WORDS)}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    made: Any = PreTrainedTokenizerFast
+    return made(tokenizer_object=words, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
+
+
+def model(kind: str) -> Any:
+    torch.manual_seed(0)
+    if kind == "decoder":
+        return LlamaForCausalLM(LlamaConfig(vocab_size=9, max_position_embeddings=32, **SIZE))
+    if kind == "encoder":
+        return BertModel(BertConfig(vocab_size=9, max_position_embeddings=32, **SIZE))
+    config = T5Config(
+        vocab_size=9, d_model=16, d_kv=8, d_ff=16, num_layers=2, num_heads=2, num_decoder_layers=3
+    )
+    config.decoder_start_token_id = 0
+    return T5ForConditionalGeneration(config)
+
+
+def folder(tmp_path: Path, kind: str) -> Path:
+    where = tmp_path / kind
+    model(kind).save_pretrained(where)
+    tokenizer().save_pretrained(where)
+    return where
+
+
+def states(kind: str, question: str, layer: int) -> np.ndarray[Any, Any]:
+    """The hidden states of one question, without padding, shape (tokens, 16)."""
+    inputs = tokenizer()(question, return_tensors="pt")
+    inputs.pop("token_type_ids", None)
+    with torch.inference_mode():
+        if kind == "encoder-decoder":
+            out = (
+                model(kind)
+                .eval()(**inputs, decoder_input_ids=torch.tensor([[0]]), output_hidden_states=True)
+                .decoder_hidden_states
+            )
+        else:
+            out = model(kind).eval()(**inputs, output_hidden_states=True).hidden_states
+    found: np.ndarray[Any, Any] = out[layer][0].numpy()
+    return found
+
+
+@pytest.mark.parametrize("layer", [-1, 0, 1])
+@pytest.mark.parametrize(
+    ("kind", "mean"), [("decoder", False), ("encoder", True), ("encoder-decoder", False)]
+)
+def test_a_decoder_is_read_at_its_last_token_and_an_encoder_on_average(
+    kind: str, mean: bool, layer: int, tmp_path: Path
+) -> None:
+    found = find(f"hf:{folder(tmp_path, kind)},layer={layer}")
+    for question, vector in zip(QUESTIONS, found.vectors(QUESTIONS), strict=True):
+        expected = states(kind, question, layer)
+        np.testing.assert_allclose(vector, expected.mean(0) if mean else expected[-1], atol=1e-5)
+    assert found.vectors([]).shape == (0, 16)
+
+
+def test_pooling_can_be_chosen(tmp_path: Path) -> None:
+    where = folder(tmp_path, "decoder")
+    mean = find(f"hf:{where},pooling=mean,layer=1").vectors(QUESTIONS)
+    np.testing.assert_allclose(mean[2], states("decoder", QUESTIONS[2], 1).mean(0), atol=1e-5)
+
+
+def test_a_representation_is_found_again_by_its_name_and_known_by_its_digest(tmp_path: Path) -> None:
+    where = folder(tmp_path, "decoder")
+    found = find(f"hf:{where}")
+    assert find(found.name).digest == found.digest
+    assert find(f"hf:{where},layer=2,pooling=last").digest == found.digest
+    others = [find(f"hf:{where},layer=1"), find(f"hf:{where},pooling=mean")]
+    changed = model("decoder")
+    with torch.no_grad():
+        changed.get_input_embeddings().weight[0, 0] += 1
+    changed.save_pretrained(where)
+    others.append(find(f"hf:{where}"))
+    assert len({found.digest, *(other.digest for other in others)}) == 4
+
+
+def test_thrust_can_be_fitted_on_a_local_llm(tmp_path: Path) -> None:
+    name = f"hf:{folder(tmp_path, 'decoder')},layer=1"
+    gate = Thrust.fit([Record(q, 1, 0) for q in QUESTIONS], {"encoder": name}, Resources())
+    again = Thrust.restore(gate.settings, gate.threshold, gate.state(), Resources())
+    queries = [Record(q, 1, 0).query for q in QUESTIONS]
+    np.testing.assert_allclose(gate.scores(queries), again.scores(queries), rtol=1e-4)
+    with pytest.raises(UsageError, match=r"fitted on the encoder hf:.*layer=1,pooling=last .* not on minilm"):
+        Thrust.restore(gate.settings, gate.threshold, gate.state(), Resources(representation=MiniLM()))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("layer=3", "layer '3': the model has layers 0 to 2, or -1"),
+        ("layer=-4", "layer '-4'"),
+        ("layer=x", "layer 'x'"),
+        ("pooling=max", "pooling 'max': choose one of auto, last, mean"),
+        ("depth=1", "expected hf:NAME,layer=...,pooling=..."),
+        ("layer", "expected hf:NAME,layer=...,pooling=..."),
+    ],
+)
+def test_options_that_there_are_not_are_refused(options: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        find(f"hf:{folder(tmp_path, 'decoder')},{options}")
+
+
+def test_encoders_that_there_are_not_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="unknown representation 'bert': choose one of card, hf, minilm"):
+        find("bert")
+    with pytest.raises(UsageError, match="encoder 'hf': expected hf:NAME"):
+        find("hf")
+    with pytest.raises(UsageError, match="encoder 'minilm:x': expected minilm"):
+        find("minilm:x")
+    with pytest.raises(ModelUnavailable, match=f"the encoder hf:{tmp_path} can't be loaded"):
+        find(f"hf:{tmp_path}")
+
+
+def card(tmp_path: Path, kind: str) -> Path:
+    where = tmp_path / "card"
+    where.mkdir()
+    manifest = Manifest(name="rivers", description="Rivers.", kind=kind)
+    if kind == "full":
+        model("decoder").save_pretrained(where)
+        tokenizer().save_pretrained(where)
+    finish(where, manifest, [Source("The Rhine is a river.", "rivers.txt")])
+    return where
+
+
+def test_a_card_is_read_where_it_would_begin_to_write(tmp_path: Path) -> None:
+    where = card(tmp_path, "full")
+    found = find(f"card:{where},layer=1")
+    for question, vector in zip(QUESTIONS, found.vectors(QUESTIONS), strict=True):
+        np.testing.assert_allclose(vector, states("decoder", question, 1)[-1], atol=1e-5)
+    mean = find(f"card:{where},pooling=mean").vectors(QUESTIONS)
+    np.testing.assert_allclose(mean[0], states("decoder", QUESTIONS[0], -1).mean(0), atol=1e-5)
+    assert find(found.name).digest == found.digest != find(f"card:{where}").digest
+    assert found.vectors([]).shape == (0, 16)
+
+
+def test_a_card_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError, match="a card of kind retrieval has no hidden states; name one of kind full"
+    ):
+        find(f"card:{card(tmp_path, 'retrieval')}")
+
+
+def test_minilm_gives_the_embeddings_of_the_encoder() -> None:
+    found = find("minilm")
+    np.testing.assert_array_equal(found.vectors(["a", "b"]), encoder.embed(["a", "b"]))
+    assert (found.name, found.digest) == ("minilm", encoder.SHA256)
+
+
+class Counting:
+    name, digest = "counting", "3" * 64
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def vectors(self, questions: Sequence[str]) -> Array:
+        self.asked += questions
+        return np.array([[len(q), 1] for q in questions], dtype=np.float32).reshape(-1, 2)
+
+
+def test_a_cached_representation_embeds_each_question_once() -> None:
+    counting = Counting()
+    cached = Cached(counting)
+    assert cached.vectors(["a", "bb", "a"]).tolist() == [[1, 1], [2, 1], [1, 1]]
+    assert cached.vectors(["ccc", "bb"]).tolist() == [[3, 1], [2, 1]]
+    assert cached.vectors([]).shape == (0, 2)
+    assert counting.asked == ["a", "bb", "ccc"]
+    assert (cached.name, cached.digest) == ("counting", "3" * 64)
+
+
+def test_what_is_bound_is_what_was_fitted_on() -> None:
+    counting = Counting()
+    assert bind("elsewhere", "3" * 64, counting) is counting
+    assert bind("minilm", encoder.SHA256).name == "minilm"
+    with pytest.raises(UsageError, match="fitted on the encoder minilm"):
+        bind("minilm", encoder.SHA256, counting)
+    assert finite(counting, []).shape == (0, 2)

@@ -1,0 +1,265 @@
+"""SKR's nearest neighbours and classifier: the paper's rule, literally, and what can't be fitted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcard.errors import UsageError
+from kcard.gates import kinds
+from kcard.gates.kinds import Fitted, Resources
+from kcard.gates.logistic import calibrated
+from kcard.gates.query import Query
+from kcard.gates.record import Record, digest
+from kcard.gates.skr_classifier import Classifier
+from kcard.gates.skr_knn import NearestNeighbours
+from kcard.gates.storage import load, save
+from kcard.protocols import Array
+
+
+@dataclass
+class Given:
+    """Questions whose vectors the test names."""
+
+    table: dict[str, tuple[float, ...]]
+    name: str = "given"
+    digest: str = "0" * 64
+    asked: list[str] = field(default_factory=list)
+
+    def vectors(self, questions: Sequence[str]) -> Array:
+        self.asked += questions
+        return np.array([self.table[q] for q in questions], dtype=np.float32).reshape(-1, 2)
+
+
+def record(question: str, knows: bool) -> Record:
+    return Record(question, float(knows), 1.0)
+
+
+def circle(degrees: float) -> tuple[float, float]:
+    return float(np.cos(np.deg2rad(degrees))), float(np.sin(np.deg2rad(degrees)))
+
+
+def around(labels: Sequence[bool]) -> tuple[list[Record], Given]:
+    """Records at 0, 5, 10 ... degrees; the question "q" lies at 0 and so has them as neighbours in their order."""
+    table = {str(i): circle(5.0 * i) for i in range(len(labels))}
+    return [record(str(i), knows) for i, knows in enumerate(labels)], Given({**table, "q": circle(0)})
+
+
+def knn(records: Sequence[Record], encoder: Given, k: int | None = None) -> NearestNeighbours:
+    return NearestNeighbours.fit(records, {} if k is None else {"k": k}, Resources(representation=encoder))
+
+
+@given(st.lists(st.booleans(), min_size=2, max_size=30), st.data())
+@settings(deadline=None, max_examples=80)
+def test_the_rule_is_the_papers_ratio_in_whole_numbers(labels: list[bool], data: st.DataObject) -> None:
+    labels = [*labels, True, False]
+    k = data.draw(st.integers(1, len(labels)))
+    gate = knn(*around(labels), k)
+    m, n, near = sum(labels), len(labels) - sum(labels), sum(labels[:k])
+    (score,) = gate.scores([Query("q")])
+    known = near == k or Fraction(near, k - near) >= Fraction(m, n)
+    assert (float(score) < gate.threshold) is not known
+    assert float(score) == pytest.approx(near / k)
+    assert gate.threshold == pytest.approx(m / (m + n))
+
+
+@pytest.mark.parametrize("near", range(1, 10))
+def test_a_share_that_equals_that_of_all_records_is_known_however_it_is_rounded(near: int) -> None:
+    gate = knn(*around([True] * near + [False] * (10 - near)), 10)
+    assert float(gate.scores([Query("q")])[0]) == gate.threshold
+
+
+def test_where_all_neighbours_are_positive_the_question_is_known() -> None:
+    gate = knn(*around([True, True, True, False]), 3)
+    assert gate.scores([Query("q")])[0] == 1.0 > gate.threshold
+
+
+def test_of_equally_near_records_the_first_ones_count_also_where_all_embeddings_are_equal() -> None:
+    labels = [True, False, True, False, False, False]
+    records = [record(str(i), knows) for i, knows in enumerate(labels)]
+    same = Given({**{str(i): (0.3, 0.7) for i in range(6)}, "q": (0.3, 0.7)})
+    np.testing.assert_allclose(knn(records, same, 1).scores([Query("q")]), [1.0])
+    np.testing.assert_allclose(knn(records, same, 3).scores([Query("q"), Query("q")]), [2 / 3] * 2)
+    assert np.isfinite(knn(records, same).scores([Query("q")])).all()
+
+
+def test_vectors_of_zeros_are_similar_to_nothing_and_still_finite() -> None:
+    records = [record("a", True), record("b", False)]
+    gate = knn(records, Given({"a": (0.0, 0.0), "b": (1.0, 0.0), "q": (1.0, 0.0)}), 1)
+    np.testing.assert_allclose(gate.scores([Query("q"), Query("a")]), [0, 1])
+
+
+def test_only_the_direction_of_a_vector_counts() -> None:
+    records = [record("far", True), record("near", False)]
+    gate = knn(records, Given({"far": (100.0, 100.0), "near": (0.1, 0.0), "q": (5.0, 1.0)}), 1)
+    assert gate.scores([Query("q")])[0] == 0.0
+
+
+def test_records_wrong_both_ways_are_left_out_of_fitting() -> None:
+    records, encoder = around([True, False, False])
+    gate = knn([Record("0", 0, 0), *records], encoder, 3)
+    assert gate.threshold == pytest.approx(1 / 3)
+    assert len(gate.vectors) == 3
+
+
+def literal_leave_one_out(labels: Sequence[bool], k: int) -> float:
+    """How many answers are right with each record held out, its neighbours by angle; m, n without it."""
+    right, judged = 0.0, 0
+    for i, knows in enumerate(labels):
+        others = sorted((j for j in range(len(labels)) if j != i), key=lambda j: (abs(j - i), j))
+        m = sum(labels[j] for j in others)
+        if m in {0, len(others)}:
+            continue
+        judged += 1
+        near = sum(labels[j] for j in others[:k])
+        known = Fraction(near, k) >= Fraction(m, len(others))
+        right += float(knows) if known else 1.0
+    return right / judged if judged else 0.0
+
+
+@given(st.lists(st.booleans(), min_size=4, max_size=25))
+@settings(deadline=None, max_examples=60)
+def test_k_is_tuned_by_leaving_one_out_with_m_and_n_of_the_others(labels: list[bool]) -> None:
+    labels = [True, *labels, False]
+    tried = range(3, min(10, len(labels) - 1) + 1)
+    by_hand = [literal_leave_one_out(labels, k) for k in tried]
+    best = tried[int(np.argmax(np.round(by_hand, 9)))]
+    assert knn(*around(labels)).k == best
+
+
+@pytest.mark.parametrize("labels", [[True, False], [True, False, False], [True, True, False]])
+def test_k_is_at_most_the_records_where_there_are_few(labels: list[bool]) -> None:
+    gate = knn(*around(labels))
+    assert gate.k <= len(labels)
+    assert np.isfinite(gate.scores([Query("q")])).all()
+
+
+@pytest.mark.parametrize("k", [0, -1, 5])
+def test_a_k_that_the_records_do_not_hold_is_refused(k: int) -> None:
+    with pytest.raises(UsageError, match=f"k is {k}, expected 1 to 4, the records"):
+        knn(*around([True, False, True, False]), k)
+
+
+@pytest.mark.parametrize("kind", ["skr-knn", "skr-classifier"])
+@pytest.mark.parametrize(("knows", "said"), [(True, "better with cards"), (False, "as well without cards")])
+def test_an_empty_side_is_refused(kind: str, knows: bool, said: str) -> None:
+    records = [Record("x", 0, 0), *(record(str(i), knows) for i in range(4))]
+    with pytest.raises(UsageError, match=f"gate {kind}: of 5 records none .* {said}: add") as caught:
+        kinds.find(kind).fit(records, {}, Resources())
+    assert "\n" not in str(caught.value)
+    with pytest.raises(UsageError, match="of 0 records"):
+        kinds.find(kind).fit([], {}, Resources())
+
+
+@pytest.mark.parametrize("kind", ["skr-knn", "skr-classifier"])
+def test_embeddings_that_are_no_numbers_are_refused_when_fitting_and_when_asking(kind: str) -> None:
+    records, encoder = around([True, False, True, False])
+    gate = kinds.find(kind).fit(records, {}, Resources(representation=encoder))
+    encoder.table["q"] = (float("nan"), 0.0)
+    with pytest.raises(UsageError, match="gives 'q' no finite vector"):
+        gate.scores([Query("q")])
+    encoder.table["1"] = (float("inf"), 0.0)
+    with pytest.raises(UsageError, match="gives '1' no finite vector"):
+        kinds.find(kind).fit(records, {}, Resources(representation=encoder))
+
+
+@pytest.mark.parametrize(
+    ("given_", "said"),
+    [({"k": 2.5}, "k must be"), ({"n": 3}, "unknown key 'n'"), ({"encoder": 3}, "encoder must be a text")],
+)
+def test_settings_of_a_wrong_name_or_type_are_refused(given_: dict[str, object], said: str) -> None:
+    records, encoder = around([True, False])
+    with pytest.raises(UsageError, match=f"gate skr-knn: {said}"):
+        NearestNeighbours.fit(records, given_, Resources(representation=encoder))
+
+
+@pytest.mark.parametrize("kind", ["skr-knn", "skr-classifier"])
+def test_a_saved_gate_scores_as_before_and_only_on_its_own_encoder(kind: str, tmp_path: Path) -> None:
+    records, encoder = around([True, True, False, True, False, False, True])
+    gate: Fitted = kinds.find(kind).fit(records, {}, Resources(representation=encoder))
+    save(gate, tmp_path / "gate", digest(records))
+    again = load(tmp_path / "gate", Resources(representation=encoder))
+    queries = [Query("q"), Query("5")]
+    np.testing.assert_array_equal(again.scores(queries), gate.scores(queries))
+    assert (again.kind, again.settings, again.threshold) == (kind, gate.settings, gate.threshold)
+    other = Given(encoder.table, "other", "1" * 64)
+    with pytest.raises(UsageError, match=r"fitted on the encoder given .* not on other"):
+        load(tmp_path / "gate", Resources(representation=other))
+
+
+@pytest.mark.parametrize("kind", ["skr-knn", "skr-classifier"])
+def test_no_question_is_no_score(kind: str) -> None:
+    records, encoder = around([True, False, True, False])
+    gate = kinds.find(kind).fit(records, {"encoder": "minilm"}, Resources(representation=encoder))
+    assert gate.scores([]).shape == (0,)
+    assert gate.settings["encoder"] == "given"
+
+
+def test_a_score_does_not_depend_on_the_other_questions() -> None:
+    records, encoder = around([True, False, True, True, False] * 3)
+    for gate in (knn(records, encoder), Classifier.fit(records, {}, Resources(representation=encoder))):
+        queries = [Query(str(i)) for i in range(15)]
+        alone = [float(gate.scores([query])[0]) for query in queries]
+        np.testing.assert_allclose(gate.scores(queries), alone, rtol=1e-6)
+
+
+def cloud(rng: np.random.Generator, count: int, apart: float) -> tuple[np.ndarray, np.ndarray]:
+    truth = rng.random(count) < 0.4
+    return rng.normal(size=(count, 20)) + apart * np.outer(truth - 0.5, np.eye(20)[0]), truth
+
+
+def test_the_classifiers_probabilities_can_be_believed() -> None:
+    rng = np.random.default_rng(0)
+    head = calibrated(*cloud(rng, 300, 2.0), seed=0)
+    vectors, truth = cloud(rng, 4000, 2.0)
+    said = head.probabilities(vectors)
+    for low, high in ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0)):
+        held = (said >= low) & (said < high)
+        assert held.sum() > 100
+        assert truth[held].mean() == pytest.approx(said[held].mean(), abs=0.1)
+    # the best that can be had is the sign of the first coordinate, moved for the unequal classes
+    assert ((said > 0.5) == truth).mean() > 0.8
+
+
+def test_where_nothing_can_be_told_the_classifier_says_little() -> None:
+    rng = np.random.default_rng(1)
+    head = calibrated(*cloud(rng, 200, 0.0), seed=0)
+    said = head.probabilities(cloud(rng, 1000, 0.0)[0])
+    assert np.quantile(np.abs(said - 0.4), 0.95) < 0.15
+
+
+def test_the_same_seed_gives_the_same_classifier_and_scale_does_not_matter() -> None:
+    vectors, truth = cloud(np.random.default_rng(2), 120, 1.5)
+    first, again = calibrated(vectors, truth, 7), calibrated(vectors, truth, 7)
+    np.testing.assert_array_equal(first.weights, again.weights)
+    scaled = calibrated(vectors * 1000 + 5, truth, 7)
+    np.testing.assert_allclose(
+        scaled.probabilities(vectors * 1000 + 5), first.probabilities(vectors), atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("labels", [[True, False], [True, False, False, False], [True] * 5 + [False]])
+def test_a_classifier_of_hardly_any_records_is_finite(labels: list[bool]) -> None:
+    records, encoder = around(labels)
+    same = Given(dict.fromkeys(encoder.table, (1.0, 1.0)))
+    for used in (encoder, same):
+        gate = Classifier.fit(records, {}, Resources(representation=used))
+        scores = gate.scores([Query("q"), Query("0")])
+        assert np.isfinite(scores).all()
+        assert ((scores >= 0) & (scores <= 1)).all()
+
+
+def test_with_the_shipped_encoder_questions_of_one_kind_are_told_from_those_of_another() -> None:
+    names = ["Ann", "Ben", "Cem", "Dora", "Emil", "Fay", "Gus", "Hana"]
+    records = [record(f"What is the capital of {name}land?", True) for name in names]
+    records += [record(f"Who won the village race in {name}ville?", False) for name in names]
+    asked = [Query("What is the capital of Peru?"), Query("Who won the village race in Oldtown?")]
+    for kind in ("skr-knn", "skr-classifier"):
+        gate = kinds.find(kind).fit(records, {}, Resources())
+        assert list(gate.scores(asked) >= gate.threshold) == [True, False]
+        assert gate.settings["encoder"] == "minilm"

@@ -1,0 +1,181 @@
+"""Gates on disk: one small file each, that says what it was fitted on, and refuses what it does not fit."""
+
+import json
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from kcard.errors import UsageError
+from kcard.gates import storage
+from kcard.gates.kinds import Fitted, Resources, find, names
+from kcard.gates.query import Query
+from kcard.gates.record import Record, digest
+from kcard.protocols import Array
+
+QUESTIONS = [
+    f"Who wrote the {number}th book of the {place} library?" for number in range(8) for place in "abc"
+]
+RECORDS = [Record(question, float(i % 2), float(i % 3 > 0)) for i, question in enumerate(QUESTIONS)]
+
+
+class Letters:
+    """A representation by letter counts."""
+
+    name, digest = "letters", "1" * 64
+
+    def vectors(self, questions: Sequence[str]) -> Array:
+        alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
+        return np.array([[q.count(c) for c in alphabet] for q in questions], dtype=np.float32)
+
+
+class Others(Letters):
+    name, digest = "others", "2" * 64
+
+
+RESOURCES = Resources(representation=Letters())
+
+
+def fitted(kind: str, **settings: Any) -> Fitted:
+    return find(kind).fit(RECORDS, settings, RESOURCES)
+
+
+def saved(tmp_path: Path, kind: str = "thrust") -> Path:
+    path = tmp_path / "some" / "x.gate"
+    storage.save(fitted(kind), path, digest(RECORDS))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["thrust", "bm25", "random"])
+def test_a_loaded_gate_is_the_one_that_was_saved(kind: str, tmp_path: Path) -> None:
+    gate, loaded = fitted(kind), storage.load(saved(tmp_path, kind), RESOURCES)
+    queries = [Query(question) for question in [*QUESTIONS, "something else", ""]]
+    np.testing.assert_array_equal(gate.scores(queries), loaded.scores(queries))
+    assert gate.scores(queries).dtype == np.float32
+    assert (loaded.kind, loaded.threshold, loaded.settings) == (kind, gate.threshold, gate.settings)
+
+
+def test_the_file_is_small_tells_what_it_was_fitted_on_and_has_the_same_bytes_again(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    before = path.read_bytes()
+    told = storage.header(path)
+    assert told.records == digest(RECORDS)
+    assert (told.kind, told.settings["encoder"]) == ("thrust", "letters")
+    assert told.values["encoder_sha256"] == "1" * 64
+    assert len(before) < 4000
+    assert saved(tmp_path).read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == ["x.gate"]
+
+
+def test_a_gate_fitted_on_another_encoder_is_refused_naming_both(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    with pytest.raises(UsageError, match=r"x.gate: .*encoder letters \(1{12}…\), not on others \(2{12}…\)"):
+        storage.load(path, Resources(representation=Others()))
+
+
+def test_an_encoder_that_is_not_at_hand_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="unknown representation 'letters'"):
+        storage.load(saved(tmp_path))
+
+
+def test_every_changed_byte_is_noticed(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    whole = path.read_bytes()
+    random = np.random.default_rng(0)
+    (length,) = struct.unpack("<Q", whole[:8])
+    places = [*range(0, 40), *random.integers(40, length, 60), *random.integers(length, len(whole), 20)]
+    for place in places:
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(UsageError, match=r"^gate [^\n]*x.gate[^\n]*$"):
+            storage.load(path, RESOURCES)
+
+
+def test_files_that_are_no_gates_are_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(UsageError, match="is not a gate or is damaged"):
+        storage.load(path)
+    with pytest.raises(UsageError, match="no such file: fit it again with kcard gate fit"):
+        storage.load(tmp_path / "none.gate")
+    with pytest.raises(UsageError, match="no such file"):
+        storage.load(tmp_path)
+    path.write_text('{"question": "q"}')
+    with pytest.raises(UsageError, match="is not a gate or is damaged"):
+        storage.load(path)
+    save_file({"weight": np.ones(3)}, path)
+    with pytest.raises(UsageError, match="holds arrays, but is not a gate"):
+        storage.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 2}, "is of format 2; this kcard reads 1"),
+        ({"format": None}, "is of format None"),
+        ({"threshold": "high"}, "threshold must be a number"),
+        ({"threshold": 1e999}, "threshold is no number"),
+        ({"extra": 1}, "unknown key 'extra'"),
+        ({"threshold": 0.25}, "its sha256 is not the one that it names"),
+        ({"kind": "thrust!"}, "its sha256 is not the one that it names"),
+    ],
+)
+def test_headers_of_another_form_are_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.gate"
+    gate = fitted("thrust")
+    told = storage.Header("thrust", 1.0, dict(gate.settings), {}, "0" * 64)
+    given = json.loads(told.to_json()) | change
+    save_file({}, path, {storage.KEY: json.dumps(given)})
+    with pytest.raises(UsageError, match=message):
+        storage.load(path, RESOURCES)
+
+
+class Misfit:
+    """Told like a gate, with a state that is not its kind's."""
+
+    threshold = 1.0
+
+    def __init__(self, kind: str, settings: dict[str, Any], **arrays: Any) -> None:
+        self.kind, self.settings, self._arrays = kind, settings, arrays
+
+    def scores(self, queries: Sequence[Query]) -> Array:
+        raise NotImplementedError
+
+    def state(self) -> Any:
+        return self._arrays, {"encoder_sha256": "1" * 64}
+
+
+@pytest.mark.parametrize(
+    ("misfit", "message"),
+    [
+        (Misfit("nearest", {}), "unknown gate.kind 'nearest': choose one of .*thrust"),
+        (Misfit("thrust", {"k": 3}), "unknown key 'k'"),
+        (Misfit("thrust", {}), "not a gate of kind thrust: 'centroids'"),
+        (
+            Misfit("thrust", {"encoder": "letters"}, centroids=np.ones((2, 3)), weights=np.ones(3)),
+            "arrays do not fit each other",
+        ),
+        (
+            Misfit("thrust", {"encoder": "letters"}, centroids=np.full((2, 3), np.nan), weights=np.ones(2)),
+            "arrays are not finite",
+        ),
+        (Misfit("bm25", {}, weights=np.ones(3)), "not a gate of kind bm25: 'words'"),
+    ],
+)
+def test_a_state_that_its_kind_can_not_use_is_refused(misfit: Misfit, message: str, tmp_path: Path) -> None:
+    storage.save(misfit, tmp_path / "x.gate", "0" * 64)
+    with pytest.raises(UsageError, match=message):
+        storage.load(tmp_path / "x.gate", RESOURCES)
+
+
+def test_a_place_that_can_not_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="can't be written"):
+        storage.save(fitted("random"), tmp_path / "file" / "x.gate", "0" * 64)
+
+
+def test_kinds_are_found_by_name() -> None:
+    assert {"bm25", "random", "thrust"} <= set(names())

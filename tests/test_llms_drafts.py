@@ -1,0 +1,159 @@
+"""A draft and the scores of its tokens, from each backend."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcard.errors import UsageError
+from kcard.gates.uncertainty import Uncertainty
+from kcard.llms.embedded import EmbeddedLLM
+from kcard.llms.local import LocalLLM
+from kcard.llms.openai_endpoint import OpenAIEndpoint
+from kcard.llms.token_scores import from_logits, from_top
+from kcard.request import Request
+
+DRAFT = Request("answer", "Who won?", draft=True)
+TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
+
+
+def test_what_the_likeliest_tokens_leave_counts_as_one_more() -> None:
+    scores = from_top(math.log(0.6), [math.log(0.6), math.log(0.3)])
+    assert scores.log_probability == pytest.approx(math.log(0.6))
+    assert scores.margin == pytest.approx(0.3)
+    assert scores.entropy == pytest.approx(-sum(p * math.log(p) for p in (0.6, 0.3, 0.1)))
+
+
+def test_where_only_one_token_is_told_the_rest_is_the_second() -> None:
+    assert from_top(math.log(0.7), [math.log(0.7)]).margin == pytest.approx(0.4)
+    assert from_top(math.log(0.7), []).margin == pytest.approx(0.4)
+    assert from_top(math.log(0.2), [math.log(0.2)]).margin == 0.0
+
+
+def test_odd_values_of_a_server_give_finite_scores() -> None:
+    for scores in (from_top(0.001, [0.001, -9999.0]), from_top(-9999.0, [-0.01, -5.0, -9999.0])):
+        assert 0 <= scores.margin <= 1
+        assert 0 <= scores.entropy < 1
+        assert scores.log_probability <= 0
+
+
+def test_over_a_whole_vocabulary_the_scores_are_exact() -> None:
+    import torch
+
+    mass = torch.tensor([[0.5, 0.25, 0.125, 0.125], [1.0, 0.0, 0.0, 0.0]])
+    first, second = from_logits(mass.log(), [1, 0])
+    assert first.log_probability == pytest.approx(math.log(0.25))
+    assert (first.margin, first.entropy) == pytest.approx((0.25, 1.75 * math.log(2)))
+    assert (second.log_probability, second.margin, second.entropy) == pytest.approx((0, 1, 0))
+
+
+def test_an_endpoint_is_asked_for_a_short_draft_at_temperature_0_and_its_tokens_are_scored(
+    serve: Callable[..., Any],
+) -> None:
+    places = [[["Ann", math.log(0.8)], ["Ben", math.log(0.1)]], [[".", math.log(0.5)], ["!", math.log(0.5)]]]
+    server = serve({"text": "Ann.", "tokens": places, "usage": [9, 2]})
+    reply = OpenAIEndpoint("tiny", url=server.url, temperature=0.7).reply(DRAFT)
+    assert (reply.text, reply.tokens_in, reply.tokens_out) == ("Ann.", 9, 2)
+    assert reply.tokens is not None
+    assert [token.margin for token in reply.tokens] == pytest.approx([0.7, 0.0])
+    body = server.requests[0]["body"]
+    assert (body["temperature"], body["max_tokens"], body["logprobs"], body["top_logprobs"]) == (
+        0,
+        20,
+        True,
+        5,
+    )
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{"text": "Ann"}],
+        [{"status": 400, "text": "logprobs are not supported"}, {"text": "Ann"}],
+    ],
+)
+def test_an_endpoint_without_log_probabilities_is_named_by_the_gate(
+    serve: Callable[..., Any], steps: list[dict[str, Any]]
+) -> None:
+    server = serve(*steps)
+    llm = OpenAIEndpoint("tiny", url=server.url)
+    with pytest.raises(UsageError, match=f"log-probabilities.*gives none: LLM: tiny at {server.url}"):
+        Uncertainty(llm).knows(["Who won?"])
+
+
+def test_an_answer_that_is_no_draft_is_asked_for_as_before(serve: Callable[..., Any]) -> None:
+    server = serve({"text": "Ann"})
+    assert OpenAIEndpoint("tiny", url=server.url).reply(Request("answer", "Who won?")).tokens is None
+    assert "logprobs" not in server.requests[0]["body"]
+
+
+def save(folder: Path, template: str | None) -> None:
+    """A tiny Llama with a tokenizer of bytes."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    base = Tokenizer(models.BPE())
+    base.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    base.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet, show_progress=False
+    )
+    base.train_from_iterator(["Who won? Answer: Ann"], trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=base, bos_token="<s>", eos_token="</s>")
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=512, bos_token_id=0, eos_token_id=1,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
+
+
+def test_a_local_model_scores_the_tokens_of_its_likeliest_draft(tmp_path: Path) -> None:
+    import torch
+
+    save(tmp_path, TEMPLATE)
+    llm = LocalLLM(str(tmp_path), temperature=1.0)
+    reply = llm.reply(DRAFT)
+    assert reply.tokens is not None
+    assert 1 <= len(reply.tokens) <= 20
+    assert len(reply.tokens) == reply.tokens_out
+    assert llm.reply(DRAFT) == reply, "greedy, whatever the temperature"
+    row = llm._tokens(DRAFT)
+    with torch.inference_mode():
+        mass = torch.softmax(llm._model(input_ids=row).logits[0, -1].double(), -1)
+    top = mass.topk(2).values
+    first = reply.tokens[0]
+    assert first.log_probability == pytest.approx(float(top[0].log()), abs=1e-4)
+    assert first.margin == pytest.approx(float(top[0] - top[1]), abs=1e-5)
+    assert first.entropy == pytest.approx(float(-(mass * mass.log()).sum()), abs=1e-4)
+    assert 0 <= Uncertainty(llm).knows(["Who won?"])[0] <= 1
+
+
+def test_a_model_that_only_continues_text_is_scored_up_to_its_first_line(tmp_path: Path) -> None:
+    import torch
+
+    save(tmp_path, None)
+    llm = LocalLLM(str(tmp_path), temperature=0)
+    words = ["\n", "A", "n", "\n", "B"]
+    ids = [llm._tokenizer(word, add_special_tokens=False).input_ids[0] for word in words]
+    new = torch.tensor(ids)
+    assert llm._said(new) == 4
+    assert llm._said(new[:3]) == 3
+    assert llm._said(new[:0]) == 0
+    assert llm._reply(torch.zeros(1, 1), new[:4]).text == "An"
+
+
+def test_the_embedded_llm_drafts_what_it_remembers_token_by_token() -> None:
+    reply = EmbeddedLLM().reply(Request("answer", "What is the capital of France?", ("Rome.",), draft=True))
+    assert reply.text == "Paris"
+    assert reply.tokens is not None
+    assert all(token.margin > 0.8 and token.entropy < 1 for token in reply.tokens)
+    strange = EmbeddedLLM().reply(Request("answer", "Who repaired the third bridge at Lund?", draft=True))
+    assert strange.tokens is not None
+    assert min(token.margin for token in strange.tokens) < 0.8

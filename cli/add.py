@@ -16,7 +16,11 @@ def register(app: typer.Typer) -> None:
 
 def add(
     source: Annotated[
-        str | None, typer.Argument(help="hf:owner/name or hf:owner/name@revision.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="hf:owner/name[@revision], or an LLM that writes: llm:self, llm:openai:MODEL ...",
+            show_default=False,
+        ),
     ] = None,
     description: Annotated[str | None, typer.Option(help="One line: what the card knows.")] = None,
     name: Annotated[str | None, typer.Option(help="The card's name. [default: the repository's]")] = None,
@@ -34,7 +38,7 @@ def add(
     ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Add a model of the Hugging Face Hub as a card, pinned to its commit."""
+    """Add a model of the Hugging Face Hub as a card, pinned to its commit; or an LLM that writes documents."""
     if published == (source is not None):
         raise UsageError("name one repository (hf:owner/name), or --published")
     if source is None:
@@ -42,7 +46,7 @@ def add(
         return
     if description is None or not description.strip():
         raise UsageError(f"{source} needs --description: one line that says what the card knows")
-    from kcard.adding import add as add_card
+    from kcard.front.adding import add as add_card
 
     version = add_card(
         source,
@@ -68,13 +72,14 @@ def add(
         )
     else:
         typer.echo(
-            f"{version.reference}  {version.manifest.kind}  {size(version.size)}  {base.name}@{base.revision}"
+            f"{version.reference}  {version.manifest.kind}  {size(version.size)}  "
+            + (f"{base.name}@{base.revision}" if base.revision else base.name)
         )
 
 
 def _add_published(convert: bool, as_json: bool) -> None:
-    from kcard.adding import add_published
     from kcard.cards.published import PUBLISHED
+    from kcard.front.adding import add_published
 
     with counter("adding", len(PUBLISHED)) as report:
         pool = add_published(convert=convert, report=report)

@@ -24,12 +24,12 @@ def doctor(json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = 
 
     from rich.markup import escape
 
-    from kcard.check import Check
-    from kcard.diagnosis import doctor as examine
+    from kcard.front.diagnosis import doctor as examine
+    from kcard.front.finding import Finding
 
     checks = examine()
     if checks[0].status != "error" and (problem := _misconfigured()):
-        checks[0] = Check("config", "error", problem, "correct the file or the variable")
+        checks[0] = Finding("config", "error", problem, "correct the file or the variable")
     well = all(check.status != "error" for check in checks)
     if json_:
         print_json({"ok": well, "checks": [asdict(check) for check in checks]})

@@ -9,7 +9,25 @@ import typer
 from typer.core import TyperGroup
 
 from kcard import __version__
-from kcard.cli import add, ask, browse, cards, config, doctor, exam, hub, pool, publish, streams, train
+from kcard.cli import (
+    add,
+    ask,
+    audit,
+    browse,
+    calibrate,
+    cards,
+    check,
+    config,
+    doctor,
+    exam,
+    gate,
+    hub,
+    pool,
+    publish,
+    selectors,
+    streams,
+    train,
+)
 from kcard.cli.defaults import default_map
 from kcard.config import debug, settings
 from kcard.config_file import TABLES
@@ -36,7 +54,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for part in (train, exam, publish, cards, pool, hub, add, ask, browse, config, doctor):
+for part in (
+    train,
+    exam,
+    audit,
+    check,
+    publish,
+    cards,
+    pool,
+    hub,
+    add,
+    ask,
+    gate,
+    calibrate,
+    browse,
+    selectors,
+    config,
+    doctor,
+):
     part.register(app)
 
 

@@ -33,7 +33,7 @@ def publish(
 ) -> None:
     """Publish a card: its next version, immutable and verified whenever it is read."""
     from kcard.cli.cards import row
-    from kcard.publishing import publish as publish_card
+    from kcard.front.publishing import publish as publish_card
 
     version = publish_card(
         card,

@@ -1,0 +1,139 @@
+"""kcard calibrate: every gate compared on your own records; the one that is worth it goes into the config."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kcard.cli.gate import LLM, Json, Records
+from kcard.cli.output import console, note, print_json
+
+if TYPE_CHECKING:
+    from kcard.evaluation.gates.calibration import Calibration, Row
+    from kcard.front.calibrating import Calibrated
+
+__all__ = ["register"]
+
+Folds = Annotated[int, typer.Option(help="How many folds; each is judged by gates fitted on the others.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(calibrate)
+
+
+def calibrate(
+    records: Records,
+    budget: Annotated[
+        float, typer.Option(help="The largest share of the questions that may ask cards.")
+    ] = 1.0,
+    gates: Annotated[
+        str | None,
+        typer.Option(help="Kinds to compare, comma-separated. [default: all that fit]", show_default=False),
+    ] = None,
+    folds: Folds = 5,
+    llm: LLM = None,
+    seed: Annotated[int, typer.Option(help="Which records share a fold.")] = 0,
+    html: Annotated[Path | None, typer.Option(help="Write the report as a page to this file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write the cost/accuracy curves to this file (PNG).")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Compare only; change no config.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before changing the config.")] = False,
+    json_: Json = False,
+) -> None:
+    """Compare all gates on your own records, and have `kcard ask` use the one that is worth it."""
+    from kcard.front import calibrating
+
+    if html is not None or plot is not None:
+        from kcard.evaluation.gates.plot import require
+
+        require()
+    named = None if gates is None else [name.strip() for name in gates.split(",") if name.strip()]
+    found = calibrating.calibrate(
+        records,
+        budget=budget,
+        gates=named,
+        folds=folds,
+        llm=llm,
+        seed=seed,
+        report=lambda name: note(f"comparing {name}"),
+    )
+    _write(found, html, plot)
+    if not json_:
+        _print(found.comparison)
+        typer.echo(found.choice.text)
+    written = None if dry_run or not _agreed(found, yes) else calibrating.keep(found)
+    if written is not None:
+        note(f"ask.gate = {written[0]} in {written[1]}")
+    if json_:
+        print_json(_data(found, None if written is None else written[0]))
+
+
+def _agreed(found: "Calibrated", yes: bool) -> bool:
+    """Whether the config may be changed; only a terminal is asked."""
+    if yes or not sys.stdin.isatty():
+        return True
+    return typer.confirm(f"Have `kcard ask` use the gate {found.gate}?", default=True, err=True)
+
+
+def _write(found: "Calibrated", html: Path | None, plot: Path | None) -> None:
+    if plot is not None:
+        from kcard.evaluation.gates.plot import write_png
+
+        write_png(found.comparison, plot)
+        note(f"plot: {plot}")
+    if html is not None:
+        from kcard.evaluation.gates.page import write_page
+
+        note(f"report: {write_page(found.comparison, found.choice, html)}")
+
+
+def _print(found: "Calibration") -> None:
+    from rich.table import Table
+
+    base, best = found.baselines, found.reference
+    table = Table(box=None, pad_edge=False)
+    headings = (
+        "gate",
+        "accuracy",
+        "asks cards",
+        "random",
+        "guidance",
+        f"over {best.name}",
+        "p",
+        "p, all gates",
+    )
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "gate" else "right", no_wrap=True)
+    table.add_row("never", f"{base.never:.3f}", "0%")
+    table.add_row("always", f"{base.always:.3f}", "100%")
+    for row in sorted(found.rows, key=lambda row: -row.outcome.accuracy):
+        table.add_row(*_cells(row))
+    table.add_row("oracle", f"{base.oracle:.3f}")
+    out = console()
+    out.print(table)
+    for gate, why in found.skipped:
+        note(f"not compared: {gate}: {why}")
+
+
+def _cells(row: "Row") -> tuple[str, ...]:
+    outcome, guidance = row.outcome, row.outcome.beneficial_guidance
+    return (
+        row.gate,
+        f"{outcome.accuracy:.3f} \\[{row.low:.3f}, {row.high:.3f}]",
+        f"{outcome.share:.0%}",
+        f"{outcome.random_same_share:.3f}",
+        "-" if guidance is None else f"{guidance:.0%}",
+        f"{row.difference:+.3f} \\[{row.difference_low:+.3f}, {row.difference_high:+.3f}]",
+        f"{row.p:.2g}",
+        f"{row.p_holm:.2g}",
+    )
+
+
+def _data(found: "Calibrated", written: str | None) -> dict[str, Any]:
+    from kcard.evaluation.gates.data import as_data
+
+    chosen = found.choice.gate
+    told = {"gate": found.gate, "beats": chosen is not None, "text": found.choice.text, "written": written}
+    return {**as_data(found.comparison), "recommendation": told}

@@ -1,0 +1,235 @@
+"""kcard gate: records of answers without and with cards; gates fitted on them, and judged by them."""
+
+import inspect
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from kcard.cli.ask import ask, pipeline_options
+from kcard.cli.output import counter, note, print_json
+from kcard.errors import UsageError
+
+if TYPE_CHECKING:
+    from kcard.front.gating import Evaluation
+
+__all__ = ["LLM", "Json", "Records", "Set", "given_settings", "register"]
+
+Records = Annotated[Path, typer.Option(help="Records, one JSON object a line (kcard gate collect).")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A setting of the kind, such as k=5. Repeatable.", show_default=False),
+]
+LLM = Annotated[
+    str | None,
+    typer.Option(help="The LLM that would answer, for gates that ask it: embedded, openai:MODEL, hf:MODEL."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+# What `kcard ask` is told about one question, or about its answer, and not about how cards are asked.
+NOT_COLLECTED = {"question", "gate", "json_", "trace", "stream", "input_", "output", "resume"}
+
+gates = typer.Typer(
+    no_args_is_help=True, help="Gates: does a question need a card at all?", rich_markup_mode=None
+)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(gates, name="gate")
+
+
+@gates.callback()
+def _configured(ctx: typer.Context) -> None:
+    """What is configured for ask holds for collecting too."""
+    if ctx.invoked_subcommand != "collect":
+        return
+    from kcard.cli.defaults import default_map
+    from kcard.cli.main import app
+    from kcard.config import settings
+
+    found = default_map(app, settings()).get("ask", {})
+    ctx.default_map = {"collect": {key: v for key, v in found.items() if key not in NOT_COLLECTED}}
+
+
+def _collect() -> Callable[..., None]:
+    """A command with options of its own, then those of `kcard ask` that say how cards are asked."""
+    own = {
+        "questions": (
+            Path,
+            typer.Option(help="Questions with answers (.jsonl, .json, .csv)."),
+            inspect.Parameter.empty,
+        ),
+        "output": (Path, typer.Option(help="Where the records go."), inspect.Parameter.empty),
+        "metric": (
+            Literal["substring", "em", "f1", "accuracy"],
+            typer.Option(help="What counts as correct; all four are kept as scores."),
+            "substring",
+        ),
+        "resume": (
+            bool,
+            typer.Option("--resume", help="Go on with --output: ask what is missing or failed."),
+            False,
+        ),
+    }
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        inspect.Parameter(name, keyword, default=default, annotation=Annotated[kind, option])
+        for name, (kind, option, default) in own.items()
+    ]
+    shared = inspect.signature(ask).parameters.values()
+    parameters += [p.replace(kind=keyword) for p in shared if p.name not in NOT_COLLECTED]
+
+    def command(**given: Any) -> None:
+        """Answer questions without cards and with them, and write how right both answers are."""
+        run = {key: given.pop(key) for key in own}
+        _collected(run, pipeline_options(given))
+
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    return command
+
+
+gates.command("collect")(_collect())
+
+
+def _collected(run: dict[str, Any], options: dict[str, Any]) -> None:
+    from kcard.front.collecting import Collection
+
+    collection = Collection(**run, **options, report=lambda text: note(f"note: {text}"))
+    if announcement := getattr(collection.llm, "announcement", None):
+        note(f"note: {announcement}")
+    total, output = len(collection.rows), collection.output
+    if collection.done:
+        note(f"{collection.done} of {total} questions were asked before")
+    try:
+        with counter("asking", total) as report:
+            totals = collection.run(report)
+    except KeyboardInterrupt:
+        note(f"interrupted: what was asked is in {output}; go on with the same command and --resume")
+        sys.exit(130)
+    note(f"{collection.done + totals.answered} of {total} records: {output} ({totals.calls} LLM calls)")
+    if totals.failed:
+        note(
+            f"{totals.failed} questions failed; ask them again with --resume, since gates want records without errors"
+        )
+        sys.exit(1)
+
+
+@gates.command("fit")
+def fit(
+    records: Records,
+    kind: Annotated[str, typer.Option(help="The kind of gate: skr-knn, thrust, popularity ...")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The gate's file. [default: kept under the kcard home]"),
+    ] = None,
+    set_: Set = None,
+    llm: LLM = None,
+    json_: Json = False,
+) -> None:
+    """Fit a gate on records, for `kcard ask --gate`."""
+    from kcard.front import gating
+
+    fitted, path = gating.fit(records, kind, output=output, settings=given_settings(set_), llm=llm)
+    name = str(path) if output is not None else kind
+    if json_:
+        print_json(
+            {
+                "gate": fitted.kind,
+                "file": str(path),
+                "threshold": fitted.threshold,
+                "settings": dict(fitted.settings),
+            }
+        )
+    else:
+        typer.echo(str(path))
+    note(
+        f"use it with `kcard ask --gate {name}`, judge it with `kcard gate eval --gate {path} --records ...`"
+    )
+
+
+@gates.command("eval")
+def evaluate(
+    records: Records,
+    gate: Annotated[
+        str, typer.Option(help="A kind, fitted anew for each fold; or a gate's file, taken as it is.")
+    ],
+    folds: Annotated[str, typer.Option(help="How many folds; loo leaves one record out at a time.")] = "5",
+    set_: Set = None,
+    llm: LLM = None,
+    seed: Annotated[int, typer.Option(help="Which records share a fold.")] = 0,
+    json_: Json = False,
+) -> None:
+    """Judge a gate by records that it was not fitted on."""
+    from kcard.evaluation.gates.folds import number_of_folds
+    from kcard.front import gating
+
+    count, shown = number_of_folds(folds), _Folds()
+    try:
+        found = gating.evaluate(
+            records, gate, folds=count, settings=given_settings(set_), llm=llm, seed=seed, report=shown
+        )
+    finally:
+        shown.close()
+    if json_:
+        print_json(found.to_json())
+    else:
+        _print(found)
+
+
+class _Folds:
+    """A bar whose length is known when the first fold is done."""
+
+    def __init__(self) -> None:
+        from contextlib import ExitStack
+
+        self._stack = ExitStack()
+        self._update: Callable[[int], None] | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._update is None:
+            self._update = self._stack.enter_context(counter("folds", total))
+        self._update(done)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def given_settings(given: list[str] | None) -> dict[str, Any]:
+    """key=value texts as settings: numbers, true, false and null as JSON has them, else texts."""
+    found = {}
+    for text in given or []:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise UsageError(f"--set {text}: give it as KEY=VALUE, such as k=5")
+        try:
+            found[key.strip().replace("-", "_")] = json.loads(value)
+        except ValueError:
+            found[key.strip().replace("-", "_")] = value
+    return found
+
+
+def _print(found: "Evaluation") -> None:
+    outcome = found.outcome
+    guidance = outcome.beneficial_guidance
+    how = "as it is" if found.folds is None else f"{found.folds} folds"
+    typer.echo(f"{found.gate}, {outcome.n} records, {how}")
+    rows = {
+        "accuracy": f"{outcome.accuracy:.3f}",
+        "asks cards": f"{outcome.share:.1%} of the questions",
+        "guidance": "-"
+        if guidance is None
+        else f"{guidance:.1%} of the questions where it matters sent the better way",
+        "never": f"{outcome.never:.3f}",
+        "always": f"{outcome.always:.3f}",
+        "random": f"{outcome.random_same_share:.3f} at the same share",
+        "oracle": f"{outcome.oracle:.3f}",
+        **{key: str(value) for key, value in found.settings.items()},
+    }
+    for key, value in rows.items():
+        typer.echo(f"  {key:<14} {value}")
+    for key, values in (found.tuned or {}).items():
+        typer.echo(f"  {key + ' in folds':<14} {', '.join(f'{v} ({n})' for v, n in values.items())}")

@@ -1,0 +1,43 @@
+"""The report of a calibration as one self-contained web page: no script, nothing is fetched."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kcard.cards.folder import write_atomically
+from kcard.errors import UsageError
+from kcard.evaluation.gates.calibration import Calibration
+from kcard.evaluation.gates.plot import svg
+
+if TYPE_CHECKING:
+    from kcard.evaluation.gates.choice import Choice
+
+__all__ = ["render", "write_page"]
+
+TEMPLATE = Path(__file__).with_name("calibration.html")
+TITLE = "Which gate for these questions?"
+
+
+def render(found: Calibration, choice: "Choice", title: str = TITLE) -> str:
+    """The page as HTML. Raises MissingExtra without matplotlib."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    return template.render(
+        title=title,
+        text=choice.text,
+        chosen=choice.gate.gate if choice.gate else "",
+        found=found,
+        rows=sorted(found.rows, key=lambda row: -row.outcome.accuracy),
+        picture=svg(found),
+    )
+
+
+def write_page(found: Calibration, choice: "Choice", path: Path | str) -> Path:
+    """Write the page, whole or not at all; UsageError where that can't be written."""
+    path = Path(path).expanduser()
+    try:
+        write_atomically(path, render(found, choice))
+    except OSError as error:
+        raise UsageError(f"can't write the report {path}: {error.strerror or error}") from error
+    return path

@@ -1,8 +1,9 @@
 """The offline fact checker: does this text support that claim? MiniLM with a LoRA adapter trained by us.
 
 Of the evidence the four windows that share most words with the claim are read; the claim has the score of
-its best window: P(supports) x (0.4 + 0.6 g), g the share of the claim's numbers in it (windows.py). A claim of
+its best window: P(supports), times 0.4 where a number of the claim does not stand in it (windows.py). A claim of
 several sentences has the mean of theirs. A sentence that stands in the evidence word for word is supported: 1.
+It is Judging: it names the window that decided.
 """
 
 import functools
@@ -18,10 +19,10 @@ import numpy as np
 from kcard import encoder
 from kcard.errors import ModelUnavailable
 from kcard.manifest import file_digest
-from kcard.protocols import Array, Pair
+from kcard.protocols import Array, Pair, Verdict
 from kcard.selectors import cross_encoder
-from kcard.selectors.sentences import split, whole
-from kcard.selectors.windows import grounding, windows
+from kcard.selectors.sentences import whole
+from kcard.selectors.windows import grounded, near, windows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,13 +31,12 @@ __all__ = ["WEIGHTS", "MiniLMChecker"]
 
 WEIGHTS = Path(__file__).parent / "weights" / "checker"
 MAX_TOKENS = 192
-BATCH_TOKENS = 4096
-FLOOR = 0.4
+UNGROUNDED = 0.4
 
 
 @dataclass(frozen=True)
 class MiniLMChecker:
-    """Scores are the same in any batch, to about 1e-5: windows are padded, never cut, to their neighbours."""
+    """Scores are the same in any batch: to the bit or to about 1e-7, as embeddings are (kcard.encoder.embed)."""
 
     windows: int = 4
     weights: Path = WEIGHTS
@@ -51,27 +51,35 @@ class MiniLMChecker:
 
         Raises ModelUnavailable where the weights are missing.
         """
+        return np.array([verdict.score for verdict in self.judge(pairs)], dtype=np.float32)
+
+    def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        """The scores of `support`, each with the one or two sentences of the evidence that decided it.
+
+        Of a claim of several sentences it is the window of the least supported one: that is where to look. It is
+        empty where claim or evidence is.
+        """
         claims = [whole(pair.claim) for pair in pairs]
         single = [Pair(s, pair.evidence) for pair, group in zip(pairs, claims, strict=True) for s in group]
-        scores = iter(self._sentences(single))
-        means = [float(np.mean([next(scores) for _ in group])) if group else 0.0 for group in claims]
-        return np.array(means, dtype=np.float32)
+        verdicts = iter(self._sentences(single))
+        return [_together([next(verdicts) for _ in group]) for group in claims]
 
-    def _sentences(self, pairs: Sequence[Pair]) -> list[float]:
-        """The score of each single-sentence claim: the best of its windows, or 1 where it is stated."""
-        best = {pair: 1.0 if _stated(pair) else 0.0 for pair in pairs}
-        read = [
-            (pair, Pair(pair.claim, window))
-            for pair, score in best.items()
-            if score == 0.0
-            for window in windows(pair.evidence, pair.claim, self.windows)
-        ]
+    def _sentences(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        """Of each single-sentence claim: the best of its windows, or the sentence that states it."""
+        found, read = dict[Pair, Verdict](), list[tuple[Pair, Pair]]()
+        for pair in dict.fromkeys(pairs):
+            sentences = near(pair.evidence, pair.claim)
+            stated = next((s for s in sentences if _plain(s) == _plain(pair.claim)), None)
+            found[pair] = Verdict(0.0, "") if stated is None else Verdict(1.0, stated)
+            if stated is None:
+                read += [(pair, Pair(pair.claim, w)) for w in windows(sentences, pair.claim, self.windows)]
         todo = list(dict.fromkeys(window for _, window in read))
         supports = dict(zip(todo, self.read(todo).tolist(), strict=True))
         for pair, window in read:
-            grounded = supports[window] * (FLOOR + (1 - FLOOR) * grounding(window.claim, window.evidence))
-            best[pair] = max(best[pair], grounded)
-        return [best[pair] for pair in pairs]
+            score = supports[window] * (1.0 if grounded(window.claim, window.evidence) else UNGROUNDED)
+            if score > found[pair].score:
+                found[pair] = Verdict(score, window.evidence)
+        return [found[pair] for pair in pairs]
 
     def read(self, pairs: Sequence[Pair]) -> Array:
         """P(supports) by the network alone, shape (n,): evidence read from its start, in batches of like length."""
@@ -83,13 +91,18 @@ class MiniLMChecker:
         rows = cross_encoder.rows(encoder.tokenizer(), pairs, MAX_TOKENS)
         found = torch.zeros(len(rows))
         with torch.inference_mode():
-            for batch in cross_encoder.batches([len(row.ids) for row in rows], BATCH_TOKENS):
-                found[batch] = cross_encoder.logits(network, head, [rows[i] for i in batch]).softmax(-1)[:, 0]
+            for batch in encoder.batches([len(row.ids) for row in rows], encoder.BATCH_TOKENS, encoder.WIDTH):
+                logits = cross_encoder.logits(network, head, [rows[i] for i in batch], multiple=encoder.WIDTH)
+                found[batch] = logits.softmax(-1)[:, 0]
         return np.asarray(found.numpy(), dtype=np.float32)
 
 
-def _stated(pair: Pair) -> bool:
-    return _plain(pair.claim) in {_plain(sentence) for sentence in split(pair.evidence)}
+def _together(verdicts: Sequence[Verdict]) -> Verdict:
+    """Of the sentences of one claim: their mean, with the window of the least supported one."""
+    if not verdicts:
+        return Verdict(0.0, "")
+    least = min(verdicts, key=lambda verdict: verdict.score)
+    return Verdict(float(np.mean([verdict.score for verdict in verdicts])), least.window)
 
 
 def _plain(text: str) -> str:

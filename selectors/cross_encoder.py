@@ -57,18 +57,19 @@ def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
 
 
 def logits(
-    encoder: Any, head: Mapping[str, "Tensor"], batch: Sequence[Row], dropout: float = 0.0
+    encoder: Any, head: Mapping[str, "Tensor"], batch: Sequence[Row], dropout: float = 0.0, multiple: int = 1
 ) -> "Tensor":
     """Scores of the three labels, shape (n, 3), float32.
 
     The head reads the state of [CLS], the mean state of the claim, and how far that lies from the mean
-    state of the evidence: MiniLM's means were trained to be compared.
+    state of the evidence: MiniLM's means were trained to be compared. Rows are padded to a `multiple` of tokens,
+    and their number too; see kcard.encoder.embed for what that is good for.
     """
     import torch
     from torch.nn.functional import dropout as drop
-    from torch.nn.functional import linear
+    from torch.nn.functional import linear, pad
 
-    width = max(len(row.ids) for row in batch)
+    width = -(-max(len(row.ids) for row in batch) // multiple) * multiple
     ids = torch.full((len(batch), width), PAD)
     types = torch.zeros_like(ids)
     mask = torch.zeros_like(ids)
@@ -80,10 +81,10 @@ def logits(
     claim, evidence = _mean(states, types), _mean(states, mask - types)
     features = torch.cat([states[:, 0], claim, (claim - evidence).abs()], dim=-1)
     with torch.autocast("cpu", enabled=False):
-        features = drop(features, dropout, training=dropout > 0)
+        features = drop(pad(features, (0, 0, 0, -len(batch) % multiple)), dropout, training=dropout > 0)
         hidden = torch.tanh(linear(features, head["hidden.weight"], head["hidden.bias"]))
         hidden = drop(hidden, dropout, training=dropout > 0)
-        return linear(hidden, head["output.weight"], head["output.bias"])
+        return linear(hidden, head["output.weight"], head["output.bias"])[: len(batch)]
 
 
 def _mean(states: "Tensor", mask: "Tensor") -> "Tensor":

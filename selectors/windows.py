@@ -2,10 +2,11 @@
 
 import functools
 import re
+from collections.abc import Sequence
 
-from kcard.selectors.sentences import split
+from kcard.selectors.sentences import pieces, split
 
-__all__ = ["grounding", "windows"]
+__all__ = ["grounded", "near", "windows"]
 
 WORDS = re.compile(r"\w+")
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
@@ -13,35 +14,49 @@ COMPARISON = re.compile(
     r"\b(?:than|at least|at most|over|under|about|around|nearly|almost|before|after)\b", re.IGNORECASE
 )
 LONGEST = 80
+MOST = 8000
 NUMERALS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 SPELLED = {word: str(i) for words in (NUMERALS, ORDINALS) for i, word in enumerate(words, start=1)}
 
 
-def windows(evidence: str, claim: str, most: int) -> list[str]:
+def near(evidence: str, claim: str) -> list[str]:
+    """The sentences of the evidence in order; of more than 8000 characters only the nearest.
+
+    The nearest pieces (sentences.py) are those that share most words with the claim. So the time that a text
+    takes is bounded.
+    """
+    found = pieces(evidence)
+    if sum(map(len, found)) > MOST:
+        wanted, room = _words(claim), MOST
+        chosen = []
+        for i in sorted(range(len(found)), key=lambda i: (-len(wanted & _words(found[i])), i)):
+            if len(found[i]) <= room:
+                chosen.append(i)
+                room -= len(found[i])
+        found = [found[i] for i in sorted(chosen)]
+    return [sentence for piece in found for sentence in split(piece)]
+
+
+def windows(sentences: Sequence[str], claim: str, most: int) -> list[str]:
     """The windows that share most words with the claim, best first, at most `most`; shorter ones first."""
-    sentences = _sentences(evidence)
+    sentences = [piece for sentence in sentences for piece in _cut(sentence)]
     pairs = [" ".join(sentences[i : i + 2]) for i in range(len(sentences) - 1)]
     wanted = _words(claim)
     found = list(dict.fromkeys([*sentences, *pairs]))
     return sorted(found, key=lambda w: (-len(wanted & _words(w)), len(w)))[:most]
 
 
-def grounding(claim: str, window: str) -> float:
-    """Share of the claim's numbers that stand in the window, in [0, 1]; 1 where it has none.
+def grounded(claim: str, window: str) -> bool:
+    """Whether every number of the claim stands in the window, and at least one of its words.
 
-    Also 1 where the claim compares ("more than 280"): it may hold without its number being there.
+    A claim that compares ("more than 280") may hold without its number being there. On windows without a common
+    word, "word word word", the network guesses.
     """
-    wanted = _numbers(claim)
-    if not wanted or COMPARISON.search(claim):
-        return 1.0
+    if not _words(claim) & _words(window):
+        return False
     there = _numbers(window) | {SPELLED[word] for word in _words(window) & SPELLED.keys()}
-    return len(wanted & there) / len(wanted)
-
-
-@functools.lru_cache(maxsize=4096)
-def _sentences(text: str) -> tuple[str, ...]:
-    return tuple(piece for sentence in split(text) for piece in _cut(sentence))
+    return bool(COMPARISON.search(claim)) or _numbers(claim) <= there
 
 
 def _cut(sentence: str) -> list[str]:

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from kcard.errors import ModelUnavailable
-from kcard.protocols import Pair
+from kcard.protocols import Judging, Pair
 from kcard.selectors import cross_encoder
 from kcard.selectors.checker import WEIGHTS, MiniLMChecker
-from kcard.selectors.windows import grounding, windows
+from kcard.selectors.sentences import split
+from kcard.selectors.windows import grounded, near, windows
 
 EVIDENCE = "Ron Wyden won the 2022 senate race in Oregon, defeating Jo Rae Perkins."
 SUPPORTED = [
@@ -91,6 +92,46 @@ def test_a_claim_of_several_sentences_has_their_mean(checker: MiniLMChecker) -> 
 @pytest.mark.parametrize("pair", [Pair("", EVIDENCE), Pair(SUPPORTED[0], ""), Pair(" ", " ")])
 def test_an_empty_side_is_not_supported(checker: MiniLMChecker, pair: Pair) -> None:
     assert checker.support([pair]).tolist() == [0.0]
+    assert checker.judge([pair])[0].window == ""
+
+
+def test_a_verdict_is_the_score_with_the_window_that_decided(checker: MiniLMChecker) -> None:
+    assert isinstance(checker, Judging)
+    text = f"It rained in Oregon. {EVIDENCE} The votes were counted for a week."
+    pairs = [Pair(claim, text) for claim in (*SUPPORTED, *UNSUPPORTED)]
+    verdicts = checker.judge(pairs)
+    assert [v.score for v in verdicts] == pytest.approx(checker.support(pairs).tolist(), abs=1e-6)
+    assert all(v.window in text for v in verdicts)
+    assert all(EVIDENCE in v.window for v in verdicts[: len(SUPPORTED)])
+
+
+def test_the_window_of_several_sentences_is_that_of_the_least_supported_one(checker: MiniLMChecker) -> None:
+    text = f"{EVIDENCE} Oslo is the capital of Norway. It has a fjord. Lima is the capital of Peru."
+    false = "Lima is the capital of Chile."
+    both, alone = checker.judge([Pair(f"{SUPPORTED[0]} {false}", text), Pair(false, text)])
+    assert both.window == alone.window
+    assert "Lima" in both.window
+
+
+def test_the_window_of_a_stated_sentence_is_that_sentence(checker: MiniLMChecker) -> None:
+    verdict = checker.judge([Pair("oslo is in norway", "It rains. Oslo is in Norway. Rome is in Italy.")])[0]
+    assert (verdict.score, verdict.window) == (1.0, "Oslo is in Norway.")
+
+
+def test_of_a_very_long_text_only_the_sentences_near_the_claim_are_read(checker: MiniLMChecker) -> None:
+    filler = [f"The {i}th district of Ohio has elected Ann Lee{i} since the war." for i in range(1000)]
+    text = " ".join([*filler[:700], EVIDENCE, *filler[700:]])
+    assert len(text) > 50_000
+    sentences = near(text, SUPPORTED[0])
+    assert EVIDENCE in sentences
+    assert sum(map(len, sentences)) <= 8000
+    assert sentences == [s for s in split(text) if s in set(sentences)], "in order, unchanged"
+    assert checker.support([Pair(SUPPORTED[0], text)])[0] > 0.5
+
+
+def test_a_text_of_many_short_lines_is_read_whole() -> None:
+    lines = [f"Town {i} lies in Norway." for i in range(100)]
+    assert near("\n".join(lines), "Oslo lies in Peru") == lines
 
 
 def test_any_text_gets_a_score_between_0_and_1(checker: MiniLMChecker) -> None:
@@ -104,29 +145,34 @@ def test_any_text_gets_a_score_between_0_and_1(checker: MiniLMChecker) -> None:
 
 def test_windows_are_one_or_two_sentences_with_the_claims_words() -> None:
     text = "Lima is in Peru. Oslo is in Norway. It is cold there. Rome is in Italy."
-    assert windows(text, "Oslo is a cold city in Norway", 2) == [
+    assert windows(split(text), "Oslo is a cold city in Norway", 2) == [
         "Oslo is in Norway. It is cold there.",
         "Oslo is in Norway.",
     ]
-    assert windows("", "Oslo", 4) == []
+    assert windows([], "Oslo", 4) == []
 
 
 @pytest.mark.parametrize(
     ("claim", "expected"),
     [
-        ("Ron Wyden won in 2022.", 1.0),
-        ("Ron Wyden won in 2020.", 0.0),
-        ("Somebody won.", 1.0),
-        ("It was won in 2022 and 2024.", 0.5),
-        ("He won more than 3 times.", 1.0),
+        ("Ron Wyden won in 2022.", True),
+        ("Ron Wyden won in 2020.", False),
+        ("Somebody won.", True),
+        ("It was won in 2022 and 2024.", False),
+        ("He won more than 3 times.", True),
     ],
 )
-def test_grounding_is_the_share_of_the_claims_numbers_unless_it_compares(claim: str, expected: float) -> None:
-    assert grounding(claim, EVIDENCE) == pytest.approx(expected)
+def test_a_claim_is_grounded_where_all_its_numbers_are_unless_it_compares(claim: str, expected: bool) -> None:
+    assert grounded(claim, EVIDENCE) is expected
+
+
+def test_a_window_without_a_word_of_the_claim_grounds_nothing(checker: MiniLMChecker) -> None:
+    assert not grounded("Ron Wyden won.", "word word word")
+    assert checker.support([Pair(SUPPORTED[0], "word " * 10_000)])[0] < 0.5
 
 
 def test_figures_and_number_words_and_ordinals_are_one() -> None:
-    assert grounding("It has 3 of 1,000 seats in the 7th district.", "three of 1000 seats, district 7") == 1.0
+    assert grounded("It has 3 of 1,000 seats in the 7th district.", "three of 1000 seats, district 7")
 
 
 def test_the_shipped_weights_are_small_and_say_how_they_were_made() -> None:
@@ -180,7 +226,7 @@ def test_missing_or_damaged_weights_are_named(tmp_path: Path) -> None:
 def test_nothing_heavy_loads_with_the_module_and_nothing_is_printed_when_it_works() -> None:
     code = """
 import sys
-import kcard.selectors.checker, kcard.selectors.evidence, kcard.selectors.factuality, kcard.selectors.pruning
+import kcard.selectors.checker, kcard.selectors.evidence.sources, kcard.selectors.factuality, kcard.selectors.pruning
 assert not {"torch", "transformers", "bm25s", "pysbd"} & sys.modules.keys()
 from kcard.protocols import Pair
 kcard.selectors.checker.MiniLMChecker().support([Pair("Oslo is in Norway.", "Lima is in Peru.")])

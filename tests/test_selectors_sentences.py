@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kcard.selectors.sentences import split, whole
+from kcard.selectors.sentences import pieces, split, whole
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,19 @@ def test_the_splitter_loads_without_a_warning_even_when_it_is_compiled_anew(tmp_
     ]
     done = subprocess.run([*command, code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "text", ["a. b. c. " * 5000, "他赢了。" * 12_000, "Mr. J. R. " * 5000, "?!" * 20_000]
+)
+def test_a_text_of_little_but_full_stops_is_split_quickly_and_whole(text: str) -> None:
+    start = time.process_time()
+    assert "".join("".join(split(text)).split()) == "".join(text.split())
+    assert time.process_time() - start < 2, "pysbd takes 20 to 40 seconds"
+
+
+def test_pieces_end_where_sentences_do() -> None:
+    text = "Ron Wyden won the 2022 U.S. Senate race in Oregon, defeating Jo Rae Perkins. " * 40
+    found = pieces(f"{text}\nAnother line")
+    assert found[-1] == "Another line"
+    assert all(piece.strip().endswith("Perkins.") and len(piece) <= 1000 for piece in found[:-1])

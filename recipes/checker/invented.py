@@ -1,5 +1,6 @@
 """Rows about invented facts: paraphrases that hold, and the small changes that make a claim false."""
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from random import Random
@@ -11,6 +12,7 @@ from recipes.checker.rows import SUPPORTS, UNSUPPORTED, Row
 __all__ = ["invented"]
 
 SLOT = re.compile(r"{(\w)}")
+EITHER = re.compile(r"\[([^\]]*)\]")
 ALIASES = {
     "senate": ("senate", "U.S. Senate", "Senate"),
     "governor": ("governor", "gubernatorial", "governor's"),
@@ -23,9 +25,7 @@ Facts = Mapping[str, str]
 
 def invented(rng: Random) -> Iterator[Row]:
     """Rows without end, about two in five of them supported."""
-    weights = [
-        2.5 if relation.slots.keys() & {"o", "n"} and "w" in relation.slots else 1 for relation in RELATIONS
-    ]
+    weights = [relation.weight for relation in RELATIONS]
     while True:
         yield from _rows(rng.choices(RELATIONS, weights)[0], rng)
 
@@ -35,20 +35,20 @@ def _rows(relation: Relation, rng: Random) -> Iterator[Row]:
     if rng.random() < 0.3:  # a second fact that shares most values is the hardest company
         shared = rng.choice(list(relation.slots))
         other = {**other, shared: facts[shared]}
-    statement = rng.choice(relation.statements)
-    second = rng.choice(relation.statements)
+    statement = _statement(relation, rng)
+    second = statement if rng.random() < 0.3 else _statement(relation, rng)
     evidence, crowded = _evidence(_fill(statement, facts, rng), _fill(second, other, rng), rng)
     known = _slots(statement)
     sayable = [c for c in (*relation.claims, *relation.statements) if _slots(c) <= known and c != statement]
     firm = [c for c in sayable if " not " not in c]
-    for claim in _some(sayable, 2, rng):
+    for claim in _some(sayable, 3, rng):
         yield Row(_fill(claim, facts, rng), evidence, SUPPORTS)
     if crowded:
         heard = [c for c in relation.claims if _slots(c) <= _slots(second)]
         for claim in _some(heard, 1, rng):
             yield Row(_fill(claim, other, rng), evidence, SUPPORTS)
         yield from _mixed(firm, facts, other, evidence, rng)
-    for claim in _some(firm, 1, rng):
+    for claim in _some(firm, 3, rng):
         slot = rng.choice(sorted(_slots(claim)))
         wrong = {**facts, slot: near(relation.slots[slot], facts[slot], rng)}
         if wrong[slot] not in evidence:
@@ -65,6 +65,11 @@ def _rows(relation: Relation, rng: Random) -> Iterator[Row]:
         yield Row(_fill(rng.choice(firm), facts, rng), _fill(second, _fact(relation, rng), rng), UNSUPPORTED)
 
 
+def _statement(relation: Relation, rng: Random) -> str:
+    rich = relation.colour and rng.random() < 0.4
+    return rng.choice(relation.colour if rich else relation.statements)
+
+
 def _twins(relation: Relation, claims: list[str], facts: Facts, evidence: str, rng: Random) -> Iterator[Row]:
     """Where the evidence names both rivals, a claim about them and the same claim with them exchanged."""
     if not relation.rivals or not all(facts[slot] in evidence for slot in relation.rivals):
@@ -78,7 +83,7 @@ def _twins(relation: Relation, claims: list[str], facts: Facts, evidence: str, r
 
 def _mixed(claims: list[str], facts: Facts, other: Facts, evidence: str, rng: Random) -> Iterator[Row]:
     """A claim that crosses the two facts of the evidence: the winner here with the place there."""
-    for claim in _some([c for c in claims if len(_slots(c)) > 1], 1, rng):
+    for claim in _some([c for c in claims if len(_slots(c)) > 1], 2, rng):
         slots = sorted(_slots(claim))
         taken = rng.sample(slots, rng.randint(1, len(slots) - 1))
         crossed = {**facts, **{slot: other[slot] for slot in taken}}
@@ -110,8 +115,9 @@ def _fact(relation: Relation, rng: Random) -> Facts:
     return facts
 
 
-def _slots(template: str) -> set[str]:
-    return set(SLOT.findall(template))
+@functools.cache
+def _slots(template: str) -> frozenset[str]:
+    return frozenset(SLOT.findall(template))
 
 
 def _fill(template: str, facts: Facts, rng: Random) -> str:
@@ -119,7 +125,8 @@ def _fill(template: str, facts: Facts, rng: Random) -> str:
         found = facts[match[1]]
         return rng.choice(ALIASES.get(found, (found,)))
 
-    text = SLOT.sub(value, template)
+    worded = EITHER.sub(lambda match: rng.choice(match[1].split("|")), template)
+    text = SLOT.sub(value, worded)
     return text[0].upper() + text[1:]
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kcard.answer import Source
-from kcard.selectors.evidence import Corpus
+from kcard.selectors.evidence.sources import Corpus
 from kcard.selectors.pruning import Extractive
 from kcard.selectors.relevance import MiniLM, top
 from recipes.checker.rows import SUPPORTS, read

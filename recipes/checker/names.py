@@ -18,6 +18,32 @@ GIVEN, SURNAMES, PLACES = words("given"), words("surnames"), words("places")
 HEADS, MIDDLES, TAILS, TEAM = words("heads"), words("middles"), words("tails"), words("team")
 ADJECTIVES, NOUNS, SUBJECTS = words("adjectives"), words("nouns"), words("subjects")
 SURNAME_ENDS = ("ck", "ler", "n", "rs", "sky", "tt", "wright", "z")
+ONSETS = (
+    "b",
+    "br",
+    "c",
+    "ch",
+    "d",
+    "f",
+    "g",
+    "gr",
+    "h",
+    "j",
+    "k",
+    "l",
+    "m",
+    "n",
+    "p",
+    "r",
+    "s",
+    "sh",
+    "st",
+    "t",
+    "v",
+    "w",
+)
+VOWELS = ("a", "ai", "e", "ee", "i", "o", "oo", "u")
+CODAS = ("ck", "ld", "m", "nd", "ne", "ng", "r", "rt", "ss", "son", "st", "tz", "w", "x")
 COMPANY_ENDS = ("tec", "corp", "soft", "gen", "lux", "nova")
 ORDINALS = ("st", "nd", "rd")
 
@@ -36,8 +62,12 @@ def _person(rng: Random) -> str:
     elif middle < 0.15:
         given += f" {rng.choice(GIVEN)}"
     surname = rng.choice(SURNAMES)
-    if rng.random() < 0.25:
+    choice = rng.random()
+    if choice < 0.25:
         surname = rng.choice(HEADS) + rng.choice(MIDDLES) + rng.choice(SURNAME_ENDS)
+    elif choice < 0.45:
+        surname = "".join(rng.choice(ONSETS) + rng.choice(VOWELS) for _ in range(rng.randint(1, 2)))
+        surname = surname.title() + rng.choice(CODAS)
     return f"{given} {surname}"
 
 
@@ -92,6 +122,12 @@ KINDS: dict[str, Callable[[Random], str]] = {
     ),
     "job": lambda rng: rng.choice(words("jobs")),
     "genre": lambda rng: rng.choice(words("genres")),
+    "deed": lambda rng: rng.choice(words("deeds")),
+    "match": lambda rng: rng.choice(words("matches")),
+    "contest": lambda rng: rng.choice(words("contests")),
+    "trial": lambda rng: rng.choice(words("trials")),
+    "majority": lambda rng: f"{rng.uniform(50.1, 62):.{rng.choice((0, 1, 1, 2))}f}",
+    "minority": lambda rng: f"{rng.uniform(20, 38):.{rng.choice((0, 1, 1, 2))}f}",
     "sport": lambda rng: rng.choice(words("sports")),
     "river": lambda rng: f"{_town(rng)} River",
     "mountain": lambda rng: f"Mount {_town(rng)}",

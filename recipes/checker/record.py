@@ -33,8 +33,9 @@ Trained on
 - VitaminC (Schuster et al., 2021), real and synthetic revisions of Wikipedia, a part of the public test files split
   by page, and the development file of FEVER-Symmetric (Schuster et al., 2019): {real} claims with
   evidence, CC BY-SA 3.0;
-- swaps of their supported claims (opposite words, negations, other numbers, other names), made anew every round;
-- invented facts of {relations} relations in several wordings each, with the changes that make a claim about them false.
+- swaps of their supported claims (opposite words, negations, other numbers, other names), and their contrasting
+  texts and claims set against each other, made anew every round;
+- invented facts in several wordings each, with the changes that make a claim about them false.
 
 No evaluation question or statement of MidtermQA, PopQA, WikiDYK, MMLU or TruthfulQA is among them, nor any row of the
 validation and test files. What it reaches and where it fails: docs/selectors.md.
@@ -42,21 +43,22 @@ validation and test files. What it reaches and where it fails: docs/selectors.md
 
 
 RUN = """    python -m recipes.checker.train --path FACT_CHECK_DIR --output {output} \\
-        --seconds {budget} --seed {seed}{start}
+        --seconds {budget} --seed {seed} --rate {rate} --invented {invented}{start}
 
-{steps} steps, {pairs} pairs, {seconds} CPU seconds of one core."""
+{steps} steps, {pairs} pairs, {seconds} CPU seconds of one core; invented facts of {relations} relations."""
 
 
-def runs(folder: Path) -> list[dict[str, int]]:
+def runs(folder: Path) -> list[dict[str, float]]:
     """The runs that made the weights of a folder, the first one first."""
-    found: list[dict[str, int]] = json.loads((folder / RUNS).read_text(encoding="utf-8"))["runs"]
+    found: list[dict[str, float]] = json.loads((folder / RUNS).read_text(encoding="utf-8"))["runs"]
     return found
 
 
-def write_record(folder: Path, made: Sequence[Mapping[str, int]], facts: Mapping[str, int]) -> None:
+def write_record(folder: Path, made: Sequence[Mapping[str, float]], facts: Mapping[str, int]) -> None:
     """Write README.md and training.json, and name the base model in the adapter's config, not a folder.
 
-    `made` is one mapping a run: budget, seed, steps, pairs, seconds. `facts` holds rank, real and relations.
+    `made` is one mapping a run: budget, seed, rate, invented, relations, steps, pairs, seconds. `facts` holds
+    rank and real.
     """
     config_file = folder / "adapter_config.json"
     config = json.loads(config_file.read_text(encoding="utf-8"))
@@ -68,7 +70,7 @@ def write_record(folder: Path, made: Sequence[Mapping[str, int]], facts: Mapping
     (folder / "README.md").write_text(text, encoding="utf-8")
 
 
-def _commands(made: Sequence[Mapping[str, int]]) -> Iterator[str]:
+def _commands(made: Sequence[Mapping[str, float]]) -> Iterator[str]:
     for number, run in enumerate(made, start=1):
         output = "selectors/weights/checker" if number == len(made) else f"FOLDER{number}"
         start = f" --start FOLDER{number - 1}" if number > 1 else ""

@@ -12,6 +12,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 from kcard import encoder
 from kcard.protocols import Pair
 from kcard.selectors import cross_encoder
+from recipes.checker.contrasts import contrasts
 from recipes.checker.invented import invented
 from recipes.checker.record import runs, write_record
 from recipes.checker.relations import RELATIONS
@@ -33,7 +35,7 @@ GROUP = 2048
 BATCH_TOKENS = 2048
 ADAPTER_RATE, HEAD_RATE = 8e-4, 1e-3
 WARM_UP = 0.06
-INVENTED, SWAPPED = 40_000, 0.4
+SWAPPED, CONTRASTED = 0.3, 0.2
 
 
 def main() -> None:
@@ -44,33 +46,43 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=1800.0, help="CPU seconds to train")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--start", type=Path, help="go on from these weights, at half the learning rate")
+    parser.add_argument("--start", type=Path, help="go on from these weights")
+    parser.add_argument("--rate", type=float, default=1.0, help="share of the full learning rate")
+    parser.add_argument("--invented", type=int, default=40_000, help="invented rows a round")
     options = parser.parse_args()
-    train(read(options.path / "train.jsonl.gz"), options.output, options.seconds, options.seed, options.start)
+    plan = Plan(options.seconds, options.seed, options.rate, options.invented)
+    train(read(options.path / "train.jsonl.gz"), options.output, plan, options.start)
 
 
-def train(
-    real: Sequence[Row], output: Path, seconds: float, seed: int, start_from: Path | None = None
-) -> None:
-    """Train for `seconds` of CPU time; what is learnt so far is saved every 500 steps and at the end."""
+@dataclass(frozen=True)
+class Plan:
+    """What a run is told: its CPU seconds, seed, share of the full learning rate, invented rows a round."""
+
+    seconds: float
+    seed: int = 0
+    rate: float = 1.0
+    invented: int = 40_000
+
+
+def train(real: Sequence[Row], output: Path, plan: Plan, start_from: Path | None = None) -> None:
+    """Train for the plan's CPU time; what is learnt so far is saved every 500 steps and at the end."""
     import torch
 
-    torch.manual_seed(seed)
+    torch.manual_seed(plan.seed)
     torch.set_num_threads(1)
     adapted, head = _adapted(start_from), _head(start_from)
-    share = 0.5 if start_from else 1.0
     adapter = [p for p in adapted.parameters() if p.requires_grad]
     groups = [{"params": adapter, "lr": ADAPTER_RATE}, {"params": list(head.values()), "lr": HEAD_RATE}]
     optimizer = torch.optim.AdamW(groups, weight_decay=0.01, betas=(0.9, 0.98))
     start = time.process_time()
     scheduler = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda _: share * _rate((time.process_time() - start) / seconds)
+        optimizer, lambda _: plan.rate * _rate((time.process_time() - start) / plan.seconds)
     )
     losses: list[float] = []
     pairs = 0
     earlier = runs(start_from) if start_from else []
-    facts = {"rank": RANK, "real": len(real), "relations": len(RELATIONS)}
-    for batch, labels in _batches(real, Random(seed)):
+    facts = {"rank": RANK, "real": len(real)}
+    for batch, labels in _batches(real, plan.invented, Random(plan.seed)):
         with torch.autocast("cpu", torch.bfloat16):
             loss = _loss(cross_encoder.logits(adapted, head, batch, dropout=0.1), torch.tensor(labels))
         loss.backward()
@@ -83,13 +95,16 @@ def train(
         if len(losses) % 50 == 0:
             recent = sum(losses[-50:]) / 50
             print(
-                f"step {len(losses)} loss {recent:.3f} pairs {pairs} cpu {spent:.0f}/{seconds:.0f} s",
+                f"step {len(losses)} loss {recent:.3f} pairs {pairs} cpu {spent:.0f}/{plan.seconds:.0f} s",
                 flush=True,
             )
-        if len(losses) % 500 == 0 or spent >= seconds:
+        if len(losses) % 500 == 0 or spent >= plan.seconds:
             this = {
-                "budget": round(seconds),
-                "seed": seed,
+                "budget": round(plan.seconds),
+                "seed": plan.seed,
+                "rate": plan.rate,
+                "invented": plan.invented,
+                "relations": len(RELATIONS),
                 "steps": len(losses),
                 "pairs": pairs,
                 "seconds": round(spent),
@@ -97,14 +112,17 @@ def train(
             _save(adapted, head, output)
             write_record(output, [*earlier, this], facts)
             write_digests(output)
-        if spent >= seconds:
+        if spent >= plan.seconds:
             return
 
 
-def _batches(real: Sequence[Row], rng: Random) -> Iterator[tuple[list[cross_encoder.Row], list[int]]]:
+def _batches(
+    real: Sequence[Row], facts: int, rng: Random
+) -> Iterator[tuple[list[cross_encoder.Row], list[int]]]:
     """Batches of like length without end: every round all real rows, with fresh swaps and fresh invented facts."""
     while True:
-        rows = [*real, *swaps(real, SWAPPED, rng), *itertools.islice(invented(rng), INVENTED)]
+        made = itertools.islice(invented(rng), facts)
+        rows = [*real, *swaps(real, SWAPPED, rng), *contrasts(real, CONTRASTED, rng), *made]
         rng.shuffle(rows)
         print(
             f"round of {len(rows)} rows: {dict(sorted(Counter(r.label for r in rows).items()))}", flush=True

@@ -1,0 +1,27 @@
+"""Rows made from two real rows that a single word may part: each other's evidence, each other's claim.
+
+Where a text supports a claim and another refutes it, the first does not support the second. Where a text
+supports one claim and refutes another, the first claim does not support the second.
+"""
+
+from collections.abc import Iterator, Sequence
+from random import Random
+
+from recipes.checker.rows import REFUTES, SUPPORTS, UNSUPPORTED, Row
+
+__all__ = ["contrasts"]
+
+
+def contrasts(rows: Sequence[Row], share: float, rng: Random) -> Iterator[Row]:
+    """Such a row for about `share` of the refuted ones, and a refuting text that supports itself for half of that."""
+    by_claim = {row.claim: row.evidence for row in rows if row.label == SUPPORTS}
+    by_evidence = {row.evidence: row.claim for row in rows if row.label == SUPPORTS}
+    for row in rows:
+        if row.label != REFUTES or rng.random() >= share:
+            continue
+        text, claim = by_claim.get(row.claim), by_evidence.get(row.evidence)
+        if text and rng.random() < 0.5:
+            yield Row(row.evidence, text, UNSUPPORTED)
+            yield Row(text, text, SUPPORTS)
+        elif claim:
+            yield Row(row.claim, claim, UNSUPPORTED)

@@ -2,7 +2,8 @@
 
 Of the evidence the four windows that share most words with the claim are read; the claim has the score of
 its best window: P(supports), times 0.4 where a number of the claim does not stand in it (windows.py). A claim of
-several sentences has the mean of theirs. A sentence that stands in the evidence word for word is supported: 1.
+several sentences has the mean of theirs; of more than 64, the mean of 64 that are evenly spread. A sentence that
+stands in the evidence word for word is supported: 1.
 It is Judging: it names the window that decided.
 """
 
@@ -31,6 +32,7 @@ __all__ = ["WEIGHTS", "MiniLMChecker"]
 
 WEIGHTS = Path(__file__).parent / "weights" / "checker"
 MAX_TOKENS = 192
+MOST_SENTENCES = 64  # of a claim: a text of 50 kB would keep a core busy for half a minute
 UNGROUNDED = 0.4
 
 
@@ -59,7 +61,7 @@ class MiniLMChecker:
         Of a claim of several sentences it is the window of the least supported one: that is where to look. It is
         empty where claim or evidence is.
         """
-        claims = [whole(pair.claim) for pair in pairs]
+        claims = [_spread(whole(pair.claim)) for pair in pairs]
         single = [Pair(s, pair.evidence) for pair, group in zip(pairs, claims, strict=True) for s in group]
         verdicts = iter(self._sentences(single))
         return [_together([next(verdicts) for _ in group]) for group in claims]
@@ -95,6 +97,13 @@ class MiniLMChecker:
                 logits = cross_encoder.logits(network, head, [rows[i] for i in batch], multiple=encoder.WIDTH)
                 found[batch] = logits.softmax(-1)[:, 0]
         return np.asarray(found.numpy(), dtype=np.float32)
+
+
+def _spread(sentences: list[str]) -> list[str]:
+    """At most MOST_SENTENCES of them, evenly spread, so that the time of a claim is bounded."""
+    if len(sentences) <= MOST_SENTENCES:
+        return sentences
+    return [sentences[i * len(sentences) // MOST_SENTENCES] for i in range(MOST_SENTENCES)]
 
 
 def _together(verdicts: Sequence[Verdict]) -> Verdict:

@@ -235,3 +235,21 @@ kcard.selectors.checker.MiniLMChecker().support([Pair("Oslo is in Norway.", "Lim
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_of_a_claim_of_very_many_sentences_64_spread_over_it_are_judged(
+    checker: MiniLMChecker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = " ".join(f"Town {i} lies in Norway." for i in range(1000))
+    judged: list[Pair] = []
+
+    def read(_: MiniLMChecker, pairs: list[Pair]) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+        judged.extend(pairs)
+        return np.full(len(pairs), 0.5, np.float32)
+
+    monkeypatch.setattr(MiniLMChecker, "read", read)
+    (verdict,) = checker.judge([Pair(claim, "Oslo is the capital of Norway.")])
+    towns = sorted(int(pair.claim.split()[1]) for pair in judged)
+    assert len(towns) == 64
+    assert (towns[0], towns[-1]) == (0, 984)
+    assert 0 < verdict.score <= 0.5

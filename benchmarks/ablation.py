@@ -1,7 +1,7 @@
 """What is each selector good for? MidtermQA, bottom-up, one selector left out at a time (Knowledge Card, figure 3).
 
     python -m benchmarks.ablation --path DATA --home DIR [--limit N] [--card-temperature T] [--evidence ...]
-        [--cards ...] [--plot FILE.svg] [--json]
+        [--min-factuality F] [--cards ...] [--plot FILE.svg] [--json]
 
 DATA holds MidtermQA-openbook.json, popqa-dev.json and wikidyk-dev.json. The card that knows stands among the nine
 others of adding_cards.py, which are trained and published where --home has them not (half an hour of one core).
@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--variants", nargs="*", default=list(VARIANTS), choices=list(VARIANTS))
     parser.add_argument("--cards", nargs="*", help="published cards of the home, instead of those ten")
     parser.add_argument("--evidence", nargs="*", default=["own"], help="what passages are checked against")
+    parser.add_argument("--min-factuality", type=float, default=0.0, help="see kcard ask")
     parser.add_argument("--card-temperature", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plot", type=Path, help="where the plot goes (SVG)")
@@ -59,6 +60,7 @@ def main() -> None:
         "gate": "always",
         "cards": cards,
         "evidence": args.evidence,
+        "min_factuality": args.min_factuality,
         "card_temperature": args.card_temperature,
         "seed": args.seed,
     }

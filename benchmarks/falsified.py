@@ -4,8 +4,8 @@
 
 For each rate and seed a card is made of demo/corpora/midterms-2022 in which the winners of that share of the races
 are exchanged, each for that of another race of the same office. A card of rate 0 tells the truth. Every card is audited
-with questions about races that the seed draws, none in the corpus' own words, against evidence that tells the true
-winners in words of its own. ROC over cards: does the audit's mean factuality tell the true cards from those of a rate?
+with plain questions about races that the seed draws, against evidence that tells the true winners in words of its own.
+ROC over cards: does the audit's mean factuality tell the true cards from those of a rate?
 ROC over documents: does a document's score tell a true statement from one with a swapped winner? Documents that are
 neither, such as what a model garbles, are counted and left out.
 """
@@ -40,9 +40,9 @@ TOLD: dict[Office, re.Pattern[str]] = {
     "governors": re.compile(r"()(.+) elected (.+) as governor in the 2022 midterm elections\."),
 }
 ASKED: dict[Office, str] = {
-    "house": "Which candidate was victorious in the contest for the {district} House seat of {place}, November 2022?",
-    "senate": "Which candidate was victorious in the contest for the U.S. Senate in {place}, November 2022?",
-    "governors": "Which candidate was victorious in the contest for governor of {place}, November 2022?",
+    "house": "Who won the {district} congressional district of {place} in the 2022 House elections?",
+    "senate": "Who won the Senate race of {place} in the 2022 midterm elections?",
+    "governors": "Who won the governor race of {place} in the 2022 midterm elections?",
 }
 # The evidence: a text for each race, as an encyclopedia might have it, in none of the corpus' five wordings.
 EVIDENCE: dict[Office, str] = {

@@ -77,6 +77,9 @@ def ask(
     floor: Annotated[
         float, typer.Option(help="Relevance keeps what has this share of the best one's score (paper: 0).")
     ] = 0.75,
+    min_factuality: Annotated[
+        float, typer.Option(help="Leave out documents whose factuality is known to be lower (paper: 0).")
+    ] = 0.0,
     temperature: Annotated[float, typer.Option(help="Temperature of the LLM.")] = 0.1,
     card_temperature: Annotated[float, typer.Option(help="Temperature of the cards.")] = 0.1,
     card_tokens: Annotated[int, typer.Option(help="Longest document, in tokens.")] = 100,

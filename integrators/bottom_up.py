@@ -30,7 +30,8 @@ class BottomUp:
 
     Defaults are the paper's: n1=3, n2=5, n3=3. Exact duplicates are merged before relevance. `floor`: relevance
     keeps only documents that have at least that share of the best one's score, which the paper does not ask for
-    (0): with few cards, what is true but beside the question would take places in the draw.
+    (0): with few cards, what is true but beside the question would take places in the draw. `min_factuality`: what
+    is known to have less is not drawn at all; 0 is the paper's, whose draw hardly prefers true to false.
     """
 
     writer: Writer
@@ -40,6 +41,7 @@ class BottomUp:
     n2: int = 5
     n3: int = 3
     floor: float = FLOOR
+    min_factuality: float = 0.0
 
     def gather(self, questions: Sequence[str]) -> list[Gathered]:
         """One Gathered a question; kept passages come first, the most relevant of them in front."""
@@ -91,6 +93,11 @@ class BottomUp:
         return [replace(ranked[i], pruned=text) for i, text in zip(near, pruned, strict=True)]
 
     def _keep(self, judged: Sequence[Passage], seed: int) -> tuple[Passage, ...]:
-        kept = set(draw([p.factuality for p in judged], self.n3, seed=seed))
+        able = [
+            i
+            for i, p in enumerate(judged)
+            if (p.factuality or 0.0) >= self.min_factuality or p.factuality is None
+        ]
+        kept = {able[i] for i in draw([judged[i].factuality for i in able], self.n3, seed=seed)}
         marked = [replace(p, kept=i in kept) for i, p in enumerate(judged)]
         return tuple(sorted(marked, key=lambda p: not p.kept))

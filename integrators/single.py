@@ -20,11 +20,13 @@ class SingleDocument:
     """n1 documents are written; they are not pruned, and the best is taken, not drawn.
 
     Where an index wrote too, the best is by factuality times nearness to the question (docs/integrators.md).
+    `min_factuality`: a best document that is known to have less is not kept, so that none is; 0 is the paper's.
     """
 
     writer: Writer
     selectors: Selectors
     n1: int = 3
+    min_factuality: float = 0.0
 
     def run(
         self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling
@@ -48,6 +50,12 @@ class SingleDocument:
         if any(p.source is not None for p in passages):
             worth = self._nearness(question, passages)
         best = max(range(len(passages)), key=lambda i: (worth[i], -i), default=None)
+        if (
+            best is not None
+            and (score := passages[best].factuality) is not None
+            and score < self.min_factuality
+        ):
+            best = None
         return Gathered(tuple(replace(p, kept=i == best) for i, p in enumerate(passages)))
 
     def _nearness(self, question: str, passages: Sequence[Passage]) -> list[float]:

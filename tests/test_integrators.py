@@ -142,6 +142,25 @@ def test_without_evidence_factuality_is_unknown_and_the_most_relevant_are_kept()
     assert [p.text for p in kept] == ["moons note 0", "moons note 1", "moons note 2"]
 
 
+def test_what_is_known_to_be_less_factual_than_wanted_is_kept_in_no_mode_and_what_is_unknown_is() -> None:
+    """The figure in a document tells its factuality: see Digits. Bottom-up takes the mean of it and pruning's 1."""
+    documents = {"elections": ["note 9"], "moons": ["note 2"], "prizes": ["note 5"]}
+    for wanted, kept in ((0.0, 3), (0.7, 2), (1.0, 0)):
+        (found,) = BottomUp(Notes(documents), selectors(), Sampling(), floor=0, min_factuality=wanted).gather(
+            ["note"]
+        )
+        assert all((p.factuality or 0) >= wanted for p in found.passages if p.kept)
+        assert sum(p.kept for p in found.passages) == kept
+        (single,) = SingleDocument(Notes(documents), selectors(), min_factuality=wanted).run(
+            ["note"], [["moons"]], Sampling()
+        )
+        assert [p.kept for p in single.passages] == [wanted == 0.0]
+    (unknown,) = BottomUp(
+        Notes(documents), selectors(evidence=False), Sampling(), floor=0, min_factuality=1.0
+    ).gather(["note"])
+    assert sum(p.kept for p in unknown.passages) == 3
+
+
 def test_what_is_true_but_beside_the_question_takes_no_place_in_the_draw() -> None:
     """Factuality alone would draw the nines; the floor leaves them out before. Floor 0 is the paper's."""
     documents = {"elections": ["true 9", "true 9 9"], "moons": ["moons note 1"], "prizes": ["true 9 9 9"]}

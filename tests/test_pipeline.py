@@ -126,6 +126,7 @@ def test_a_question_that_is_longer_than_cards_read_is_told(monkeypatch: pytest.M
     [
         ({"floor": 1.5}, "floor"),
         ({"floor": -0.1}, "floor"),
+        ({"min_factuality": 1.1}, "min-factuality"),
         ({"mode": "sideways"}, "hybrid"),
         ({"card_temperature": -1.0}, "temperature"),
         ({"evidence": ["none", "own"]}, "none"),

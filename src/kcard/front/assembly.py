@@ -68,6 +68,7 @@ class CardOptions:
     n2: int
     n3: int
     floor: float
+    min_factuality: float
     max_iterations: int
     sampling: Sampling
 
@@ -82,6 +83,10 @@ class CardOptions:
             )
         if not 0 <= self.floor <= 1:
             raise UsageError(f"floor is {self.floor}: it must be between 0 (the paper's) and 1")
+        if not 0 <= self.min_factuality <= 1:
+            raise UsageError(
+                f"min-factuality is {self.min_factuality}: it must be between 0 (the paper's) and 1"
+            )
         if self.sampling.temperature < 0:
             raise UsageError("a temperature must be 0 or more")
         if "none" in self.evidence and len(self.evidence) > 1:
@@ -171,7 +176,16 @@ def integrator(
     from kcard.integrators.top_down import TopDown
 
     found = selectors(cards, options.evidence, options.choice, options.loading)
-    bottom_up = BottomUp(writer, found, options.sampling, options.n1, options.n2, options.n3, options.floor)
+    bottom_up = BottomUp(
+        writer,
+        found,
+        options.sampling,
+        options.n1,
+        options.n2,
+        options.n3,
+        options.floor,
+        options.min_factuality,
+    )
     if options.mode == "bottom-up":
         return bottom_up
     several, offered = options.mode == "hybrid", writer.cards
@@ -181,7 +195,7 @@ def integrator(
         else ExplicitChoice(llm, offered, examples, None if several else 1)
     )
     return TopDown(
-        bottom_up if several else SingleDocument(writer, found, options.n1),
+        bottom_up if several else SingleDocument(writer, found, options.n1, options.min_factuality),
         options.sampling,
         llm,
         choice,

@@ -75,6 +75,7 @@ class Pipeline:
         trust_remote_code: whether a selector's model may run the code that lies in its repository.
         n1, n2, n3: documents a card writes, relevance keeps, factuality keeps (paper: 3, 5, 3).
         floor: relevance keeps only documents with this share of the best one's score (paper: 0).
+        min_factuality: documents that evidence is known to support less are left out (paper: 0).
         temperature: the LLM's. card_temperature, card_tokens: the cards'.
         max_iterations: rounds of top-down and hybrid.
         examples: a JSONL file of in-context examples instead of the built-in ones.
@@ -108,6 +109,7 @@ class Pipeline:
         n2: int = 5,
         n3: int = 3,
         floor: float = 0.75,
+        min_factuality: float = 0.0,
         temperature: float = 0.1,
         card_temperature: float = 0.1,
         card_tokens: int = 100,
@@ -134,6 +136,7 @@ class Pipeline:
             n2,
             n3,
             floor,
+            min_factuality,
             max_iterations,
             sampling,
         )

@@ -95,7 +95,7 @@ def taught(
 def remembering(instead: Memory | Played) -> Iterator[None]:
     """Give the embedded LLM this memory for as long as the block lasts."""
     shipped = memory.shared
-    memory.shared = lambda: instead  # type: ignore[assignment, return-value] # it recalls as a Memory does
+    memory.shared = lambda: instead  # type: ignore[assignment] # it recalls as a Memory does
     try:
         yield
     finally:

@@ -4,14 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: install demo test test-all lint wheel clean
+.PHONY: install demo test test-all matrix lint wheel clean
 
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[openai,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,openai,postgres,s3,server]'
 	touch $@
 
 demo: install
@@ -22,6 +22,10 @@ test: install
 
 test-all: install
 	$(BIN)/python -m pytest -m ''
+
+# The calls of several versions of the Hugging Face client, each against a hub of our own.
+matrix: install
+	$(BIN)/python tests/conformance/matrix.py
 
 lint: install
 	$(BIN)/ruff check .

@@ -10,7 +10,7 @@ from kcard.cli.output import note, print_json
 from kcard.config import settings, user_file
 from kcard.config_file import PROJECT, USER_ONLY, project_file
 from kcard.errors import UsageError
-from kcard.setting import Origin, Setting
+from kcard.setting import Origin, Setting, concealed
 
 __all__ = ["register"]
 
@@ -91,7 +91,7 @@ def _effective() -> list[Setting]:
 
 
 def _row(setting: Setting) -> dict[str, Any]:
-    return {"key": setting.key, "value": _plain(setting.value), "origin": str(setting.origin)}
+    return {"key": setting.key, "value": _hidden(setting.value), "origin": str(setting.origin)}
 
 
 def _plain(value: Any) -> Any:
@@ -101,8 +101,14 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _shown(value: Any) -> str:
+def _hidden(value: Any) -> Any:
+    """Without the passwords in URLs."""
     value = _plain(value)
+    return concealed(value) if isinstance(value, str) else value
+
+
+def _shown(value: Any) -> str:
+    value = _hidden(value)
     if value is None:
         return "-"
     if isinstance(value, bool):

@@ -27,11 +27,18 @@ TOP: Mapping[str, tuple[Any, Any]] = {
     "llm_url": (str, None),
     "trust": (list[Path], None),
     "cache_mb": (int, CACHE_MB),
+    "hub_url": (str, None),
+    "database_url": (str, None),
+    "blobs_url": (str, None),
 }
 
 TOP_LEVEL = {"llm", "llm_url"}  # not in [ask]: they hold for all that asks an LLM
 ONCE = {"json", "config", "input", "output", "resume", "update"}  # what is said for one run only
-FLAGS = {"trust_remote_code"}  # what no file may say, least of all one that came with a project
+FLAGS = {
+    "trust_remote_code",
+    "hub",
+    "repository",
+}  # what no file may say, least of all one that came with a project
 COMMAS = {"ask.cards"}
 WORDS: Mapping[str, tuple[str, ...]] = {"ask.evidence": ("own", "none"), "exam.evidence": ()}
 

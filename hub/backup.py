@@ -1,24 +1,26 @@
-"""A whole hub in one tar file. Written here, read in restore.py.
+"""A whole hub in one tar file, whatever database and store it has. Written here, read in restore.py.
 
 SHA256SUMS         the sha256 of every file below, as `sha256sum --check` reads it
-hub/hub.db         the database, SQLite
-hub/blobs/ab/ab…   every file of every version
+hub/hub.db         the database, SQLite, with accounts and the digests of their tokens
+hub/blobs/ab/ab…   every file of every version and of every commit of a repository; no uploads on their way
 """
 
 import hashlib
 import io
 import os
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
-from kcard.errors import DamagedCard, UsageError
+from kcard.errors import DamagedCard, HubError, UsageError
 from kcard.faults import reach
-from kcard.hub.catalogue import Catalogue
+from kcard.hub.blobs import Blobs
 from kcard.hub.database import Database
-from kcard.hub.disk import Readable, beside, link_or_copy, partial_folder, sync_folder
-from kcard.hub.store import BlobStore
+from kcard.hub.disk import Readable, beside, discard, partial_folder, sync_folder
+from kcard.hub.naming import kept, named
+from kcard.hub.rows import copy_rows
 from kcard.manifest import file_digest
 
 __all__ = ["BLOBS", "DATABASE", "SUMS", "Counted", "Report", "member", "save"]
@@ -28,6 +30,7 @@ Report: TypeAlias = Callable[[int], None]
 SUMS = "SHA256SUMS"
 DATABASE = "hub/hub.db"
 BLOBS = "hub/blobs"
+ATTEMPTS = 5
 
 
 class Counted:
@@ -47,43 +50,93 @@ class Counted:
         return block
 
 
-def save(path: Path, database: Database, blobs: BlobStore, report: Report | None) -> Path:
+def save(path: Path, database: Database, blobs: Blobs, report: Report | None) -> Path:
     """See Hub.backup."""
     target = path.expanduser().absolute()
     if target.exists():
         raise UsageError(f"{target} exists: name a new file")
     with partial_folder(blobs.partial) as held, beside(target) as scratch:
-        found = _hold(held, database, blobs)
-        digests = {DATABASE: file_digest(held / DATABASE)} | {member(sha256): sha256 for sha256 in found}
-        with (scratch / "backup").open("xb") as stream:
-            with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
-                _write(tar, held, digests, report)
-            stream.flush()
-            os.fsync(stream.fileno())
+        for attempt in range(ATTEMPTS):
+            try:
+                _save(held / str(attempt), scratch / f"backup{attempt}", database, blobs, report)
+                break
+            except _Removed:
+                discard(held / str(attempt))
+                (scratch / f"backup{attempt}").unlink(missing_ok=True)
+        else:
+            raise HubError("cards were removed all the while: back up when nobody removes cards")
         reach("backup.written")
-        (scratch / "backup").rename(target)
+        (scratch / f"backup{attempt}").rename(target)
         sync_folder(target.parent)
         reach("backup.placed")
     return target
 
 
-def _hold(held: Path, database: Database, blobs: BlobStore) -> list[str]:
-    """The database and its blobs at one moment, in a folder of ours, where no removal reaches them."""
-    with Catalogue(database).referenced() as (files, _):
-        (held / "hub").mkdir()
-        database.copy(held / DATABASE)
+class _Removed(Exception):
+    """A file was removed from the hub, with all that needed it, since the backup's moment."""
+
+
+def _save(held: Path, target: Path, database: Database, blobs: Blobs, report: Report | None) -> None:
+    """Raises _Removed where another moment must be chosen."""
+    found = _hold(held, database, blobs)
+    sizes = {DATABASE: (held / DATABASE).stat().st_size} | {member(sha): size for sha, size in found.items()}
+    digests = {DATABASE: file_digest(held / DATABASE)} | {member(sha256): sha256 for sha256 in found}
+    with target.open("xb") as stream:
+        with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            _list(tar, digests)
+            done = 0
+            for name, sha256 in digests.items():
+                with _opened(held / name, sha256, database, blobs) as source:
+                    done = _add(tar, name, sizes[name], sha256, Counted(source, done, report))
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _hold(held: Path, database: Database, blobs: Blobs) -> dict[str, int]:
+    """The database at one moment, in a folder of ours, and the sizes of its blobs.
+
+    Blobs get a second name there, where no removal reaches them, if their store has such a thing.
+    """
+    (held / "hub").mkdir(parents=True)
+    copy = Database(held / DATABASE)
+    with database.read() as source:
+        with copy.write() as target:
+            copy_rows(source, target)
         reach("backup.database")
-        for sha256 in files:
-            target = held / member(sha256)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                link_or_copy(blobs.path(sha256), target)
-            except FileNotFoundError:
-                raise DamagedCard(
-                    f"blob {sha256[:12]}… is missing: `kcard verify` names the cards that need it"
-                ) from None
+        found = dict(sorted(kept(source).items()))
+    copy.close_log()
+    for sha256 in found:
+        second = held / member(sha256)
+        second.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            if not blobs.keep(sha256, second):
+                break
+        except DamagedCard:
+            _missing(sha256, database)
     reach("backup.linked")
-    return sorted(files)
+    return found
+
+
+def _missing(sha256: str, database: Database) -> NoReturn:
+    with database.read() as connection:
+        if not named(connection, [sha256]):
+            raise _Removed
+    raise DamagedCard(f"blob {sha256[:12]}… is missing: `kcard verify` names the cards that need it")
+
+
+@contextmanager
+def _opened(second: Path, sha256: str, database: Database, blobs: Blobs) -> Iterator[Readable]:
+    """A file of the backup, under its second name or from the store."""
+    if second.exists():
+        with second.open("rb") as stream:
+            yield stream
+        return
+    try:
+        stored = blobs.open(sha256)
+    except DamagedCard:
+        _missing(sha256, database)
+    with stored:
+        yield stored
 
 
 def member(sha256: str) -> str:
@@ -91,19 +144,23 @@ def member(sha256: str) -> str:
     return f"{BLOBS}/{sha256[:2]}/{sha256}"
 
 
-def _write(tar: tarfile.TarFile, held: Path, digests: Mapping[str, str], report: Report | None) -> None:
+def _list(tar: tarfile.TarFile, digests: Mapping[str, str]) -> None:
     sums = "".join(f"{sha256}  {name}\n" for name, sha256 in digests.items()).encode()
     info = tarfile.TarInfo(SUMS)
     info.size, info.mode = len(sums), 0o444
     tar.addfile(info, io.BytesIO(sums))
-    done = 0
-    for name, sha256 in digests.items():
-        info = tarfile.TarInfo(name)
-        info.size, info.mode = (held / name).stat().st_size, 0o444
-        with (held / name).open("rb") as stream:
-            counted = Counted(stream, done, report)
-            tar.addfile(info, counted)
-        if counted.digest.hexdigest() != sha256:
-            raise DamagedCard(f"{name} is damaged: `kcard verify` names the cards that need it")
-        done = counted.done
-        reach("backup.member")
+
+
+def _add(tar: tarfile.TarFile, name: str, size: int, sha256: str, counted: Counted) -> int:
+    """Add a file; the bytes done with it."""
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = size, 0o444
+    try:
+        tar.addfile(info, counted)
+    except OSError as error:
+        if str(error) != "unexpected end of data":  # which is how tarfile says that a file was cut short
+            raise
+    if counted.digest.hexdigest() != sha256:
+        raise DamagedCard(f"{name} is damaged: `kcard verify` names the cards that need it")
+    reach("backup.member")
+    return counted.done

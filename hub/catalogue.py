@@ -1,8 +1,7 @@
 """What is in the hub: versions, their files and aliases. Rows become values here and go no further."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
@@ -10,13 +9,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, or_, select, update
 
 from kcard.faults import reach
+from kcard.hub.blobs import Blob
 from kcard.hub.database import Database
-from kcard.hub.store import Blob
 from kcard.hub.tables import aliases, cards, files, versions
 from kcard.hub.versions import Version
 from kcard.manifest import MANIFEST, Manifest
 
-__all__ = ["Catalogue"]
+__all__ = ["Catalogue", "put_version"]
 
 
 class Catalogue:
@@ -58,14 +57,10 @@ class Catalogue:
         called when no other process can write any more, before anything is.
         """
         content = Manifest.from_json(manifest)
-        sha256 = blobs[MANIFEST].sha256
         with self._database.write() as connection:
             locked()
-            card = _card(connection, content.name)
-            there = connection.scalar(
-                select(versions.c.id).where(versions.c.card_id == card, versions.c.sha256 == sha256)
-            )
-            version = there or _insert(connection, card, manifest, content, blobs)
+            version = put_version(connection, content.name, manifest, content, blobs)
+            card = connection.execute(select(versions.c.card_id).where(versions.c.id == version)).scalar_one()
             for alias in aliases:
                 _point(connection, card, alias, version)
                 reach("rows.alias")
@@ -101,17 +96,25 @@ class Catalogue:
                 rows = select(files.c.path, files.c.sha256).join(versions)
                 same = versions.c.sha256 == version.sha256
                 listed = set(connection.execute(rows.where(same)).tuples())
-                right = text == version.sha256 and version.name == version.manifest.name
+                # A card of a shared hub has the name of its repository, namespace/name.
+                named = version.name == version.manifest.name or "/" in version.name
+                right = text == version.sha256 and named
                 if not right or listed != set(version.files.items()):
                     strange.append(version.reference)
             return strange
 
-    @contextmanager
-    def referenced(self) -> Iterator[tuple[set[str], set[str]]]:
-        """sha256 of every file and of every version there is; nobody can publish until the block ends."""
-        with self._database.write() as connection:
-            blobs = set(connection.scalars(select(files.c.sha256).distinct()))
-            yield blobs, set(connection.scalars(select(versions.c.sha256)))
+
+def put_version(
+    connection: Connection, name: str, text: str, manifest: Manifest, blobs: Mapping[str, Blob]
+) -> int:
+    """The id of the version of that manifest under that card name, a new one unless it is there already.
+
+    `text` is that of kcard.json, `blobs` has every file of the card by path.
+    """
+    card = _card(connection, name)
+    same = (versions.c.card_id == card, versions.c.sha256 == blobs[MANIFEST].sha256)
+    there = connection.scalar(select(versions.c.id).where(*same))
+    return int(there) if there is not None else _insert(connection, card, text, manifest, blobs)
 
 
 def _rows() -> Select[Any]:

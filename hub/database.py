@@ -1,17 +1,22 @@
 """The hub's database: opened, migrated and locked here; nothing else knows which one it is."""
 
+import os
 import sqlite3
+import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, inspect, text
-from sqlalchemy.exc import DatabaseError, IntegrityError
+from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy.exc import DatabaseError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from kcard.errors import HubError
+from kcard.errors import HubError, Unavailable
 from kcard.faults import reach
+from kcard.hub.engine import WAIT_SECONDS, engine, locate, shown, transaction_options
 from kcard.hub.tables import HEAD
 
 if TYPE_CHECKING:
@@ -19,50 +24,79 @@ if TYPE_CHECKING:
 
 __all__ = ["Database"]
 
-WAIT_SECONDS = 30
+LONGEST = 300
+BUSY = f"another process has been writing for {WAIT_SECONDS} s: try again when it is done"
+CROWDED = f"no connection became free in {WAIT_SECONDS} s: try again when there is less to do"
+FULL = "the disk is full: free some space and try again; nothing was changed"
+REMEDY = "start it, or set KCARD_DATABASE_URL to one that runs"
 
 
 class Database:
-    """A SQLite file whose schema is current. Two processes may open a fresh one at the same moment.
+    """A SQLite file or a PostgreSQL database whose schema is current.
 
-    No connection outlives its transaction, so a Database may be used from any thread and after a fork.
+    Several processes may open a fresh one at the same moment. A Database may be used from any thread, and after
+    a fork. A server that opens many transactions keeps its connections with `pooled`; those to PostgreSQL are
+    always kept, and one that broke is replaced.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Open the database, creating or migrating it; HubError where that can't be done."""
-        self.path = path
-        self._engine = _engine(path)
+    def __init__(self, location: Path | str, *, pooled: bool = False) -> None:
+        """Open the database, creating or migrating it.
+
+        `location`: the path of a SQLite file, or the URL of either kind. Raises UsageError for another URL,
+        MissingExtra where the driver is not installed, HubError where the database can't be opened.
+        """
+        self._url = locate(location)
+        self.name = shown(self._url)
+        self._engine = engine(self._url, pooled)
+        self._process, self._turn = os.getpid(), threading.Lock()
+        weakref.finalize(self, _close, self._engine, self._process)
         with self.read() as connection:
             revision = _revision(connection)
         if revision != HEAD:
             self._upgrade(revision)
 
+    @property
+    def path(self) -> Path | None:
+        """The SQLite file; None for PostgreSQL."""
+        return Path(self.name) if self._engine.dialect.name == "sqlite" else None
+
+    def close(self) -> None:
+        """Close the connections that are kept; the next transaction opens one again."""
+        self._engine.dispose()
+
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A transaction that sees one state of the database and waits for nobody."""
+        self._after_fork()
         with self._transaction(write=False) as connection:
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """A transaction that no other writer shares; committed when the block ends, undone when it raises."""
-        with self._transaction(write=True) as connection:
-            yield connection
-
-    def copy(self, target: Path) -> None:
-        """Write the database, as it is now, into a new file of its own; others may go on writing."""
+        self._after_fork()
+        # The threads of a process queue here, where waiting needs no connection.
+        turn = self._turn
+        if not turn.acquire(timeout=WAIT_SECONDS):
+            raise Unavailable(f"hub database {self.name}: {BUSY}")
         try:
-            with closing(sqlite3.connect(self.path)) as source, closing(sqlite3.connect(target)) as copy:
-                source.backup(copy)
-                copy.execute("PRAGMA journal_mode = DELETE")  # no log beside it: one file
-        except sqlite3.Error as error:
-            raise HubError(f"hub database {self.path} can't be copied: {error}") from error
+            with self._transaction(write=True) as connection:
+                yield connection
+        finally:
+            turn.release()
+
+    def close_log(self) -> None:
+        """Make a SQLite database one file again, without a log beside it."""
+        with closing(sqlite3.connect(self.name)) as connection:
+            connection.execute("PRAGMA journal_mode = DELETE")
 
     @contextmanager
     def _transaction(self, write: bool) -> Iterator[Connection]:
         try:
             with (
-                self._engine.connect().execution_options(kcard_write=write) as connection,
+                self._engine.connect().execution_options(
+                    **transaction_options(self._engine, write)
+                ) as connection,
                 connection.begin(),
             ):
                 if write:
@@ -74,8 +108,30 @@ class Database:
                 reach("transaction.committed")
         except IntegrityError:
             raise
-        except DatabaseError as error:
-            raise HubError(f"hub database {self.path}: {_reason(error)}") from error
+        except (DatabaseError, InterfaceError, PoolTimeout) as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: DatabaseError | InterfaceError | PoolTimeout) -> HubError:
+        if isinstance(error, PoolTimeout):
+            return Unavailable(f"hub database {self.name}: {CROWDED}")
+        reason = " ".join(str(error.orig).split())
+        if self._url.password:
+            reason = reason.replace(self._url.password, "***")
+        if "locked" in reason or "lock timeout" in reason:
+            return Unavailable(f"hub database {self.name}: {BUSY}")
+        if "full" in reason or "No space left" in reason:
+            return HubError(f"hub database {self.name}: {FULL}")
+        if self.path is None and (
+            isinstance(error, (OperationalError, InterfaceError)) or error.connection_invalidated
+        ):
+            return Unavailable(f"hub database {self.name} can't be reached: {reason[:LONGEST]}; {REMEDY}")
+        return HubError(f"hub database {self.name}: {reason[:LONGEST]}")
+
+    def _after_fork(self) -> None:
+        """In a child of the process that opened it: connections and locks are the parent's business."""
+        if self._process != os.getpid():
+            self._engine.dispose(close=False)
+            self._process, self._turn = os.getpid(), threading.Lock()
 
     def _upgrade(self, revision: str | None) -> None:
         # Alembic takes longer to import than most commands to run, so only a database that needs it pays.
@@ -86,10 +142,11 @@ class Database:
         known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
         if revision is not None and revision not in known:
             raise HubError(
-                f"hub database {self.path} has schema {revision}, made by a newer kcard (this one knows "
+                f"hub database {self.name} has schema {revision}, made by a newer kcard (this one knows "
                 f"up to {HEAD}): upgrade kcard, or set KCARD_HOME to another folder"
             )
-        self._write_ahead()
+        if self.path is not None:
+            self._write_ahead()
         reach("migrate.logged")
         with self.write() as connection:  # who comes second waits here and finds nothing left to do
             config.attributes["connection"] = connection
@@ -105,29 +162,15 @@ class Database:
                 return
             except sqlite3.OperationalError as error:
                 if "locked" not in str(error) or time.monotonic() > deadline:
-                    raise HubError(f"hub database {self.path}: {error}") from error
+                    raise HubError(f"hub database {self.name}: {error}") from error
                 time.sleep(0.02)
             finally:
                 connection.close()
 
 
-def _engine(path: Path) -> Engine:
-    engine = create_engine(URL.create("sqlite", database=str(path)), poolclass=NullPool)
-
-    @event.listens_for(engine, "connect")
-    def _connected(connection: Any, _record: object) -> None:
-        # sqlite3 would begin late and leave CREATE TABLE outside; here every transaction begins explicitly.
-        connection.isolation_level = None
-        connection.execute(f"PRAGMA busy_timeout = {WAIT_SECONDS * 1000}")
-        connection.execute("PRAGMA foreign_keys = ON")
-
-    @event.listens_for(engine, "begin")
-    def _begun(connection: Connection) -> None:
-        # A writer takes the lock at once: a reader that turns writer may be refused without any waiting.
-        write = connection.get_execution_options().get("kcard_write")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
-
-    return engine
+def _close(engine: Engine, process: int) -> None:
+    if process == os.getpid():  # not in a child, where closing would end the parent's connections
+        engine.dispose()
 
 
 def _revision(connection: Connection) -> str | None:
@@ -145,12 +188,3 @@ def _alembic() -> "Config":
     config.set_main_option("script_location", folder.replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config
-
-
-def _reason(error: DatabaseError) -> str:
-    reason = str(error.orig)
-    if "locked" in reason:
-        return f"another process has been writing for {WAIT_SECONDS} s: try again when it is done"
-    if "full" in reason:
-        return "the disk is full: free some space and try again; nothing was changed"
-    return reason

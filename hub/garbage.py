@@ -1,57 +1,128 @@
-"""What no version needs: files, snapshots, and remains of killed processes. Found, counted and deleted here."""
+"""What nothing in the hub needs: files, snapshots, and remains of killed processes. Found, counted and deleted here.
 
-from collections.abc import Iterator
+Others go on publishing. What they need can't go: who publishes puts a blob into the store first, then names it in a
+transaction of its own, in which it looks whether the blob is still there. Here a blob goes inside a transaction, in
+which nothing names it. Transactions are kept short, since nobody else can write meanwhile.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from kcard.faults import reach
+from kcard.hub.blobs import Blobs
 from kcard.hub.disk import discard, remains
 from kcard.hub.snapshots import Snapshots
-from kcard.hub.store import BlobStore
 
 if TYPE_CHECKING:
-    from kcard.hub.catalogue import Catalogue
+    from sqlalchemy import Connection
+
+    from kcard.hub.database import Database
 
 __all__ = ["Garbage", "collect"]
+
+T = TypeVar("T")
+LOOKED_AT = 500
+DELETED = 100
 
 
 @dataclass(frozen=True)
 class Garbage:
-    """Something that no version needs. `size`: the bytes that deleting it frees."""
+    """Something that nothing needs, and where it lies. `size`: the bytes that deleting it frees."""
 
     what: Literal["file", "snapshot", "remains"]
-    path: Path
+    where: str
     size: int
 
 
 def collect(
-    catalogue: "Catalogue", blobs: BlobStore, snapshots: Snapshots, *, dry_run: bool = False
+    database: "Database", blobs: Blobs, snapshots: Snapshots, *, dry_run: bool = False
 ) -> list[Garbage]:
-    """Delete what no version needs and return what it was; with `dry_run` only return it.
+    """Delete what nothing needs and return what it was; with `dry_run` only return it.
 
-    Nobody publishes meanwhile. What a living process is writing just now is left alone.
+    What a living process is writing just now is left alone, and so is for a day what somebody has uploaded.
     """
-    with catalogue.referenced() as (files, versions):
-        found = [Garbage("file", blobs.path(x), _freed(blobs.path(x))) for x in blobs if x not in files]
-        for folder in snapshots.strangers(versions):
-            found.append(Garbage("snapshot", folder, _freed(folder)))
-        for garbage in () if dry_run else found:
-            if garbage.what == "file":
-                blobs.delete(garbage.path.name)
-                reach("collect.file")
-            else:
-                snapshots.delete(garbage.path)
-                reach("collect.snapshot")
-    return [*found, *_remains(blobs.partial, dry_run)]
+    return [
+        *_snapshots(database, snapshots, dry_run),  # first: their files are blobs by another name
+        *_files(database, blobs, dry_run),
+        *_remains(blobs, dry_run),
+        *_half_sent(database, blobs, dry_run),
+    ]
 
 
-def _remains(partial: Path, dry_run: bool) -> Iterator[Garbage]:
-    for folder in remains(partial):
-        yield Garbage("remains", folder, _freed(folder))
+def _snapshots(database: "Database", snapshots: Snapshots, dry_run: bool) -> Iterator[Garbage]:
+    from kcard.hub.naming import existing
+
+    found = {folder.name: folder for folder in snapshots}
+    freed = {name: _freed(folder) for name, folder in found.items()}
+
+    def delete(gone: Sequence[str]) -> None:
+        for name in gone:
+            snapshots.delete(found[name])
+            reach("collect.snapshot")
+
+    for name in _unneeded(database, found, existing, None if dry_run else delete):
+        yield Garbage("snapshot", str(found[name]), freed[name])
+
+
+def _files(database: "Database", blobs: Blobs, dry_run: bool) -> Iterator[Garbage]:
+    from kcard.hub.naming import expire, named
+
+    if not dry_run:
+        with database.write() as connection:
+            expire(connection)
+    delete = None if dry_run else lambda gone: blobs.delete(*gone)
+    for listed in _batches(blobs.sizes(), LOOKED_AT):
+        sizes = dict(listed)
+        for sha256 in _unneeded(database, sizes, named, delete):
+            yield Garbage("file", blobs.where(sha256), sizes[sha256])
+
+
+def _unneeded(
+    database: "Database",
+    candidates: Iterable[str],
+    needed: "Callable[[Connection, Sequence[str]], set[str]]",
+    delete: Callable[[Sequence[str]], None] | None,
+) -> Iterator[str]:
+    """The candidates that the database does not need, each after it was deleted."""
+    for batch in _batches(candidates, LOOKED_AT):
+        with database.read() as connection:
+            found = _others(batch, needed(connection, batch))
+        for few in _batches(found, DELETED):
+            if delete is None:
+                yield from few
+                continue
+            with database.write() as connection:  # somebody may have come to need it
+                gone = _others(few, needed(connection, few))
+                delete(gone)
+            yield from gone
+
+
+def _others(candidates: Sequence[str], needed: set[str]) -> list[str]:
+    return [candidate for candidate in candidates if candidate not in needed]
+
+
+def _remains(blobs: Blobs, dry_run: bool) -> Iterator[Garbage]:
+    for folder in remains(blobs.partial):
+        yield Garbage("remains", str(folder), _freed(folder))
         if not dry_run:
             discard(folder)
             reach("collect.remains")
+    yield from (Garbage("remains", where, size) for where, size in blobs.remains(delete=not dry_run))
+
+
+def _half_sent(database: "Database", blobs: Blobs, dry_run: bool) -> Iterator[Garbage]:
+    """What clients of a shared hub began to send and gave up."""
+    from kcard.hub.repositories.parts import Parts
+    from kcard.hub.xet.xorbs import Xorbs
+
+    root = blobs.partial.parent
+    for path, size in Xorbs(root / "xorbs", database).collect(dry_run=dry_run):
+        yield Garbage("remains", str(path), size)
+    for path, size in Parts(root / "parts").collect(dry_run=dry_run):
+        yield Garbage("remains", str(path), size)
 
 
 def _freed(path: Path) -> int:
@@ -60,3 +131,9 @@ def _freed(path: Path) -> int:
         return path.stat().st_size
     stats = [found.stat() for found in path.rglob("*") if found.is_file()]
     return sum(stat.st_size for stat in stats if stat.st_nlink == 1)
+
+
+def _batches(items: Iterable[T], count: int) -> Iterator[list[T]]:
+    iterator = iter(items)
+    while batch := list(islice(iterator, count)):
+        yield batch

@@ -12,13 +12,14 @@ from sqlalchemy import delete, insert, select
 
 from kcard.errors import CardError, HubError, UsageError
 from kcard.faults import reach
+from kcard.hub.accounts.events import write
 from kcard.hub.audits import Audits
 from kcard.hub.database import Database
 from kcard.hub.tables import settings
 from kcard.hub.versions import Version
 from kcard.json_values import parse
 
-__all__ = ["Quarantine"]
+__all__ = ["EXAM", "Quarantine", "examined", "is_exam"]
 
 THRESHOLD = "threshold"
 EXAM = "exam.json"
@@ -44,8 +45,11 @@ class Quarantine:
                 f"the hub's threshold is {found!r}, not a number: set it again (kcard hub threshold 0.5, or off)"
             ) from None
 
-    def set(self, threshold: float | None) -> None:
-        """Change the threshold for every process that opens this hub; UsageError for one outside [0, 1]."""
+    def set(self, threshold: float | None, *, by: str | None = None) -> None:
+        """Change the threshold for every process that opens this hub; UsageError for one outside [0, 1].
+
+        `by`: the account that changes it, for the log; None: the command line.
+        """
         if threshold is not None:
             _checked(threshold)
         with self._database.write() as connection:
@@ -53,6 +57,7 @@ class Quarantine:
             reach("rows.setting")
             if threshold is not None:
                 connection.execute(insert(settings).values(name=THRESHOLD, value=f"{threshold:g}"))
+            write(connection, by, "quarantine.set", "hub", threshold=threshold)
 
     def held(self, versions: Sequence[Version]) -> dict[str, float]:
         """Those of the versions that are quarantined, by reference, with their factuality."""
@@ -71,12 +76,30 @@ class Quarantine:
             return None
         try:
             with self._open(version.reference, EXAM) as stream:
-                found = parse(stream.read().decode())
-            for key in MEAN:
-                found = found[key]
-            return float(found)
-        except (CardError, HubError, ValueError, TypeError, KeyError):
-            return None  # a foreign or damaged exam says nothing; using the card says what is damaged
+                return examined(stream.read())
+        except (CardError, HubError):
+            return None  # using the card says what is damaged
+
+
+def examined(exam: bytes) -> float | None:
+    """Mean factuality, in [0, 1], by the text of an exam; None for one that can't be read."""
+    try:
+        found = parse(exam.decode())
+        for key in MEAN:
+            found = found[key]
+        return _checked(float(found))
+    except (CardError, UsageError, ValueError, TypeError, KeyError):
+        return None  # a foreign exam says nothing
+
+
+def is_exam(text: bytes) -> bool:
+    """Whether it is the text of an exam: recall of the card's own corpus, and factuality if that was asked."""
+    try:
+        own = parse(text.decode())["own"]
+        _checked(float(own["recall"]["mean"]))
+        return own["factuality"] is None or examined(text) is not None
+    except (UsageError, ValueError, TypeError, KeyError):
+        return False
 
 
 def _checked(threshold: float) -> float:

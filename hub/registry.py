@@ -6,7 +6,8 @@
     hub.folder("oncology")  # a verified folder for from_pretrained
 
 Under `home`/hub lie blobs/ (every file once, by sha256), hub.db (which version has which files; audits), snapshots/
-(versions as folders) and partial/ (what is being written just now).
+(versions as folders) and partial/ (what is being written just now). The database may be a PostgreSQL server instead,
+and the blobs may lie in an object store.
 """
 
 import hashlib
@@ -17,12 +18,12 @@ from typing import BinaryIO, TypeAlias
 from kcard.config import settings
 from kcard.errors import DamagedCard, HubError, UnknownCard
 from kcard.faults import reach
+from kcard.hub.blobs import Blobs, fault, opened_store, put, verified
 from kcard.hub.disk import explained, sweep
 from kcard.hub.garbage import Garbage, collect
 from kcard.hub.safety import refuse_pickles
 from kcard.hub.selection import EMPTY, Selection, select
 from kcard.hub.snapshots import Snapshots
-from kcard.hub.store import BlobStore
 from kcard.hub.versions import Contents, Problem, Reference, Version, check_alias, damaged
 from kcard.manifest import MANIFEST, Manifest, check_files
 
@@ -34,32 +35,52 @@ Report: TypeAlias = Callable[[int], None]
 
 
 class Hub:
-    """The cards published under `home`, by default KCARD_HOME. Processes may share one."""
+    """The cards published under `home`, by default KCARD_HOME. Processes may share one.
 
-    def __init__(self, home: Path | None = None) -> None:
-        """Open the hub, creating it or migrating its database; HubError where that can't be done."""
+    `database` and `blobs` are what everything here is kept in.
+    """
+
+    def __init__(
+        self,
+        home: Path | None = None,
+        *,
+        database_url: str | None = None,
+        blobs_url: str | None = None,
+        pooled: bool = False,
+    ) -> None:
+        """Open the hub, creating it or migrating its database; HubError where that can't be done.
+
+        database_url  where the database is, if not in `home`; by default KCARD_DATABASE_URL, but only for the hub
+                      in KCARD_HOME: a home that is named here is a hub of its own
+        blobs_url     likewise where the files are, KCARD_BLOBS_URL
+        pooled        whether connections to a SQLite file are kept, as a server wants that opens many transactions
+        """
         from kcard.hub.audits import Audits  # SQLAlchemy takes 0.2 s: not for `kcard --help`
         from kcard.hub.catalogue import Catalogue
         from kcard.hub.database import Database
         from kcard.hub.pools import Pools
         from kcard.hub.quarantine import Quarantine
 
-        self.home = settings().home if home is None else Path(home).expanduser().absolute()
+        configured = settings()
+        self.home = configured.home if home is None else Path(home).expanduser().absolute()
+        if self.home == configured.home:
+            database_url = database_url or configured.database_url
+            blobs_url = blobs_url or configured.blobs_url
         root = self.home / "hub"
         with explained(f"can't open the hub in {root}"):
             root.mkdir(parents=True, exist_ok=True)
-        self._database = Database(root / "hub.db")
-        self._catalogue = Catalogue(self._database)
-        self.pools: Pools = Pools(self._database, self.get)
-        self.audits: Audits = Audits(self._database)
-        self.quarantine: Quarantine = Quarantine(self._database, self.audits, self.open)
-        self._blobs = BlobStore(root / "blobs", root / "partial")
-        self._snapshots = Snapshots(root / "snapshots", self._blobs)
+        self.database: Database = Database(database_url or root / "hub.db", pooled=pooled)
+        self.blobs: Blobs = opened_store(root, blobs_url)
+        self._catalogue = Catalogue(self.database)
+        self.pools: Pools = Pools(self.database, self.get)
+        self.audits: Audits = Audits(self.database)
+        self.quarantine: Quarantine = Quarantine(self.database, self.audits, self.open)
+        self._snapshots = Snapshots(root / "snapshots", self.blobs)
 
     @property
     def partial(self) -> Path:
         """Where folders are built before they are published; what a killed process leaves there, gc deletes."""
-        return self._blobs.partial
+        return self.blobs.partial
 
     def publish(self, folder: Path | str, *, aliases: Sequence[str] = ()) -> Version:
         """Publish a card folder: the files that its manifest names, and nothing else.
@@ -73,14 +94,14 @@ class Hub:
             check_alias(alias)
         manifest = Manifest.read(folder)
         check_files(folder, manifest)
-        refuse_pickles(manifest, folder.joinpath)
+        refuse_pickles(manifest, lambda path: (folder / path).open("rb"))
         with explained(f"can't publish {folder}"):
             text = (folder / MANIFEST).read_bytes().decode()
             if Manifest.from_json(text) != manifest:
                 raise HubError(
                     f"{folder} was sealed again while it was being published: publish it once more"
                 )
-            sweep(self._blobs.partial)
+            sweep(self.blobs.partial)
             return self._store(folder, manifest, text, aliases)
 
     def _store(self, folder: Path, manifest: Manifest, text: str, aliases: Sequence[str]) -> Version:
@@ -89,7 +110,7 @@ class Hub:
         files = {**manifest.files, MANIFEST: hashlib.sha256(text.encode()).hexdigest()}
         published = False
         try:
-            blobs = {path: self._blobs.put(folder / path, sha256) for path, sha256 in files.items()}
+            blobs = {path: put(self.blobs, folder / path, sha256) for path, sha256 in files.items()}
             reach("publish.stored")
             version = self._catalogue.add(text, blobs, aliases, lambda: self._put_again(folder, files))
             published = True
@@ -100,8 +121,8 @@ class Hub:
 
     def _put_again(self, folder: Path, files: Mapping[str, str]) -> None:
         for path, sha256 in files.items():
-            if not self._blobs.holds(sha256):
-                self._blobs.put(folder / path, sha256)
+            if not self.blobs.holds(sha256):
+                put(self.blobs, folder / path, sha256)
 
     def get(self, ref: str) -> Version:
         """The version named by card (the newest), card@v2, card@alias or card@sha256 (6 digits or more).
@@ -168,7 +189,7 @@ class Hub:
                 f"card {version.reference} has no file {path!r}: it has {', '.join(version.files)}"
             )
         try:
-            return self._blobs.open(sha256)
+            return verified(self.blobs, sha256)
         except DamagedCard as error:
             raise damaged(version, path, "missing or damaged") from error
 
@@ -201,19 +222,22 @@ class Hub:
         return gone
 
     def gc(self, *, dry_run: bool = False) -> Garbages:
-        """Delete what no version needs: files, snapshots, remains of killed processes; returns what it was.
+        """Delete what nothing needs: files, snapshots, remains of killed processes; returns what it was.
 
-        With `dry_run` nothing is deleted. What another process is writing just now is left alone.
+        With `dry_run` nothing is deleted. What another process is writing just now is left alone, and so is what
+        was uploaded to a shared hub in the last day.
         """
         with explained(f"can't clean up {self.home}"):
-            return collect(self._catalogue, self._blobs, self._snapshots, dry_run=dry_run)
+            return collect(self.database, self.blobs, self._snapshots, dry_run=dry_run)
 
     def info(self) -> Contents:
         """How much is in the hub."""
         found = self._catalogue.versions()
-        sizes = {sha256: self._blobs.size(sha256) for sha256 in self._blobs}
+        sizes = dict(self.blobs.sizes())
         return Contents(
             path=self.home / "hub",
+            database=self.database.name,
+            blobs=self.blobs.where(),
             cards=len({version.name for version in found}),
             versions=len(found),
             pools=len(self.pools.list()),
@@ -230,7 +254,7 @@ class Hub:
         from kcard.hub.backup import save
 
         with explained(f"can't write the backup {path}"):
-            return save(Path(path), self._database, self._blobs, report)
+            return save(Path(path), self.database, self.blobs, report)
 
     def restore(self, path: Path | str, report: Report | None = None) -> Versions:
         """Fill this hub, which must be empty, from a backup; returns every version.
@@ -243,7 +267,7 @@ class Hub:
         restored = False
         try:
             with explained(f"can't restore {path}"):
-                load(Path(path), self._database, self._blobs, report)
+                load(Path(path), self.database, self.blobs, report)
             restored = True
             return self._catalogue.versions()
         finally:
@@ -257,7 +281,7 @@ class Hub:
         for version in self._catalogue.versions() if ref is None else self._meant(ref):
             for path, sha256 in version.files.items():
                 if sha256 not in faults:
-                    faults[sha256] = self._blobs.fault(sha256)
+                    faults[sha256] = fault(self.blobs, sha256)
                 if what := faults[sha256]:
                     problems.append(Problem(version.name, version.number, path, what))
         return problems

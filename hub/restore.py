@@ -10,17 +10,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import Connection, select
 
 from kcard.errors import CardError, DamagedCard, HubError, UsageError
 from kcard.faults import reach
 from kcard.hub.backup import BLOBS, DATABASE, SUMS, Counted, Report, member
+from kcard.hub.blobs import Blobs, put_stream
 from kcard.hub.catalogue import Catalogue
+from kcard.hub.checks.paths import check_path, check_tree
 from kcard.hub.database import Database
 from kcard.hub.disk import Readable, copy_hashing, partial_folder
+from kcard.hub.naming import kept
+from kcard.hub.repositories.trees import loads
+from kcard.hub.repository_tables import commits, holdings
+from kcard.hub.rows import copy_rows, filled
 from kcard.hub.safety import refuse_pickles
-from kcard.hub.store import BlobStore
-from kcard.hub.tables import cards, metadata, pools, settings
 
 __all__ = ["load"]
 
@@ -28,35 +32,35 @@ LINE = re.compile(rf"([0-9a-f]{{64}})  ({re.escape(DATABASE)}|{BLOBS}/[0-9a-f]{{
 LONGEST_SUMS = 1 << 28  # bytes; a list of two million files
 
 
-def load(path: Path, database: Database, blobs: BlobStore, report: Report | None) -> None:
+def load(path: Path, database: Database, blobs: Blobs, report: Report | None) -> None:
     """See Hub.restore."""
     with database.read() as connection:
         _require_empty(connection, database)
     with _opened(path) as tar, partial_folder(blobs.partial) as held:
         digests = _sums(tar, path)
         source = _database(tar, digests, held / "hub.db", path)
-        with Catalogue(source).referenced() as (files, _):
-            missing = files - set(digests.values())
+        with source.read() as connection:
+            files = set(kept(connection))
+        missing = files - set(digests.values())
         if missing:
             raise HubError(f"{path} is not a whole backup: {len(missing)} files of its cards are not listed")
         _put(tar, files, blobs, path, report)
         _check_cards(Catalogue(source), blobs, path)
+        _check_trees(source, path)
         reach("restore.stored")
         with database.write() as connection:
             _require_empty(connection, database)
             _put(tar, {sha256 for sha256 in files if not blobs.holds(sha256)}, blobs, path, None)
-            _copy_rows(source, connection)
+            with source.read() as rows:
+                copy_rows(rows, connection)
 
 
 def _require_empty(connection: Connection, database: Database) -> None:
-    there = {
-        table.name: connection.scalar(select(func.count()).select_from(table)) or 0
-        for table in (cards, pools)
-    }
-    if any(there.values()):
+    if there := filled(connection):
+        told = " and ".join(f"{count} {name}" for name, count in there.items())
         raise HubError(
-            f"the hub in {database.path.parent} holds {there['cards']} cards and {there['pools']} pools: restore "
-            "into an empty one (set KCARD_HOME to a new folder)"
+            f"the hub in {database.name} holds {told}: restore into an empty one (set KCARD_HOME to a new folder, or "
+            "KCARD_DATABASE_URL to a new database)"
         )
 
 
@@ -119,24 +123,24 @@ def _stream(tar: tarfile.TarFile, name: str) -> Iterator[Readable]:
         yield stream
 
 
-def _put(tar: tarfile.TarFile, files: set[str], blobs: BlobStore, path: Path, report: Report | None) -> None:
+def _put(tar: tarfile.TarFile, files: set[str], blobs: Blobs, path: Path, report: Report | None) -> None:
     done = 0
     for sha256 in sorted(files):
         with _stream(tar, member(sha256)) as stream:
             counted = Counted(stream, done, report)
             try:
-                blobs.put_stream(counted, sha256, f"{path}: {member(sha256)}")
+                put_stream(blobs, counted, sha256, f"{path}: {member(sha256)}")
             except DamagedCard as error:
                 raise HubError(f"{error}; nothing was restored") from error
         done = counted.done
 
 
-def _check_cards(catalogue: Catalogue, blobs: BlobStore, path: Path) -> None:
+def _check_cards(catalogue: Catalogue, blobs: Blobs, path: Path) -> None:
     """The same that a published folder must pass: plain paths, no pickles, a manifest that names its files."""
     try:
         for version in catalogue.versions():
             files = version.files
-            refuse_pickles(version.manifest, lambda name, files=files: blobs.path(files[name]))  # type: ignore[misc]
+            refuse_pickles(version.manifest, lambda name, files=files: blobs.open(files[name]))  # type: ignore[misc]
         strange = catalogue.inconsistent()
     except CardError as error:
         raise HubError(f"{path}: {error}; nothing was restored") from error
@@ -144,10 +148,18 @@ def _check_cards(catalogue: Catalogue, blobs: BlobStore, path: Path) -> None:
         raise HubError(f"{path}: {strange[0]} is not what its manifest says; nothing was restored")
 
 
-def _copy_rows(source: Database, connection: Connection) -> None:
-    connection.execute(delete(settings))  # those of the backup take the place of an empty hub's own
-    with source.read() as reader:
-        for table in metadata.sorted_tables:
-            if rows := [dict(row) for row in reader.execute(select(table)).mappings()]:
-                connection.execute(insert(table), rows)
-            reach("rows.table")
+def _check_trees(source: Database, path: Path) -> None:
+    """What a commit must pass: plain paths that a disk can hold beside each other, of files that are there."""
+    columns = (commits.c.repository_id, commits.c.sha, commits.c.tree)
+    with source.read() as connection:
+        for repository, sha, text in connection.execute(select(*columns).execution_options(yield_per=20)):
+            theirs = select(holdings.c.sha256).where(holdings.c.repository_id == repository)
+            held = set(connection.scalars(theirs))
+            try:
+                tree = loads(text)
+                check_tree(map(check_path, tree))
+                whole = all(entry.sha256 in held for entry in tree.values())
+            except (HubError, ValueError, TypeError, IndexError, KeyError) as error:
+                raise HubError(f"{path}: commit {sha}: {error}; nothing was restored") from error
+            if not whole:
+                raise HubError(f"{path}: commit {sha} has files that are not listed; nothing was restored")

@@ -4,7 +4,8 @@ import json
 import re
 import zipfile
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
+from typing import BinaryIO
 
 from kcard.errors import CardError
 from kcard.manifest import Manifest
@@ -17,42 +18,44 @@ PICKLE = re.compile(rb"\x80[\x02-\x05]")
 REMEDY = "save the weights as .safetensors (`save_pretrained` does) and seal the card again"
 
 
-def refuse_pickles(manifest: Manifest, locate: Callable[[str], Path]) -> None:
+def refuse_pickles(manifest: Manifest, opened: Callable[[str], BinaryIO]) -> None:
     """Raise CardError for a file of the manifest that is, by name or by content, a pickle.
 
-    `locate` says where the file of a path in the manifest lies.
+    `opened` opens the file of a path in the manifest.
     """
     for path in manifest.files:
         if PurePosixPath(path).suffix.lower() in PICKLED:
             raise CardError(
                 f"card {manifest.name!r}: {path} is named like pickled weights, which can run code: {REMEDY}"
             )
-        if _is_pickle(locate(path)):
+        with opened(path) as stream:
+            pickled = _is_pickle(stream)
+        if pickled:
             raise CardError(f"card {manifest.name!r}: {path} holds a pickle, which can run code: {REMEDY}")
 
 
-def _is_pickle(path: Path) -> bool:
-    with path.open("rb") as stream:
-        start = stream.read(9)
+def _is_pickle(stream: BinaryIO) -> bool:
+    start = stream.read(9)
     if PICKLE.match(start):
         # Safetensors open with the length of their header, which may happen to have the same bytes.
-        return not _is_safetensors(path)
+        return not _is_safetensors(stream)
     if start.startswith(b"PK"):  # torch.save writes a zip around data.pkl
-        return zipfile.is_zipfile(path) and _zips_pickle(path)
+        return zipfile.is_zipfile(stream) and _zips_pickle(stream)
     return False
 
 
-def _zips_pickle(path: Path) -> bool:
-    with zipfile.ZipFile(path) as archive:
+def _zips_pickle(stream: BinaryIO) -> bool:
+    with zipfile.ZipFile(stream) as archive:
         return any(name.lower().endswith(".pkl") for name in archive.namelist())
 
 
-def _is_safetensors(path: Path) -> bool:
-    with path.open("rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        if length > path.stat().st_size - 8:
-            return False
-        try:
-            return isinstance(json.loads(stream.read(length)), dict)
-        except ValueError:
-            return False
+def _is_safetensors(stream: BinaryIO) -> bool:
+    size = stream.seek(0, 2)
+    stream.seek(0)
+    length = int.from_bytes(stream.read(8), "little")
+    if length > size - 8:
+        return False
+    try:
+        return isinstance(json.loads(stream.read(length)), dict)
+    except ValueError:
+        return False

@@ -1,14 +1,14 @@
 """Versions as folders again: snapshots inside the hub that models are loaded from, and copies outside it."""
 
 import contextlib
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kcard.errors import UsageError
+from kcard.errors import DamagedCard, UsageError
 from kcard.faults import reach
-from kcard.hub.disk import beside, copy_hashing, discard, link_or_copy, partial_folder, sync_folder
-from kcard.hub.store import BlobStore
+from kcard.hub.blobs import Blobs, unlike
+from kcard.hub.disk import beside, copy_hashing, discard, partial_folder, sync_folder
 from kcard.hub.versions import Version, damaged
 from kcard.manifest import file_digest
 
@@ -17,17 +17,20 @@ __all__ = ["Snapshots"]
 
 @dataclass(frozen=True)
 class Snapshots:
-    """Snapshot folders at `root`/<card>/<sha256 of the version>, hard links to blobs where possible."""
+    """Snapshot folders at `root`/<card>/<sha256 of the version>, hard links to blobs where possible.
+
+    The folder of a shared hub's card namespace/name is namespace--name.
+    """
 
     root: Path
-    blobs: BlobStore
+    blobs: Blobs
 
     def folder(self, version: Version) -> Path:
         """The version's folder, every byte verified; one that is not as published is made anew.
 
         Raises DamagedCard, which names the file, where a blob is missing or damaged.
         """
-        target = self.root / version.name / version.sha256
+        target = self.root / version.name.replace("/", "--") / version.sha256
         if not _intact(target, version):
             with partial_folder(self.blobs.partial) as scratch:
                 self._link_all(version, scratch / "new")
@@ -46,11 +49,14 @@ class Snapshots:
 
     def _link_all(self, version: Version, folder: Path) -> None:
         for path, sha256 in version.files.items():
-            if (fault := self.blobs.fault(sha256)) is not None:
-                raise damaged(version, path, fault)
             target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            link_or_copy(self.blobs.path(sha256), target)
+            if not self.blobs.holds(sha256):
+                raise damaged(version, path, "missing")
+            try:
+                self.blobs.lay(sha256, target)
+            except DamagedCard as error:
+                raise damaged(version, path, str(error)) from None
 
     def copy(self, version: Version, destination: Path) -> Path:
         """Copy the version's files to a new folder, verified on the way; it appears whole or not at all.
@@ -77,14 +83,14 @@ class Snapshots:
         target.parent.mkdir(parents=True, exist_ok=True)
         if not self.blobs.holds(sha256):
             raise damaged(version, path, "missing")
-        with self.blobs.path(sha256).open("rb") as stream:
+        with self.blobs.open(sha256) as stream:
             found, _ = copy_hashing(stream, target)
         if found != sha256:
-            raise damaged(version, path, f"damaged: sha256 {found[:12]}…, not {sha256[:12]}…")
+            raise damaged(version, path, unlike(found, sha256))
 
-    def strangers(self, versions: Set[str]) -> Iterator[Path]:
-        """The snapshots of all other versions than these sha256."""
-        yield from (folder for folder in sorted(self.root.glob("*/*")) if folder.name not in versions)
+    def __iter__(self) -> Iterator[Path]:
+        """Every snapshot there is; its name is the version's sha256."""
+        yield from sorted(self.root.glob("*/*"))
 
     def delete(self, folder: Path) -> None:
         """Delete a snapshot."""

@@ -1,8 +1,4 @@
-"""The content-addressed store: every file once, under its sha256, read-only.
-
-It knows files and digests, no cards and no database. A blob appears by a rename after its bytes are on the
-disk, so a blob that exists is whole; one that was damaged later is found when it is read.
-"""
+"""Blobs as read-only files in a folder. A blob appears by a rename after its bytes are on the disk."""
 
 import os
 from collections.abc import Iterator
@@ -12,20 +8,13 @@ from typing import BinaryIO
 
 from kcard.errors import DamagedCard
 from kcard.faults import reach
-from kcard.hub.disk import Readable, copy_hashing, partial_folder, sync_folder
-from kcard.manifest import file_digest
+from kcard.hub import blobs
+from kcard.hub.blobs import Blob
+from kcard.hub.disk import BUFFER, Readable, link_or_copy, sync_folder
 
-__all__ = ["Blob", "BlobStore"]
+__all__ = ["BlobStore"]
 
 READ_ONLY = 0o444
-
-
-@dataclass(frozen=True)
-class Blob:
-    """A stored file; `size` in bytes."""
-
-    sha256: str
-    size: int
 
 
 @dataclass(frozen=True)
@@ -39,69 +28,87 @@ class BlobStore:
         """Where the blob lies, or would lie."""
         return self.root / sha256[:2] / sha256
 
-    def put(self, source: Path, expected: str) -> Blob:
-        """Store a file of that sha256; a blob that is there and whole is kept, a damaged one replaced.
+    def where(self, sha256: str | None = None) -> str:
+        return str(self.root if sha256 is None else self.path(sha256))
 
-        Raises DamagedCard where the file has another sha256.
-        """
-        if self.fault(expected) is None:
-            return Blob(expected, source.stat().st_size)
-        with source.open("rb") as stream:
-            return self.put_stream(stream, expected, str(source))
+    def put(self, source: Path, expected: str) -> Blob:
+        """See blobs.put."""
+        return blobs.put(self, source, expected)
 
     def put_stream(self, stream: Readable, expected: str, where: str) -> Blob:
-        """Store what a stream holds; DamagedCard, which names `where`, for another sha256 than expected."""
-        with partial_folder(self.partial) as folder:
-            sha256, size = copy_hashing(stream, folder / "blob")
-            reach("blob.copied")
-            if sha256 != expected:
-                raise DamagedCard(f"{where} has sha256 {sha256[:12]}…, not {expected[:12]}…: it was changed")
-            self._place(folder / "blob", sha256)
-        return Blob(sha256, size)
+        """See blobs.put_stream."""
+        return blobs.put_stream(self, stream, expected, where)
 
-    def _place(self, copy: Path, sha256: str) -> None:
+    def fault(self, sha256: str) -> str | None:
+        """See blobs.fault."""
+        return blobs.fault(self, sha256)
+
+    def place(self, path: Path, sha256: str, size: int) -> None:
+        if path.stat().st_size != size:
+            raise DamagedCard(f"{path} has {path.stat().st_size} bytes, not {size}: it was cut short")
         target = self.path(sha256)
-        copy.chmod(READ_ONLY)
+        path.chmod(READ_ONLY)
         reach("blob.read-only")
         if not target.parent.is_dir():
             target.parent.mkdir(parents=True, exist_ok=True)
             sync_folder(self.root)
-        copy.replace(target)
+        path.replace(target)
         sync_folder(target.parent)
         reach("blob.placed")
 
-    def fault(self, sha256: str) -> str | None:
-        """None for a blob that is there and whole, otherwise what is wrong with it. Reads every byte."""
-        try:
-            found = file_digest(self.path(sha256))
-        except FileNotFoundError:
-            return "missing"
-        return None if found == sha256 else f"damaged: sha256 {found[:12]}…, not {sha256[:12]}…"
+    def read(self, sha256: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        stream = self.open(sha256)
+        stream.seek(start)
+        return _blocks(stream, None if stop is None else stop - start)
 
     def open(self, sha256: str) -> BinaryIO:
-        """The blob as a stream whose bytes have been verified; DamagedCard where they are not as stored."""
-        if (fault := self.fault(sha256)) is not None:
-            raise DamagedCard(f"blob {sha256[:12]}… in {self.root} is {fault}")
-        return self.path(sha256).open("rb")
+        try:
+            return self.path(sha256).open("rb")
+        except FileNotFoundError:
+            raise DamagedCard(f"blob {self.path(sha256)} is missing") from None
+
+    def lay(self, sha256: str, target: Path) -> None:
+        if (wrong := self.fault(sha256)) is not None:
+            raise DamagedCard(wrong)
+        link_or_copy(self.path(sha256), target)
+
+    def keep(self, sha256: str, target: Path) -> bool:
+        try:
+            link_or_copy(self.path(sha256), target)
+        except FileNotFoundError:
+            raise DamagedCard(f"blob {self.path(sha256)} is missing") from None
+        return True
 
     def holds(self, sha256: str) -> bool:
-        """Whether the blob is there, without reading it."""
         return self.path(sha256).is_file()
 
     def size(self, sha256: str) -> int:
-        """Size of a blob in bytes; 0 where another process has just deleted it."""
         try:
             return self.path(sha256).stat().st_size
         except FileNotFoundError:
             return 0
 
-    def delete(self, sha256: str) -> None:
-        """Delete a blob, if it is there."""
-        path = self.path(sha256)
-        if os.name == "nt" and path.exists():  # Windows deletes no read-only file
-            path.chmod(0o666)
-        path.unlink(missing_ok=True)
+    def delete(self, *sha256: str) -> None:
+        for path in map(self.path, sha256):
+            if os.name == "nt" and path.exists():  # Windows deletes no read-only file
+                path.chmod(0o666)
+            path.unlink(missing_ok=True)
+            reach("collect.file")
+
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        for sha256 in self:
+            yield sha256, self.size(sha256)
+
+    def remains(self, delete: bool) -> Iterator[tuple[str, int]]:  # noqa: ARG002 (they lie in `partial`)
+        yield from ()
 
     def __iter__(self) -> Iterator[str]:
-        """sha256 of every blob there is, sorted."""
-        yield from sorted(path.name for path in self.root.glob("??/*"))
+        for folder in sorted(self.root.glob("??")):
+            yield from sorted(path.name for path in folder.iterdir() if blobs.is_digest(path.name))
+
+
+def _blocks(stream: BinaryIO, left: int | None) -> Iterator[bytes]:
+    with stream:
+        while block := stream.read(BUFFER if left is None else min(BUFFER, left)):
+            yield block
+            left = None if left is None else left - len(block)

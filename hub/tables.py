@@ -30,7 +30,7 @@ __all__ = [
     "versions",
 ]
 
-HEAD = "0003"
+HEAD = "0004"
 
 metadata = MetaData(
     naming_convention={
@@ -42,6 +42,10 @@ metadata = MetaData(
 )
 
 
+# A card of a shared hub is namespace/name.
+CARD_NAME = String(96).with_variant(String(200), "postgresql")
+
+
 def _within(table: str) -> ForeignKey:
     return ForeignKey(f"{table}.id", ondelete="CASCADE")
 
@@ -51,7 +55,7 @@ cards = Table(
     "cards",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("name", String(96), nullable=False, unique=True),
+    Column("name", CARD_NAME, nullable=False, unique=True),
     Column("newest", Integer, nullable=False),
 )
 
@@ -101,7 +105,7 @@ members = Table(
     "members",
     metadata,
     Column("pool_id", Integer, _within("pools"), primary_key=True),
-    Column("card", String(96), primary_key=True),
+    Column("card", CARD_NAME, primary_key=True),
     Column("position", Integer, nullable=False),
     Column("reference", String(200), nullable=False),
 )

@@ -54,9 +54,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Contents:
-    """How much a hub holds. `files`: stored once each, however many versions have them; `size` in bytes."""
+    """How much a hub holds. `files`: stored once each, however many versions have them; `size` in bytes.
+
+    `database` and `blobs` say where these are: a path, or a URL without what it takes to get in.
+    """
 
     path: Path
+    database: str
+    blobs: str
     cards: int
     versions: int
     pools: int

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.postgres import any_database, cluster, postgres  # noqa: F401 (fixtures)
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

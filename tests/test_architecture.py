@@ -21,7 +21,18 @@ PARTS = {
 FRONT = {"front": 5, "cli": 6}
 FLOORS = PARTS | FRONT
 # Integrators use what selectors/ offers besides models; evaluation uses everything below.
-HEAVY = ("torch", "transformers", "peft", "sqlalchemy", "alembic", "openai", "numpy.linalg", "rich.table")
+HEAVY = (
+    "torch",
+    "transformers",
+    "peft",
+    "sqlalchemy",
+    "alembic",
+    "openai",
+    "numpy.linalg",
+    "rich.table",
+    "fastapi",
+    "huggingface_hub",
+)
 
 
 def imports(path: Path) -> set[str]:

@@ -206,7 +206,7 @@ def test_pickled_weights_are_refused(
 def test_a_changed_byte_in_a_published_card_is_found_and_named(kcard: Call, corpus: Path, home: Path) -> None:
     retrieval(kcard, corpus)
     assert kcard("publish", "moons").code == 0
-    blob = Hub(home)._blobs.path(Hub(home).get("moons").files["passages.jsonl"])
+    blob = Path(Hub(home).blobs.where(Hub(home).get("moons").files["passages.jsonl"]))
     blob.chmod(0o644)
     blob.write_bytes(b"{}" + blob.read_bytes()[2:])
     assert "passages.jsonl" in kcard("ask", "Which planet?", "--cards", "moons", "--gate", "always").error

@@ -22,7 +22,7 @@ from pathlib import Path
 from kcard.errors import HubError
 from kcard.hub.registry import Hub
 hub = Hub(Path(sys.argv[1]))
-resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
 try:
     getattr(hub, sys.argv[2])(*sys.argv[3:])
 except HubError as error:
@@ -294,7 +294,7 @@ def test_what_is_no_backup_is_one_clear_error(hub: Hub, other: Hub, tmp_path: Pa
 def test_a_disk_that_refuses_leaves_everything_as_it_was(
     hub: Hub, other: Hub, tmp_path: Path, deed: str
 ) -> None:
-    hub.publish(card(tmp_path / "large", "large", "x" * 400_000))
+    hub.publish(card(tmp_path / "large", "large", "x" * 1_200_000))
     whole = hub.backup(tmp_path / "whole.tar")
     arguments = {
         "backup": (hub.home, "backup", tmp_path / "new"),

@@ -15,8 +15,10 @@ from sqlalchemy.exc import IntegrityError
 
 import kcard.hub.database
 from kcard.errors import HubError
+from kcard.hub.account_tables import accounts
 from kcard.hub.database import Database
 from kcard.hub.registry import Hub
+from kcard.hub.repository_tables import repositories
 from kcard.hub.tables import HEAD, aliases, cards, metadata
 
 
@@ -31,6 +33,7 @@ def ask(path: Path, query: str) -> list[tuple[object, ...]]:
 
 
 def test_the_migrations_end_where_the_tables_are(tmp_path: Path) -> None:
+    assert {accounts.name, repositories.name} <= set(metadata.tables)
     config = Config()
     config.set_main_option("script_location", str(Path(kcard.hub.database.__file__).parent / "migrations"))
     assert ScriptDirectory.from_config(config).get_current_head() == HEAD

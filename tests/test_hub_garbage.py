@@ -58,9 +58,9 @@ def test_what_a_killed_removal_left_is_counted_and_deleted(hub: Hub) -> None:
     assert kinds(would) == ["file", "file", "snapshot"]
     # The snapshot's files are the blobs by another name: they free nothing more.
     assert sum(garbage.size for garbage in would) == version.size
-    assert all(garbage.path.exists() for garbage in would)
+    assert all(Path(garbage.where).exists() for garbage in would)
     assert hub.gc() == would
-    assert not any(garbage.path.exists() for garbage in would)
+    assert not any(Path(garbage.where).exists() for garbage in would)
     assert hub.gc() == []
     assert hub.verify() == []
     assert hub.folder("hearts").is_dir()
@@ -76,7 +76,7 @@ def test_remains_of_a_killed_process_go_at_once_and_what_is_being_written_stays(
         assert folder.is_dir()
         process.kill()
         process.wait()
-    assert hub.gc(dry_run=True) == [Garbage("remains", folder, 400)]
+    assert hub.gc(dry_run=True) == [Garbage("remains", str(folder), 400)]
     hub.gc()
     assert not folder.exists()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import DamagedCard
+from kcard.hub.blobs import verified
 from kcard.hub.disk import partial_folder, sweep
 from kcard.hub.store import BlobStore
 
@@ -50,7 +51,7 @@ def test_a_damaged_blob_is_not_opened_and_is_replaced_when_put_again(store: Blob
     store.path(SHA256).write_bytes(TEXT.replace(b"2022", b"2020"))
     assert str(store.fault(SHA256)).startswith("damaged")
     with pytest.raises(DamagedCard, match="damaged"):
-        store.open(SHA256)
+        verified(store, SHA256)
     store.put(source, SHA256)
     assert store.fault(SHA256) is None
 
@@ -59,7 +60,7 @@ def test_a_missing_blob_is_said_to_be_missing(store: BlobStore) -> None:
     assert store.fault(SHA256) == "missing"
     assert not store.holds(SHA256)
     with pytest.raises(DamagedCard, match="missing"):
-        store.open(SHA256)
+        verified(store, SHA256)
     store.delete(SHA256)
 
 

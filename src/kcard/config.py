@@ -33,8 +33,10 @@ class Settings:
               it: an API key that lies in the environment is no choice, and neither is a file that came with a
               cloned project, unless the user trusts its folder
     llm_url   where an OpenAI-compatible endpoint listens
+    hub_url   the hub that `kcard publish` and `kcard pull` mean where they are not told; None: the local one
     cache_mb  how large the cache of embeddings and scores may grow, in MB; 0: there is none
     offline   whether HF_HUB_OFFLINE is set
+    database_url, blobs_url   where the hub in `home` keeps its database and its files; None: in `home`
 
     `home`, `cache_mb`, `llm` and `llm_url` raise UsageError for a value of the wrong type; the latter two also for
     a remote endpoint that only an untrusted project chose.
@@ -64,6 +66,18 @@ class Settings:
                 f"{self.found['cache_mb'].origin}: cache_mb is {size}, but must be 0 (none) or more"
             )
         return size
+
+    @property
+    def hub_url(self) -> str | None:
+        return self._text("hub_url") or None
+
+    @property
+    def database_url(self) -> str | None:
+        return self._text("database_url") or None
+
+    @property
+    def blobs_url(self) -> str | None:
+        return self._text("blobs_url") or None
 
     @property
     def llm(self) -> str:

@@ -6,7 +6,8 @@
     ├── CardError            a folder is not a card, or its manifest is of an unknown form
     │   └── DamagedCard      a file of the card does not have the sha256 that the manifest names
     ├── HubError             the hub can't do it: nothing published, a name taken, a database in use
-    │   └── UnknownCard      no card, version or alias of that name
+    │   ├── UnknownCard      no card, version or alias of that name
+    │   └── Unavailable      the database or the store can't be reached, or is busy: the same may work later
     ├── ModelUnavailable     a base model, tokenizer or checkpoint can't be loaded from where it was sought
     ├── LLMError             the answering model failed: endpoint down, refused, malformed reply
     ├── MissingExtra         an optional dependency is not installed; the message names the extra
@@ -26,6 +27,7 @@ __all__ = [
     "MissingExtra",
     "ModelUnavailable",
     "TrainingInterrupted",
+    "Unavailable",
     "UnknownCard",
     "UsageError",
 ]
@@ -57,6 +59,10 @@ class HubError(KcardError):
 
 class UnknownCard(HubError):
     """The hub holds no card, version or alias of that name."""
+
+
+class Unavailable(HubError):
+    """The hub's database or store can't be reached, or is busy, just now: the same may work when it is tried again."""
 
 
 class ModelUnavailable(KcardError):

@@ -1,5 +1,6 @@
 """One setting: its key, its value, where that comes from, and the type that it must have."""
 
+import re
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from kcard.errors import UsageError
 
-__all__ = ["DEFAULT", "Origin", "Setting", "typed"]
+__all__ = ["DEFAULT", "Origin", "Setting", "concealed", "typed"]
 
 WORDS = {
     "1": True,
@@ -20,6 +21,8 @@ WORDS = {
     "no": False,
     "off": False,
 }
+# What stands in a URL between the user's name and the last @, or after the name of a secret.
+SECRET = re.compile(r"(?<=://)([^:/?#\s]*):\S*@|((?i:password|secret|token|key)[^=&\s]*=)[^&\s]*")
 NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
 
 
@@ -64,6 +67,11 @@ def typed(setting: Setting, kind: Any, words: Sequence[str] | None = None) -> An
         raise UsageError(
             f"{setting.origin}: {setting.key} is {setting.value!r}, but must be {error}"
         ) from None
+
+
+def concealed(text: str) -> str:
+    """A text with *** for the passwords of the URLs in it."""
+    return SECRET.sub(lambda found: f"{found[1]}:***@" if found[2] is None else f"{found[2]}***", text)
 
 
 def _plain(kind: Any) -> Any:

@@ -199,7 +199,7 @@ def _site(configured: Settings, found: Later[str]) -> Finding:
 
 def _hub(ask: BareAsk, configured: Settings) -> Finding:
     status: Status = "error" if ask.uses_cards else "warning"
-    if not (configured.home / "hub" / "hub.db").exists():
+    if configured.database_url is None and not (configured.home / "hub" / "hub.db").exists():
         return Finding(
             "hub", status, "no card is published yet", "kcard train --corpus PATH, then kcard publish"
         )
@@ -223,11 +223,7 @@ def _hub(ask: BareAsk, configured: Settings) -> Finding:
 
 def _missing(hub: "Hub") -> list[str]:
     """The newest versions of which a file is gone; bytes are not read (`kcard verify` reads them)."""
-    from kcard.hub.store import BlobStore
-
-    root = hub.home / "hub"
-    blobs = BlobStore(root / "blobs", root / "partial")
-    return [v.reference for v in hub.list() if not all(map(blobs.holds, v.files.values()))]
+    return [v.reference for v in hub.list() if not all(map(hub.blobs.holds, v.files.values()))]
 
 
 def _gate(name: str) -> Iterable[Finding]:

@@ -1,0 +1,57 @@
+"""Tables of a shared hub's people: who they are, which organisations they are in, what their tokens may do."""
+
+from sqlalchemy import BigInteger, Boolean, Column, DateTime, ForeignKey, Integer, String, Table, Text
+
+from kcard.hub.tables import metadata
+
+__all__ = ["accounts", "events", "memberships", "tokens"]
+
+# Users and organisations share one space of names. `folded` is the name in lower case: names differ in more than case.
+accounts = Table(
+    "accounts",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String(96), nullable=False),
+    Column("folded", String(96), nullable=False, unique=True),
+    Column("kind", String(16), nullable=False),
+    Column("fullname", Text, nullable=False),
+    Column("email", Text, nullable=False),
+    Column("admin", Boolean, nullable=False),
+    Column("disabled", Boolean, nullable=False),
+    Column("quota", BigInteger),
+    Column("created", DateTime(timezone=True), nullable=False),
+)
+
+memberships = Table(
+    "memberships",
+    metadata,
+    Column("organisation_id", Integer, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("user_id", Integer, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True, index=True),
+    Column("role", String(16), nullable=False),
+)
+
+# `digest` is the sha256 of the token, which is stored nowhere.
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("account_id", Integer, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("name", String(96), nullable=False),
+    Column("digest", String(64), nullable=False, unique=True),
+    Column("scope", String(16), nullable=False),
+    Column("repository_id", Integer, ForeignKey("repositories.id", ondelete="CASCADE"), index=True),
+    Column("created", DateTime(timezone=True), nullable=False),
+    Column("expires", DateTime(timezone=True)),
+)
+
+# Who did what, when; rows are only added. Names, not ids: the log outlives what it is about.
+events = Table(
+    "events",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("at", DateTime(timezone=True), nullable=False),
+    Column("actor", String(96)),
+    Column("action", String(64), nullable=False, index=True),
+    Column("target", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+)

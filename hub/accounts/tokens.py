@@ -1,0 +1,201 @@
+"""Tokens: what a program shows to be let in as a user.
+
+A token is random (240 bits), shown once, and stored as its sha256 only. It is found by that digest: what a lookup's
+time could tell is about a digest, which whoever tries tokens can't choose, so that there is nothing to compare in
+constant time.
+"""
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, get_args
+
+from sqlalchemy import Connection, Row, delete, insert, select
+
+from kcard.errors import UsageError
+from kcard.hub.account_tables import accounts, tokens
+from kcard.hub.accounts.accounts import find, organisations
+from kcard.hub.accounts.events import write
+from kcard.hub.accounts.identity import Identity, Scope
+from kcard.hub.accounts.names import folded
+from kcard.hub.database import Database
+from kcard.hub.refusals import Conflict, NotThere, Unknown
+from kcard.hub.repository_tables import repositories
+from kcard.hub.utc import now, utc
+
+__all__ = ["PREFIX", "Token", "Tokens"]
+
+PREFIX = "kc_"
+FOREIGN = "hf_"
+RANDOM_BYTES = 30
+LONGEST = 200
+MOST_DAYS = 36_500
+USUAL = "cli"
+
+
+@dataclass(frozen=True)
+class Token:
+    """What is known of a token, which is everything but the token itself.
+
+    repository  namespace/name of the only repository that it works for; None: every one
+    expires     when it stops working; None: never
+    """
+
+    name: str
+    user: str
+    scope: Scope
+    repository: str | None
+    created: datetime
+    expires: datetime | None
+
+
+class Tokens:
+    """The tokens of a hub. `by` is the account that makes a change, for the log; None: the command line."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def create(
+        self,
+        user: str,
+        *,
+        name: str | None = None,
+        scope: Scope = "write",
+        repository: str | None = None,
+        days: float | None = None,
+        by: str | None = None,
+    ) -> str:
+        """A new token, which can't be had again: show it to whom it is for, and nobody else.
+
+        repository  namespace/name (a dataset: datasets/namespace/name): it works for this repository only
+        days        it works for so long; None: until it is revoked
+        Without a name it is called cli, cli-2, ... Raises NotThere without such a user or repository, Conflict where
+        the user has a token of that name, UsageError for a scope or a time that can't be.
+        """
+        if scope not in get_args(Scope):
+            raise UsageError(f"scope {scope!r}: give {', '.join(get_args(Scope))}")
+        if days is not None and not 0 < days <= MOST_DAYS:
+            raise UsageError(f"a token for {days} days: give more than 0 and at most {MOST_DAYS}")
+        token = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
+        created = now()
+        with self._database.write() as connection:
+            account = find(connection, user)
+            if account.kind != "user":
+                raise UsageError(f"{account.name} is an organisation: make a token for one of its members")
+            values = {
+                "account_id": account.id,
+                "name": _free_name(connection, account.id, name),
+                "digest": _digest(token),
+                "scope": scope,
+                "repository_id": None if repository is None else _repository_id(connection, repository),
+                "created": created,
+                "expires": None if days is None else created + timedelta(days=days),
+            }
+            connection.execute(insert(tokens).values(values))
+            told = {"token": values["name"], "scope": scope, "repository": repository, "days": days}
+            write(connection, by, "token.created", account.name, **told)
+        return token
+
+    def list(self, user: str | None = None) -> "list[Token]":
+        """The tokens of a user, or of everyone, in the order in which they were made; expired ones too."""
+        query = (
+            select(tokens, accounts.c.name.label("user"), repositories.c.name.label("repository"))
+            .join(accounts, accounts.c.id == tokens.c.account_id)
+            .outerjoin(repositories, repositories.c.id == tokens.c.repository_id)
+            .order_by(tokens.c.id)
+        )
+        with self._database.read() as connection:
+            if user is not None:
+                query = query.where(tokens.c.account_id == find(connection, user).id)
+            return [_token(row) for row in connection.execute(query)]
+
+    def revoke(self, user: str, name: str, *, by: str | None = None) -> None:
+        """The token stops working at once; NotThere where the user has none of that name."""
+        with self._database.write() as connection:
+            account = find(connection, user)
+            where = (tokens.c.account_id == account.id, tokens.c.name == name)
+            if not name.isprintable() or not connection.execute(delete(tokens).where(*where)).rowcount:
+                raise NotThere("object", f"{account.name} has no token {name[:100]!r}")
+            write(connection, by, "token.revoked", account.name, token=name)
+
+    def identify(self, text: str) -> Identity | None:
+        """Who a token is for; None for one that this hub does not know.
+
+        Raises Unknown, with the reason, for a token that has expired, whose user is disabled, or that is one of the
+        Hugging Face Hub.
+        """
+        if text.startswith(FOREIGN):
+            raise Unknown(
+                f"a token of another hub ({FOREIGN}...) was sent here: make one for this hub with `kcard hub token "
+                "create`, and consider revoking the one that was sent"
+            )
+        if not text.startswith(PREFIX) or not text.isascii() or len(text) > LONGEST:
+            return None
+        columns = (tokens, accounts.c.admin, accounts.c.disabled, accounts.c.fullname, accounts.c.email)
+        query = (
+            select(*columns, accounts.c.name.label("user"))
+            .join(accounts, accounts.c.id == tokens.c.account_id)
+            .where(tokens.c.digest == _digest(text))
+        )
+        with self._database.read() as connection:
+            row = connection.execute(query).one_or_none()
+            if row is None:
+                return None
+            _require_valid(row)
+            roles = organisations(connection, row.account_id)
+        return Identity(
+            account_id=row.account_id,
+            name=row.user,
+            admin=row.admin,
+            scope=row.scope,
+            repository_id=row.repository_id,
+            organisations=roles,
+            token_name=row.name,
+            fullname=row.fullname,
+            email=row.email,
+        )
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _require_valid(row: Row[Any]) -> None:
+    if row.disabled:
+        raise Unknown(f"the account {row.user} is disabled: ask an administrator of this hub")
+    if row.expires is not None and utc(row.expires) <= now():
+        raise Unknown(f"this token of {row.user} has expired: make another with `kcard hub token create`")
+
+
+def _free_name(connection: Connection, account_id: int, name: str | None) -> str:
+    taken = set(connection.scalars(select(tokens.c.name).where(tokens.c.account_id == account_id)))
+    if name is None:
+        numbered = (f"{USUAL}-{number}" for number in range(2, len(taken) + 3))
+        return next(free for free in (USUAL, *numbered) if free not in taken)
+    if not name.isprintable() or not 0 < len(name) <= 96:
+        raise UsageError(f"token name {name[:100]!r}: give 1 to 96 printable characters")
+    if name in taken:
+        raise Conflict(f"there is a token {name!r} already: revoke it, or give another name")
+    return name
+
+
+def _repository_id(connection: Connection, name: str) -> int:
+    own = name.removeprefix("datasets/")
+    kind = "model" if own == name else "dataset"
+    where = (repositories.c.type == kind, repositories.c.folded == folded(own))
+    found = connection.scalar(select(repositories.c.id).where(*where))
+    if found is None:
+        raise NotThere("repository", f"there is no {kind} repository {own[:200]!r}")
+    return int(found)
+
+
+def _token(row: Row[Any]) -> Token:
+    return Token(
+        name=row.name,
+        user=row.user,
+        scope=row.scope,
+        repository=row.repository,
+        created=utc(row.created),
+        expires=None if row.expires is None else utc(row.expires),
+    )

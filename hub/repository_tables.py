@@ -1,0 +1,179 @@
+"""Tables of a shared hub's repositories: what the Hugging Face protocol edits and lists."""
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    DateTime,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from kcard.hub.tables import metadata
+
+__all__ = [
+    "access",
+    "commits",
+    "holdings",
+    "likes",
+    "publications",
+    "refs",
+    "repositories",
+    "terms",
+    "uploads",
+    "xorb_uploads",
+    "xorbs",
+]
+
+
+def _repository(*, key: bool = True, index: bool = False) -> "Column[int]":
+    return _owner("repository_id", "repositories.id", key, index)
+
+
+def _account(*, key: bool = True, index: bool = False) -> "Column[int]":
+    return _owner("account_id", "accounts.id", key, index)
+
+
+def _owner(name: str, of: str, key: bool, index: bool) -> "Column[int]":
+    """A column of what goes with the repository or account that it belongs to; part of the primary key, or not."""
+    return Column(
+        name, Integer, ForeignKey(of, ondelete="CASCADE"), primary_key=key, nullable=False, index=index
+    )
+
+
+# `name` is namespace/name. `card` (the metadata of README.md) and `tags` are JSON, as of branch main.
+repositories = Table(
+    "repositories",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("type", String(16), nullable=False),
+    Column("namespace_id", Integer, ForeignKey("accounts.id"), nullable=False, index=True),
+    Column("name", String(200), nullable=False),
+    Column("folded", String(200), nullable=False),
+    Column("visibility", String(16), nullable=False),
+    Column("gated", String(16), nullable=False),
+    Column("created", DateTime(timezone=True), nullable=False),
+    Column("modified", DateTime(timezone=True), nullable=False),
+    Column("downloads", Integer, nullable=False),
+    Column("likes", Integer, nullable=False),
+    Column("head", String(40)),
+    Column("card", Text, nullable=False),
+    Column("tags", Text, nullable=False),
+    Column("pipeline_tag", Text),
+    Column("library", Text),
+    Column("size", BigInteger, nullable=False),
+    UniqueConstraint("type", "folded"),
+    Index("ix_repositories_type_modified", "type", "modified", "id"),
+    Index("ix_repositories_type_created", "type", "created", "id"),
+    Index("ix_repositories_type_downloads", "type", "downloads", "id"),
+    Index("ix_repositories_type_likes", "type", "likes", "id"),
+)
+
+# Ordered by code point, whatever the language of the database: the terms with one beginning stand together.
+TERM = String(200).with_variant(String(200, collation="C"), "postgresql")
+
+# What a listing is filtered by: authors (kind "author"), tags ("tag"), and the words of names and tags ("word").
+# The key finds the repositories of a term, the index whether a repository has it; nothing else is stored.
+terms = Table(
+    "terms",
+    metadata,
+    Column("kind", String(8), primary_key=True),
+    Column("term", TERM, primary_key=True),
+    _repository(),
+    Index("ix_terms_repository_id_kind_term", "repository_id", "kind", "term"),
+    sqlite_with_rowid=False,
+)
+
+# `tree` is the whole listing as JSON: [[path, oid, sha256, size, lfs], ...], sorted by path.
+commits = Table(
+    "commits",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    _repository(key=False),
+    Column("sha", String(40), nullable=False),
+    Column("parent", String(40)),
+    Column("title", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("author", String(96), nullable=False),
+    Column("date", DateTime(timezone=True), nullable=False),
+    Column("tree", Text, nullable=False),
+    UniqueConstraint("repository_id", "sha"),
+)
+
+refs = Table(
+    "refs",
+    metadata,
+    _repository(),
+    Column("kind", String(8), primary_key=True),
+    Column("name", String(250), primary_key=True),
+    Column("sha", String(40), nullable=False),
+    Column("message", Text, nullable=False),
+)
+
+# Every blob that any commit of a repository has ever named: rights, quotas and gc go by it.
+holdings = Table(
+    "holdings",
+    metadata,
+    _repository(),
+    Column("sha256", String(64), primary_key=True, index=True),
+    Column("size", BigInteger, nullable=False),
+)
+
+# Who uploaded which blob lately: what may be committed, and what gc leaves alone.
+uploads = Table(
+    "uploads",
+    metadata,
+    _account(),
+    Column("sha256", String(64), primary_key=True, index=True),
+    Column("size", BigInteger, nullable=False),
+    Column("at", DateTime(timezone=True), nullable=False, index=True),
+)
+
+# A published version: a tag whose commit holds a card. `factuality` is that of the exam that came with it.
+publications = Table(
+    "publications",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    _repository(key=False),
+    Column("tag", String(250), nullable=False),
+    Column("sha", String(40), nullable=False),
+    Column("version_id", Integer, ForeignKey("versions.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("author", String(96), nullable=False),
+    Column("at", DateTime(timezone=True), nullable=False),
+    Column("factuality", Float),
+    UniqueConstraint("repository_id", "tag"),
+)
+
+likes = Table("likes", metadata, _repository(), _account(index=True))
+
+# Who asked for a gated repository's files, and what its owner answered: pending, granted or rejected.
+access = Table(
+    "access",
+    metadata,
+    _repository(),
+    _account(index=True),
+    Column("state", String(16), nullable=False),
+    Column("asked", DateTime(timezone=True), nullable=False),
+)
+
+# Xet: the xorbs that clients sent, and who sent them.
+xorbs = Table(
+    "xorbs",
+    metadata,
+    Column("hash", String(64), primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("chunks", Integer, nullable=False),
+    Column("used", DateTime(timezone=True), nullable=False, index=True),
+)
+
+xorb_uploads = Table(
+    "xorb_uploads",
+    metadata,
+    _account(),
+    Column("hash", String(64), ForeignKey("xorbs.hash", ondelete="CASCADE"), primary_key=True, index=True),
+)

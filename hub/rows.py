@@ -1,0 +1,49 @@
+"""Copies all rows of a hub from one database to another, whichever kind each of them is."""
+
+from sqlalchemy import Connection, Integer, Table, delete, func, insert, select, text
+
+from kcard.faults import reach
+from kcard.hub.account_tables import accounts, events
+from kcard.hub.repository_tables import repositories, uploads, xorb_uploads, xorbs
+from kcard.hub.tables import cards, metadata, pools, settings
+
+__all__ = ["copy_rows", "filled"]
+
+CHUNK = 200  # rows; one may hold a tree of thousands of files
+# What clients were sending at the time; its bytes are in no backup.
+PASSING = {uploads, xorbs, xorb_uploads}
+
+
+def copy_rows(source: Connection, target: Connection) -> None:
+    """Copy every table into a database that is empty but for its settings and their log, which are replaced."""
+    for table in (settings, events):
+        target.execute(delete(table))
+    for table in metadata.sorted_tables:
+        if table not in PASSING:
+            _copy(table, source, target)
+            reach("rows.table")
+
+
+def _copy(table: Table, source: Connection, target: Connection) -> None:
+    found = source.execute(select(table).execution_options(yield_per=CHUNK)).mappings()
+    for rows in found.partitions():
+        target.execute(insert(table), [dict(row) for row in rows])
+    if target.dialect.name == "postgresql" and "id" in table.c:
+        _count_on(table, target)
+
+
+def _count_on(table: Table, target: Connection) -> None:
+    """Let new rows get ids after those that were copied."""
+    assert isinstance(table.c.id.type, Integer)
+    highest = func.coalesce(func.max(table.c.id), 0) + 1
+    sequence = func.pg_get_serial_sequence(table.name, "id")
+    target.execute(select(func.setval(sequence, select(highest).scalar_subquery(), text("false"))))
+
+
+def filled(connection: Connection) -> dict[str, int]:
+    """How many cards, pools, accounts and repositories there are, of those of which there are any."""
+    counted = {
+        table.name: connection.scalar(select(func.count()).select_from(table)) or 0
+        for table in (cards, pools, accounts, repositories)
+    }
+    return {name: count for name, count in counted.items() if count}

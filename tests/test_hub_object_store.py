@@ -1,0 +1,208 @@
+"""Blobs in an object store or another place that fsspec reaches: the same store, and the same hub on it."""
+
+import hashlib
+import io
+import os
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcard.errors import DamagedCard, MissingExtra, Unavailable, UsageError
+from kcard.hub import object_store
+from kcard.hub.blobs import Blobs, fault, opened_store, put_stream, verified
+from kcard.hub.object_store import ObjectStore
+from kcard.hub.registry import Hub
+from kcard.manifest import Manifest, seal
+
+CONTENT = bytes(range(256)) * 20
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+OTHER = hashlib.sha256(b"other").hexdigest()
+
+
+@pytest.fixture(params=["disk", "file", "memory"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str | None:
+    places = {"file": f"file://{tmp_path}/store", "memory": f"memory://{uuid.uuid4().hex}/store"}
+    return places.get(request.param)
+
+
+@pytest.fixture
+def blobs(url: str | None, tmp_path: Path) -> Blobs:
+    return opened_store(tmp_path / "hub", url)
+
+
+def stored(blobs: Blobs, content: bytes = CONTENT) -> str:
+    sha256 = hashlib.sha256(content).hexdigest()
+    put_stream(blobs, io.BytesIO(content), sha256, "test")
+    return sha256
+
+
+def test_what_goes_into_a_store_comes_out_of_it(blobs: Blobs) -> None:
+    stored(blobs)
+    assert (blobs.holds(SHA256), blobs.size(SHA256)) == (True, len(CONTENT))
+    assert b"".join(blobs.read(SHA256)) == CONTENT
+    assert b"".join(blobs.read(SHA256, 100, 1000)) == CONTENT[100:1000]
+    assert b"".join(blobs.read(SHA256, 5000)) == CONTENT[5000:]
+    with blobs.open(SHA256) as stream:
+        stream.seek(300)
+        assert stream.read(10) == CONTENT[300:310]
+    with verified(blobs, SHA256) as stream:
+        assert stream.read() == CONTENT
+    stored(blobs, b"other")
+    assert dict(blobs.sizes()) == {SHA256: len(CONTENT), OTHER: 5}
+    assert list(blobs) == sorted([SHA256, OTHER])
+    assert SHA256 in blobs.where(SHA256)
+    assert list(blobs.partial.iterdir()) == []
+
+
+def test_a_large_blob_is_read_in_blocks(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "BLOCK", 1000)
+    monkeypatch.setattr("kcard.hub.store.BUFFER", 1000)
+    stored(blobs)
+    blocks = list(blobs.read(SHA256, 10, 4000))
+    assert [len(block) for block in blocks] == [1000, 1000, 1000, 990]
+    assert b"".join(blocks) == CONTENT[10:4000]
+
+
+def test_a_missing_blob_is_told_before_the_first_byte(blobs: Blobs, tmp_path: Path) -> None:
+    assert not blobs.holds(SHA256)
+    assert blobs.size(SHA256) == 0
+    assert fault(blobs, SHA256) == "missing"
+    for ask in (blobs.read, blobs.open, lambda sha256: blobs.lay(sha256, tmp_path / "laid")):
+        with pytest.raises(DamagedCard, match="missing"):
+            ask(SHA256)
+    blobs.delete(SHA256)
+
+
+def test_blobs_are_deleted_one_or_many_at_once(blobs: Blobs) -> None:
+    stored(blobs)
+    stored(blobs, b"other")
+    blobs.delete(SHA256, OTHER, "ab" * 32)
+    assert list(blobs) == []
+
+
+def test_a_damaged_blob_is_found_when_it_is_laid_out(blobs: Blobs, tmp_path: Path) -> None:
+    stored(blobs)
+    if isinstance(blobs, ObjectStore):
+        blobs._files.pipe_file(blobs.path(SHA256), b"something else")
+    else:
+        Path(blobs.where(SHA256)).chmod(0o644)
+        Path(blobs.where(SHA256)).write_bytes(b"something else")
+    assert str(fault(blobs, SHA256)).startswith("damaged")
+    with pytest.raises(DamagedCard, match="damaged"):
+        blobs.lay(SHA256, tmp_path / "laid")
+    with pytest.raises(DamagedCard, match="damaged"):
+        verified(blobs, SHA256)
+
+
+def test_what_is_not_what_was_announced_leaves_nothing_behind(blobs: Blobs) -> None:
+    with pytest.raises(DamagedCard, match="it was changed"):
+        put_stream(blobs, io.BytesIO(CONTENT), OTHER, "test")
+    assert list(blobs) == []
+    assert list(blobs.partial.iterdir()) == []
+
+
+def test_a_reader_sees_a_file_that_is_being_uploaded_not_before_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = ObjectStore.at(f"file://{tmp_path}/store", tmp_path / "partial")
+    whole = blobs._files.put_file
+
+    def cut_short(source: str, target: str, **options: Any) -> None:
+        whole(source, target, **options)
+        assert not blobs.holds(SHA256)
+        raise OSError("the connection broke")
+
+    monkeypatch.setattr(blobs._files, "put_file", cut_short)
+    with pytest.raises(Unavailable, match=r"file://.*can't be reached: the connection broke; try again"):
+        stored(blobs)
+    assert (blobs.holds(SHA256), list(blobs), list(blobs.remains(delete=False))) == (False, [], [])
+    left = next((tmp_path / "store").glob("*/.partial-*"))
+    yesterday = time.time() - 25 * 3600
+    os.utime(left, (yesterday, yesterday))
+    assert [(where.endswith(left.name), size) for where, size in blobs.remains(delete=True)] == [
+        (True, len(CONTENT))
+    ]
+    assert not left.exists()
+
+
+def card(folder: Path, name: str, text: str = "") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(f"{name} {text}", encoding="utf-8")
+    seal(folder, Manifest(name=name, description="Tumours"))
+    return folder
+
+
+def test_a_hub_works_with_its_files_elsewhere(url: str | None, home: Path, tmp_path: Path) -> None:
+    hub = Hub(home, blobs_url=url)
+    first = hub.publish(card(tmp_path / "a", "oncology"))
+    hub.publish(card(tmp_path / "a", "oncology", "new"))
+    assert (hub.folder("oncology@v1") / "config.json").read_text(encoding="utf-8") == "oncology "
+    assert (hub.pull("oncology", tmp_path / "out") / "config.json").read_text(
+        encoding="utf-8"
+    ) == "oncology new"
+    with hub.open("oncology@v1", "config.json") as stream:
+        assert stream.read() == b"oncology "
+    assert hub.verify() == []
+    info = hub.info()
+    assert (info.versions, info.files, info.blobs) == (2, 4, hub.blobs.where())
+    if url is not None:
+        assert not (home / "hub" / "blobs").exists()
+    other = Hub(tmp_path / "other")
+    assert other.restore(hub.backup(tmp_path / "hub.tar"))[0] == first
+    assert other.verify() == []
+    back = Hub(tmp_path / "back", blobs_url=None if url is None else url + "-back")
+    back.restore(tmp_path / "hub.tar")
+    assert back.verify() == []
+    hub.remove("oncology@v1")
+    assert (hub.gc(), hub.verify(), hub.info().files) == ([], [], 2)
+
+
+def test_a_file_that_is_lost_from_the_store_is_named(url: str | None, home: Path, tmp_path: Path) -> None:
+    hub = Hub(home, blobs_url=url)
+    version = hub.publish(card(tmp_path / "a", "oncology"))
+    hub.blobs.delete(version.files["config.json"])
+    assert [problem.what for problem in hub.verify()] == ["missing"]
+    with pytest.raises(DamagedCard, match=r"config\.json is missing"):
+        hub.folder("oncology")
+    with pytest.raises(DamagedCard, match=r"config\.json is missing"):
+        hub.pull("oncology", tmp_path / "out")
+    with pytest.raises(DamagedCard, match=r"missing.*kcard verify"):
+        hub.backup(tmp_path / "hub.tar")
+    assert not (tmp_path / "hub.tar").exists()
+
+
+def test_a_backup_begins_again_where_a_removal_took_a_file_from_under_it(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = Hub(home, blobs_url=f"memory://{uuid.uuid4().hex}/store")
+    hub.publish(card(tmp_path / "a", "oncology"))
+    hub.publish(card(tmp_path / "b", "hearts"))
+    opened = hub.blobs.open
+    removed: list[str] = []
+
+    def meanwhile(sha256: str) -> Any:
+        if not removed:
+            removed.append(sha256)
+            hub.remove("oncology")
+        return opened(sha256)
+
+    monkeypatch.setattr(hub.blobs, "open", meanwhile)
+    hub.backup(tmp_path / "hub.tar")
+    assert removed
+    assert [v.name for v in Hub(tmp_path / "other").restore(tmp_path / "hub.tar")] == ["hearts"]
+
+
+@pytest.mark.parametrize("url", ["nowhere", "nonsense://a/b"])
+def test_what_is_no_store_is_one_clear_error(url: str, home: Path) -> None:
+    with pytest.raises(UsageError, match="s3://BUCKET/FOLDER"):
+        Hub(home, blobs_url=url)
+
+
+def test_without_s3fs_the_extra_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(MissingExtra, match=r"kcard\[s3\]"):
+        Hub(home, blobs_url="s3://bucket/hub")

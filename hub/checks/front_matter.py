@@ -1,0 +1,107 @@
+"""YAML of strangers: bounded, without anchors, aliases, tags and repeated keys; front matter of a README."""
+
+import math
+import re
+from datetime import date
+from typing import Any
+
+import yaml
+
+from kcard.hub.refusals import Dangerous, Invalid, TooLarge
+
+__all__ = ["check_yaml", "load_yaml", "split"]
+
+LARGEST = 512 << 10  # characters of front matter
+DEEPEST = 32
+LONGEST_NUMBER = 100
+NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+FENCE = re.compile(r"---[ \t]*\r?\n(?:(.*?)\r?\n)?---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def split(text: str) -> tuple[str, str]:
+    """The front matter of a README, "" where it has none, and what follows it."""
+    text = text.removeprefix("\ufeff")
+    found = FENCE.match(text)
+    return (found[1] or "", text[found.end() :]) if found else ("", text)
+
+
+def load_yaml(text: str, where: str) -> Any:
+    """The value of one YAML document, of what JSON can hold: dates become text, as do numbers that are none.
+
+    Raises Dangerous for anchors, aliases and tags, Invalid for what is no YAML or too deep, TooLarge.
+    """
+    if len(text) > LARGEST:
+        raise TooLarge(f"{where} has {len(text)} characters of YAML: at most {LARGEST}")
+    loader = None
+    try:
+        check_yaml(text, where)
+        loader = Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _check_node(node, where)
+        return _plain(loader.construct_document(node))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise Invalid(
+            f"{where} holds YAML that can't be read: {' '.join(str(error).split())[:200]}"
+        ) from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+
+
+def check_yaml(text: str, where: str) -> None:
+    """Read the documents event by event, building nothing. Raises as `load_yaml` does, and YAMLError."""
+    depth = 0
+    for event in yaml.parse(text, Loader):
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise Dangerous(f"{where} uses YAML anchors or aliases, which can be bombs: write the values out")
+        if (tag := getattr(event, "tag", None)) not in (None, "!"):
+            raise Dangerous(f"{where} uses the YAML tag {str(tag)[:80]!r}: write a plain value")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > DEEPEST:
+            raise Invalid(f"{where} holds YAML that is nested more than {DEEPEST} levels deep")
+
+
+def _check_node(node: yaml.Node, where: str) -> None:
+    """Keys are texts that stand once, and numbers are short: reading a long one takes time with its square."""
+    if isinstance(node, yaml.MappingNode):
+        keys: set[str] = set()
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise Invalid(f"{where} holds a YAML key that is no text")
+            if key.value in keys:
+                raise Invalid(f"{where} has the key {key.value[:80]!r} twice: keep one")
+            keys.add(key.value)
+            _check_node(key, where)
+            _check_node(value, where)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _check_node(value, where)
+    elif node.tag in NUMBERS and len(node.value) > LONGEST_NUMBER:
+        raise Invalid(f"{where} holds a number of {len(node.value)} digits: at most {LONGEST_NUMBER}")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_key(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, date):  # a datetime is one
+        return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, str):
+        value.encode()  # half of a character is an error here, not where the metadata is stored
+        return value
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    raise ValueError(f"{type(value).__name__} is nothing that JSON can hold")
+
+
+def _key(key: object) -> str:
+    return key if isinstance(key, str) else str(_plain(key))

@@ -1,0 +1,113 @@
+"""A card's metadata, from the front matter of its README.md, and the tags that it is found by."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from kcard.hub.checks.front_matter import load_yaml, split
+from kcard.hub.refusals import Invalid
+
+if TYPE_CHECKING:
+    from kcard.manifest import Manifest
+
+__all__ = ["library", "pipeline_tag", "read", "tags"]
+
+LONGEST_TAG = 200
+MOST_TAGS = 500
+RELATIONS = ("adapter", "finetune", "merge", "quantized")
+ADAPTER = "adapter_config.json"
+
+
+def read(readme: str) -> tuple[dict[str, Any], str]:
+    """The metadata, which JSON can hold, and the text below it. Raises Invalid, Dangerous, TooLarge."""
+    front, body = split(readme)
+    card = load_yaml(front, "README.md") if front.strip() else {}
+    if card is None:
+        return {}, body
+    if not isinstance(card, dict):
+        raise Invalid(f"README.md: its front matter is {type(card).__name__}, not `key: value` lines")
+    return card, body
+
+
+def tags(
+    card: Mapping[str, Any], paths: Iterable[str], manifest: "Manifest | None" = None
+) -> tuple[str, ...]:
+    """What a repository is found by, as the Hugging Face Hub derives it: plain words, and `what:value`.
+
+    `manifest`: of the knowledge card that the repository is; then also kcard, kcard:kind:…, and domain:… of its domain
+    and every one above it. What is no tag (empty, too long, with control characters) is left out.
+    """
+    files = frozenset(paths)
+    found = dict.fromkeys(tag for tag in _derived(card, files, manifest) if _is_tag(tag))
+    return tuple(found)[:MOST_TAGS]
+
+
+def library(card: Mapping[str, Any], paths: Iterable[str]) -> str | None:
+    """What loads it: as the card says, else as its files show."""
+    if named := _text(card.get("library_name")):
+        return named
+    files = frozenset(paths)
+    if ADAPTER in files:
+        return "peft"
+    if "modules.json" in files:
+        return "sentence-transformers"
+    return "transformers" if "config.json" in files and _has_tensors(files) else None
+
+
+def pipeline_tag(card: Mapping[str, Any]) -> str | None:
+    """Its task, as the card says."""
+    return _text(card.get("pipeline_tag"))
+
+
+def _derived(card: Mapping[str, Any], files: frozenset[str], manifest: "Manifest | None") -> Iterator[str]:
+    yield from filter(None, [library(card, files)])
+    if _has_tensors(files):
+        yield "safetensors"
+    if ADAPTER in files:
+        yield "peft"
+    yield from filter(None, [pipeline_tag(card)])
+    yield from _texts(card.get("tags"))
+    # YAML takes the code of Norwegian for a boolean.
+    yield from ("no" if code == "False" else code for code in _texts(card.get("language")))
+    yield from (f"dataset:{name}" for name in _texts(card.get("datasets")))
+    yield from _bases(card, files)
+    yield from (f"license:{name.lower()}" for name in _texts(card.get("license")))
+    if manifest is not None:
+        yield "kcard"
+        yield f"kcard:kind:{manifest.kind}"
+        yield from (f"domain:{domain}" for domain in _upward(manifest.domain))
+
+
+def _bases(card: Mapping[str, Any], files: frozenset[str]) -> Iterator[str]:
+    names = [*_texts(card.get("base_model"))]
+    relation = card.get("base_model_relation")
+    if relation not in RELATIONS:
+        adapter = ADAPTER in files or card.get("library_name") == "peft"
+        relation = "adapter" if adapter else "merge" if len(names) > 1 else "finetune"
+    for name in names:
+        yield f"base_model:{name}"
+        yield f"base_model:{relation}:{name}"
+
+
+def _upward(domain: str) -> Iterator[str]:
+    """biomedical, biomedical/oncology."""
+    return accumulate(domain.split("/"), lambda outer, inner: f"{outer}/{inner}")
+
+
+def _has_tensors(files: frozenset[str]) -> bool:
+    return any(path.endswith(".safetensors") for path in files)
+
+
+def _is_tag(tag: str) -> bool:
+    return 0 < len(tag) <= LONGEST_TAG and tag.isprintable() and tag == tag.strip()
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and _is_tag(value) else None
+
+
+def _texts(value: object) -> Iterator[str]:
+    """The values of a key that may hold one or a list of them."""
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, str | int | float):
+            yield str(item)

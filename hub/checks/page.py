@@ -1,0 +1,139 @@
+"""A README as HTML that is safe to show: no scripts, no styles, no forms, and pictures from the hub alone."""
+
+import posixpath
+import re
+from functools import cache
+from typing import Any
+from urllib.parse import urlsplit
+
+__all__ = ["render"]
+
+LONGEST = 100_000  # characters that are shown: the worst of them take a second
+# Cleaning deeply nested HTML takes time with the square of its depth: text with more tags of its own is shown as text.
+MOST_TAGS = 3000
+OPENED = re.compile(r"<[A-Za-z]")
+TAGS = {
+    *(
+        "a",
+        "abbr",
+        "b",
+        "blockquote",
+        "br",
+        "caption",
+        "center",
+        "code",
+        "dd",
+        "del",
+        "details",
+        "div",
+        "dl",
+        "dt",
+    ),
+    *(
+        "em",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "hr",
+        "i",
+        "img",
+        "ins",
+        "kbd",
+        "li",
+        "mark",
+        "ol",
+        "p",
+        "pre",
+        "q",
+    ),
+    *(
+        "s",
+        "samp",
+        "small",
+        "span",
+        "strong",
+        "sub",
+        "summary",
+        "sup",
+        "table",
+        "tbody",
+        "td",
+        "tfoot",
+        "th",
+        "thead",
+    ),
+    *("tr", "u", "ul", "var"),
+}
+ATTRIBUTES = {
+    "a": {"href", "title"},
+    "img": {"src", "alt", "title", "width", "height"},
+    "ol": {"start"},
+    "td": {"align", "colspan", "rowspan"},
+    "th": {"align", "colspan", "rowspan"},
+    "p": {"align"},
+    "div": {"align"},
+}
+SCHEMES = {"http", "https", "mailto"}
+
+
+def render(markdown: str, files: str = "") -> str:
+    """HTML of a README without its front matter.
+
+    files  path on the hub, such as /ada/moons/resolve/main, below which the README's own pictures and links lie
+
+    Pictures from elsewhere lose their address, so that nobody learns who reads a card; links elsewhere stay.
+    """
+    import nh3
+
+    def located(_tag: str, attribute: str, value: str) -> str | None:
+        if attribute not in ("src", "href"):
+            return value
+        if (own := _own(value, files)) is not None:
+            return own
+        return value if attribute == "href" and _elsewhere(value) else None
+
+    text = markdown[:LONGEST]
+    html: str = _parser(len(OPENED.findall(text)) <= MOST_TAGS).render(text)
+    if len(markdown) > LONGEST:
+        html += "<p><em>The rest stands in README.md.</em></p>"
+    return nh3.clean(
+        html,
+        tags=TAGS,
+        attributes=ATTRIBUTES,
+        attribute_filter=located,
+        url_schemes=SCHEMES,
+        link_rel="nofollow noopener noreferrer",
+    )
+
+
+@cache
+def _parser(html: bool) -> Any:
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark", {"html": html}).enable(["table", "strikethrough"])
+
+
+def _own(address: str, files: str) -> str | None:
+    """The path on the hub of an address that is relative to the repository; None for any other."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return None
+    if parts.scheme or parts.netloc or "\\" in address or not files:
+        return None
+    if not parts.path:
+        return address if parts.fragment else None
+    # From the top, so that no number of `..` leaves the repository.
+    path = posixpath.normpath(posixpath.join("/", parts.path.lstrip("/")))
+    return files + path + (f"#{parts.fragment}" if parts.fragment else "")
+
+
+def _elsewhere(address: str) -> bool:
+    """Whether it says of itself where it leads. One without a scheme would lead to another host, or nowhere."""
+    try:
+        return urlsplit(address).scheme.lower() in SCHEMES
+    except ValueError:
+        return False

@@ -1,0 +1,91 @@
+"""What a file is by its first bytes, whatever its name: pickles, archives, programs.
+
+Each kind of file is checked for what it must be, which none of these is; then this says what it was instead. And it
+finds the one that passes for text: a pickle of protocol 0.
+"""
+
+import pickletools
+import re
+
+__all__ = ["NEEDED", "is_pickle", "what_it_is"]
+
+NEEDED = 4096  # bytes of a file's start that are looked at
+# A pickle of protocol 2 or later opens with PROTO and its version; no UTF-8 text can begin so.
+PICKLE = re.compile(rb"\x80[\x02-\x05]")
+STARTS: dict[bytes, str] = {
+    b"PK\x03\x04": "a zip archive (torch.save writes one around a pickle)",
+    b"PK\x05\x06": "a zip archive",
+    b"\x89HDF\r\n\x1a\n": "HDF5",
+    b"\x93NUMPY": "a numpy array",
+    b"\x7fELF": "a program",
+    b"MZ": "a program",
+    b"\xfe\xed\xfa": "a program",
+    b"\xce\xfa\xed\xfe": "a program",
+    b"\xcf\xfa\xed\xfe": "a program",
+    b"\xca\xfe\xba\xbe": "a program",
+    b"\x00asm": "a program",
+    b"GGUF": "GGUF weights",
+    b"\x1f\x8b": "a gzip archive",
+    b"\x28\xb5\x2f\xfd": "a zstd archive",
+    b"BZh": "a bzip2 archive",
+    b"\xfd7zXZ\x00": "an xz archive",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive",
+    b"Rar!\x1a\x07": "a rar archive",
+    b"%PDF-": "PDF",
+}
+TAR = slice(257, 262)
+# Opcodes that look up something to be called, and that call it.
+LOOKS_UP = frozenset(["GLOBAL", "STACK_GLOBAL", "INST", "OBJ", "EXT1", "EXT2", "EXT4"])
+CALLS = frozenset(["REDUCE", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "BUILD"])
+
+
+def what_it_is(start: bytes) -> str | None:
+    """What a file with these first bytes is known to be, where it is one of the dangerous ones.
+
+    `start` is the file's first NEEDED bytes, or all of it. A few of the signatures are plain letters: ask for a file
+    that is not what its name says.
+    """
+    if is_pickle(start):
+        return "a pickle, which can run code"
+    if start[TAR] == b"ustar":
+        return "a tar archive"
+    return next((what for magic, what in STARTS.items() if start.startswith(magic)), None)
+
+
+def is_pickle(start: bytes) -> bool:
+    """Whether a file with these first bytes would be loaded as a pickle, and call something while it is."""
+    return bool(PICKLE.match(start)) or _calls(start)
+
+
+def _calls(start: bytes) -> bool:
+    """Whether the bytes are opcodes of a pickle that name a function and then call it. Runs nothing."""
+    named, stack = False, list[object]()
+    try:
+        for opcode, _, _ in pickletools.genops(start):
+            if not _possible(opcode, stack):
+                return False
+            named = named or opcode.name in LOOKS_UP
+            if named and opcode.name in CALLS:
+                return True
+    except (ValueError, OverflowError):  # no opcode, or no argument of one: text, as it should be
+        return False
+    return False
+
+
+def _possible(opcode: pickletools.OpcodeInfo, stack: list[object]) -> bool:
+    """Whether what the opcode takes is on the stack, which then has what it leaves there.
+
+    Nearly every letter is an opcode: without this, a text that begins with `lo` would be a list and a call.
+    """
+    needed, mark = opcode.stack_before, pickletools.markobject
+    if mark in needed:
+        if mark not in stack:
+            return False
+        while stack.pop() is not mark:
+            pass
+        needed = needed[: needed.index(mark)]
+    if len(needed) > len(stack):
+        return False
+    del stack[len(stack) - len(needed) :]
+    stack.extend(opcode.stack_after)
+    return True

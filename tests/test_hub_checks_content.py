@@ -1,0 +1,262 @@
+"""Files by name and content: tensors, text and pictures are stored; what can run code or hide something is not."""
+
+import io
+import json
+import pickle
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcard.hub.checks.content import check_file
+from kcard.hub.checks.file_kinds import kind_of
+from kcard.hub.refusals import Dangerous, Invalid, TooLarge
+from kcard.index import Index
+from tests.tiny_models import mpnet
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
+
+
+class Shout:
+    def __reduce__(self) -> tuple[Callable[..., None], tuple[str]]:
+        return print, ("gotcha",)
+
+
+def check(path: str, content: bytes) -> None:
+    check_file(path, len(content), lambda: io.BytesIO(content))
+
+
+def zipped(name: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(name, b"x")
+    return buffer.getvalue()
+
+
+def saved(array: object) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.asarray(array), allow_pickle=True)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("README.md", b"---\nlicense: mit\n---\n# Hello"),
+        ("README.md", b""),
+        ("LICENSE", b"MIT"),
+        ("NOTICE", b"x"),
+        ("LICENSE.txt", b"MIT"),
+        (".gitattributes", b"*.safetensors filter=lfs"),
+        ("config.json", b'{"model_type": "llama"}'),
+        ("vocab.json", b'{"auto_map": 12, "\\u0120auto_map" : 13, "a": 14}'),
+        ("passages.jsonl", b'{"text": "a"}\n{"text": "b [[[[ {{{{"}\n'),
+        ("chat_template.jinja", b"{{ messages }}"),
+        ("graph.tsv", b"a\tb\tc\n"),
+        ("index/passages.sha256", b"ab" * 32),
+        ("data.csv", "ä,b\n".encode()),
+        ("a.yaml", b"a: [1, {b: c}]\n---\nd: 2"),
+        ("plot.png", PNG),
+        ("photo.JPG", b"\xff\xd8\xff\xe0" + bytes(20)),
+        ("a.webp", b"RIFF\x00\x00\x00\x00WEBPVP8 "),
+        ("tokenizer.model", b"\x0a\x03\x0a\x01a\x12\x02\x08\x01"),
+        ("tokenizer.model", b"IQ== 0\nIg== 1\n"),
+        ("train.parquet", b"PAR1" + bytes(9) + (5).to_bytes(4, "little") + b"PAR1"),
+        ("index/data.csc.index.npy", saved(np.zeros(3, np.float32))),
+        ("notes.txt", b"cat\ndog\n. The end"),
+        ("notes.txt", b"GGUF is a format, MZ a tractor, PK a psychic power."),
+    ],
+)
+def test_what_cards_and_models_are_made_of_passes(path: str, content: bytes) -> None:
+    check(path, content)
+
+
+def test_model_of_transformers_and_index_of_a_card_pass(tmp_path: Path) -> None:
+    folder = mpnet(tmp_path)
+    Index.write(["Moons are small.", "Planets are not."], folder / "index")
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) > 6
+    for path in files:
+        check(path.relative_to(folder).as_posix(), path.read_bytes())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "pytorch_model.bin",
+        "model.PT",
+        "a/b.pkl",
+        "x.ckpt",
+        "x.npy",
+        "x.npz",
+        "x.h5",
+        "x.joblib",
+        "x.pth",
+        "x.keras",
+        "modeling.py",
+        "x.ipynb",
+        "run.sh",
+        "lib.so",
+        "x.svg",
+        "x.html",
+        "x.zip",
+        "x.tar.gz",
+        "x.gguf",
+        "x.onnx",
+        "other/data.csc.index.npy",
+        "index/data.csc.index.NPY",
+        "model.safetensors.pkl",
+    ],
+)
+def test_dangerous_name_is_refused_whatever_is_in_it(path: str) -> None:
+    with pytest.raises(Dangerous, match="refused"):
+        check(path, b"{}")
+    with pytest.raises(Dangerous, match="refused"):
+        kind_of(path, 2)
+
+
+@pytest.mark.parametrize("path", ["x.foo", "Makefile", "x", ".env", "model.safetensors.bak", ".json"])
+def test_unknown_name_is_refused(path: str) -> None:
+    with pytest.raises(Invalid, match="not stored"):
+        check(path, b"{}")
+
+
+TEXTS = [
+    "model.safetensors",
+    "config.json",
+    "a.txt",
+    "a.jsonl",
+    "README.md",
+    "a.yaml",
+    "tokenizer.model",
+    "a.csv",
+]
+PICTURES = ["a.png", "a.parquet", "index/data.csc.index.npy", "LICENSE"]
+
+
+@pytest.mark.parametrize("path", TEXTS + PICTURES)
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        *((pickle.dumps(Shout(), protocol), "pickle") for protocol in range(6)),
+        (zipped("archive/data.pkl"), "zip"),
+        (b"\x89HDF\r\n\x1a\n" + bytes(100), "HDF5"),
+        (saved([Shout()]), "numpy|numbers"),
+        (b"\x7fELF\x02\x01\x01" + bytes(100), "program"),
+        (b"MZ\x90\x00" + bytes(100), "program"),
+        (b"\x1f\x8b\x08\x00" + b"\xff" * 50, "gzip"),
+        (bytes(257) + b"ustar" + bytes(250), "tar|tokenizer|NUL|"),
+        (b"GGUF\x03\x00\x00\x00" + bytes(100), "GGUF"),
+    ],
+)
+def test_dangerous_content_is_refused_under_every_name(path: str, content: bytes, what: str) -> None:
+    with pytest.raises(Dangerous, match=f"{what}|numbers"):
+        check(path, content)
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "why"),
+    [
+        ("a.txt", b"a\0b", "NUL"),
+        ("a.txt", b"\xff\xfea\x00", "UTF-8"),
+        ("config.json", '{"auto_map": {}}'.encode("utf-16"), "UTF-8"),
+        ("config.json", '{"a": 1}'.encode("utf-32-le"), "NUL"),
+        ("a.txt", b"x" * (1 << 20) + b"\xc3", "UTF-8"),
+        ("config.json", b'{"a": [1', "ends before 2"),
+        ("config.json", b'{"a": "b', "does not end"),
+        ("config.json", b"{}]", "closes more"),
+        ("deep.json", b"[" * 65 + b"]" * 65, "64 levels"),
+        ("deep.jsonl", b"{}\n" + b"[" * 65 + b"]" * 65, "line 2 is nested more"),
+        ("a.png", b"<svg onload=alert(1)>", "no PNG"),
+        ("a.parquet", b"PAR1xPAR1", "Parquet"),
+        ("a.parquet", b"PAR1" + bytes(9) + (10).to_bytes(4, "little") + b"PAR1", "Parquet"),
+        ("tokenizer.model", b"\x0a\xff\xff\xff\xff\x0f", "tokenizer model"),
+        ("tokenizer.model", b"\x0a\x03\x0a\x01", "tokenizer model"),
+        ("tokenizer.model", b"\x0a\x01a\x4b", "tokenizer model"),
+        ("index/data.csc.index.npy", saved(np.zeros(3, np.float32))[:-1], "does not have the 3"),
+        ("index/data.csc.index.npy", saved(np.zeros((3, 3), np.float32)), "numbers"),
+        ("a.yaml", b"a: &x 1\nb: *x", "anchors"),
+        ("a.yaml", b"!!python/object/apply:os.system [ls]", "tag"),
+        ("a.yaml", b"a: [", "no YAML"),
+        ("a.yaml", b"[" * 33 + b"]" * 33, "32 levels"),
+        ("README.md", b"---\na: *b\n---\n", "anchors"),
+        ("README.md", b"---\n- a\n---\n", "key: value"),
+    ],
+)
+def test_file_that_is_not_what_its_name_says_is_refused(path: str, content: bytes, why: str) -> None:
+    with pytest.raises(Invalid, match=why):
+        check(path, content)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"auto_map": {"AutoModel": "m.M"}}',
+        '{"auto_map" : ["a--m.M"]}',
+        '{"auto_map":"m.M"}',
+        '{"\\u0061uto_map": {}}',
+        '{"a": [{"b": {"auto_map": {"x": "y"}}}]}',
+        '{"custom_pipelines": {"a": {}}}',
+        '{"auto_map": 1, "auto_map": {}}',
+        '{"pad": "%s", "auto_map": {}}' % ("x" * (1 << 20)),
+        '{"auto_map"' + " " * (1 << 20) + ":" + "\n" * (1 << 20) + "{}}",
+        '{"%s": 1, "auto_map": []}' % ('\\"' * 600_000),
+    ],
+)
+def test_json_that_makes_a_loader_run_code_is_refused(text: str) -> None:
+    json.loads(text)
+    with pytest.raises(Dangerous, match="makes a loader run code"):
+        check("tokenizer_config.json", text.encode())
+
+
+def test_endless_string_is_not_read_again_and_again() -> None:
+    with pytest.raises(Invalid, match="does not end"):
+        check("a.json", b'{"a": "' + b"x" * (20 << 20) + b'"}')
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(max_size=6) | st.just("auto_map"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=20,
+)
+
+
+@given(values, st.booleans())
+def test_any_json_without_code_passes(value: object, indented: bool) -> None:
+    check(
+        "a.json",
+        json.dumps(value, indent=2 if indented else None, ensure_ascii=False).encode(errors="replace"),
+    )
+
+
+@given(values, st.integers(1, 40))
+def test_json_is_judged_alike_however_it_comes_in_parts(value: object, size: int) -> None:
+    class Dripping(io.BytesIO):
+        def read(self, wanted: int | None = -1, /) -> bytes:
+            return super().read(min(size, wanted) if wanted and wanted > 0 else wanted)
+
+    for content, passes in (({"a": value}, True), ({"a": [value, {"auto_map": {}}]}, False)):
+        text = json.dumps(content).encode()
+        if passes:
+            check_file("a.json", len(text), lambda text=text: Dripping(text))  # type: ignore[misc]
+        else:
+            with pytest.raises(Dangerous):
+                check_file("a.json", len(text), lambda text=text: Dripping(text))  # type: ignore[misc]
+
+
+@given(st.binary(max_size=300), st.sampled_from(TEXTS + PICTURES))
+def test_noise_is_refused_or_passes_but_nothing_else_is_raised(noise: bytes, path: str) -> None:
+    with suppress(Invalid):
+        check(path, noise)
+
+
+def test_file_larger_than_its_readers_would_hold_is_refused_before_it_is_read() -> None:
+    for path in ("a.json", "README.md", "a.yaml", "a.png", "tokenizer.model"):
+        with pytest.raises(TooLarge, match="of this kind"):
+            kind_of(path, 65 << 20)
+    kind_of("model.safetensors", 1 << 40)

@@ -1,0 +1,254 @@
+"""A card's metadata and the tags derived from it; its README as HTML that is safe to show."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcard.hub.checks.metadata import library, read, tags
+from kcard.hub.checks.page import render
+from kcard.hub.refusals import Dangerous, Invalid, TooLarge
+from kcard.manifest import Manifest
+
+FILES = "/ada/moons/resolve/main"
+
+
+def card(front: str) -> dict[str, Any]:
+    return read(f"---\n{front}\n---\nbody")[0]
+
+
+def test_metadata_and_text_are_told_apart() -> None:
+    assert read("---\nlicense: mit\n---\n# Hi\n---\n") == ({"license": "mit"}, "# Hi\n---\n")
+    assert read("\ufeff---\r\na: 1\r\n---\r\nx") == ({"a": 1}, "x")
+    assert read("---\n---\nx") == ({}, "x")
+    assert read("---\n# only a comment\n---\nx") == ({}, "x")
+    for plain in ("", "# Hi", "---\nno end", "\n---\na: 1\n---\n", "----\na: 1\n---\n"):
+        assert read(plain) == ({}, plain)
+
+
+def test_metadata_is_what_json_can_hold() -> None:
+    found = card(
+        "date: 2024-01-02\nat: 2024-01-02T03:04:05Z\nn: .nan\ni: -.inf\n1: x\nfalse: y\nl: [1, 2.5, null]"
+    )
+    expected = {"date": "2024-01-02", "at": "2024-01-02T03:04:05+00:00", "n": "nan", "i": "-inf"}
+    assert found == {**expected, "1": "x", "False": "y", "l": [1, 2.5, None]}
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+@pytest.mark.parametrize(
+    ("front", "error", "why"),
+    [
+        ("a: &x [1]\nb: *x", Dangerous, "anchors"),
+        ("a: &lol [" + "lol," * 10 + "]\n" + "\n".join(f"{c}: [*a,*a]" for c in "bcd"), Dangerous, "anchors"),
+        ("a: !!python/object/apply:os.system ['ls']", Dangerous, "tag"),
+        ("a: !!binary aGk=", Dangerous, "tag"),
+        ("a: !local x", Dangerous, "tag"),
+        ("a: !!set {x}", Dangerous, "tag"),
+        ("a: 1\na: 2", Invalid, "twice"),
+        ("a:\n  b: 1\n  b: 2", Invalid, "twice"),
+        ("? [a, b]\n: 1", Invalid, "no text"),
+        ("a: [", Invalid, "can't be read"),
+        ("a: " + "[" * 40 + "]" * 40, Invalid, "32 levels"),
+        ("a: " + "[" * 100_000, Invalid, "32 levels"),
+        ("a: " + "9" * 200, Invalid, "200 digits"),
+        ("a: " + "1:" * 50_000 + "1", Invalid, "digits"),
+        ("a: 0x" + "f" * 200, Invalid, "digits"),
+        ('a: "\\ud800"', Invalid, "can't be read"),
+        ("just text", Invalid, "key: value"),
+        ("[1, 2]", Invalid, "key: value"),
+        ("a: 2024-99-99", Invalid, "can't be read"),
+        ("a: " + "x" * (513 << 10), TooLarge, "at most"),
+    ],
+)
+def test_front_matter_that_is_a_bomb_or_unclear_is_refused(
+    front: str, error: type[Exception], why: str
+) -> None:
+    begun = time.process_time()
+    with pytest.raises(error, match=why):
+        card(front)
+    assert time.process_time() - begun < 5
+
+
+@given(st.text(alphabet="ab:- \n[]{}&*!|>'\"#%@`,?01.~\t", max_size=80))
+def test_noise_in_front_matter_raises_nothing_else(front: str) -> None:
+    try:
+        found, _ = read(f"---\n{front}\n---\n")
+    except (Invalid, TooLarge):
+        return
+    json.dumps(found, allow_nan=False).encode()
+
+
+def test_tags_are_derived_as_on_the_hugging_face_hub() -> None:
+    found = card(
+        "library_name: peft\npipeline_tag: text-generation\nlicense: Apache-2.0\nlanguage: [en, no]\n"
+        "datasets: [squad, ada/moons]\nbase_model: org/base\ntags: [astronomy, peft, 7]"
+    )
+    paths = ["README.md", "adapter_config.json", "adapter_model.safetensors"]
+    assert tags(found, paths) == (
+        *("peft", "safetensors", "text-generation", "astronomy", "7", "en", "no", "dataset:squad"),
+        *("dataset:ada/moons", "base_model:org/base", "base_model:adapter:org/base", "license:apache-2.0"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("front", "paths", "tag"),
+    [
+        ("base_model: a/b", ["config.json"], "base_model:finetune:a/b"),
+        ("base_model: [a/b, c/d]", [], "base_model:merge:c/d"),
+        ("base_model: a/b", ["adapter_config.json"], "base_model:adapter:a/b"),
+        ("base_model: a/b\nlibrary_name: peft", [], "base_model:adapter:a/b"),
+        (
+            "base_model: a/b\nbase_model_relation: quantized",
+            ["adapter_config.json"],
+            "base_model:quantized:a/b",
+        ),
+        ("base_model: a/b\nbase_model_relation: bogus", [], "base_model:finetune:a/b"),
+        ("language: no", [], "no"),
+        ("{}", ["config.json", "model.safetensors"], "transformers"),
+        ("{}", ["modules.json", "model.safetensors"], "sentence-transformers"),
+    ],
+)
+def test_relation_and_library_follow_from_card_and_files(front: str, paths: list[str], tag: str) -> None:
+    assert tag in tags(card(front), paths)
+
+
+def test_tags_of_a_knowledge_card_name_its_kind_and_every_domain_above() -> None:
+    manifest = Manifest(name="moons", description="x", kind="lora", domain="science/astronomy")
+    expected = ("kcard", "kcard:kind:lora", "domain:science", "domain:science/astronomy")
+    assert tags({}, ["kcard.json"], manifest) == expected
+    assert not any(tag.startswith(("kcard", "domain")) for tag in tags({}, ["kcard.json"]))
+
+
+def test_what_is_no_tag_is_left_out() -> None:
+    odd = {
+        "tags": ["ok", "", " ", "a\nb", "x" * 201, None, {"a": 1}, ["b"]],
+        "license": {"a": 1},
+        "language": None,
+    }
+    assert tags(odd, []) == ("ok",)
+    assert tags({"tags": "one"}, []) == ("one",)
+    assert len(tags({"tags": [f"t{i}" for i in range(1000)]}, [])) == 500
+    assert library({"library_name": ["a"]}, []) is None
+
+
+def test_markdown_becomes_html() -> None:
+    html = render(
+        "# Hi\n\n| a | b |\n|--|:-:|\n| 1 | ~~2~~ |\n\n<details><summary>s</summary>*x*</details>\n\n```py\n<b>\n```"
+    )
+    for part in ("<h1>Hi</h1>", "<td>1</td>", "<s>2</s>", "<summary>s</summary>", "&lt;b&gt;"):
+        assert part in html
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "<script>alert(1)</script>",
+        "<img src=x onerror=alert(1)>",
+        "[x](javascript:alert(1))",
+        "<svg onload=alert(1)>",
+        "<a href=' java&#10;script:alert(1)'>x</a>",
+        "<iframe src=//evil.example></iframe>",
+        "<style>*{}</style>",
+        "<form action=//evil.example><input></form>",
+        "<base href=//evil.example>",
+        "<p style='color:red'>x</p>",
+        "<meta http-equiv=refresh content=0>",
+        "<link rel=stylesheet href=//evil.example>",
+        "<p id=x class=y>x</p>",
+        "[x](data:text/html,<script>alert(1)</script>)",
+        "<math><mi xlink:href='javascript:x'>",
+        "[x](vbscript:x)",
+        "<a href=//evil.example/x>x</a>",
+        "[x](//evil.example)",
+        "[x](/\\evil.example)",
+        "<video src=x onerror=x>",
+        "![x](https://evil.example/pixel.png)",
+        "![x](//evil.example/p.png)",
+        "![x](data:image/svg+xml,x)",
+        "<img srcset='https://evil.example/p.png 1x'>",
+        "![x](\\\\evil.example\\p.png)",
+        "![x](http:evil.example)",
+        "<img src='https&#58;//evil.example/'>",
+        "<input type=image src=//evil.example>",
+        "![x](htTPS://evil.example)",
+    ],
+)
+def test_attacks_in_a_readme_come_to_nothing(attack: str) -> None:
+    html = render(attack, FILES).lower()
+    shown = html.replace("&lt;", "")
+    for bad in (
+        "<script",
+        "<iframe",
+        "<svg",
+        "<style",
+        "<form",
+        "<input",
+        "<base",
+        "<meta",
+        "<link",
+        "<math",
+        "<video",
+    ):
+        assert bad not in shown
+    for bad in (
+        '="javascript',
+        '="data:',
+        '="vbscript',
+        '="//',
+        "srcset=",
+        " onerror=",
+        "style=",
+        "id=",
+        "class=",
+    ):
+        assert bad not in html
+    assert '="http' not in html
+
+
+def test_pictures_and_links_of_the_repository_are_found_and_links_elsewhere_stay() -> None:
+    html = render(
+        "![m](img/m.png) ![u](../../../api/x) [d](docs/a.md#b) [top](#hi) [out](https://example.org/x)", FILES
+    )
+    for part in (
+        f'src="{FILES}/img/m.png"',
+        f'src="{FILES}/api/x"',
+        f'href="{FILES}/docs/a.md#b"',
+        'href="#hi"',
+        'href="https://example.org/x" rel="nofollow noopener noreferrer"',
+    ):
+        assert part in html
+
+
+def test_long_readme_is_cut_and_says_so() -> None:
+    assert "The rest stands in README.md" in render("long line\n\n" * 10_000)
+    assert "The rest stands" not in render("long line\n\n" * 1000)
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        "<div>" * 300_000,
+        "[" * 300_000,
+        "![a](" * 100_000,
+        "> " * 100_000,
+        "*a _b " * 100_000,
+        "<!--" * 100_000,
+        "<b><p>" * 1400,
+        "<table><td>" * 100_000,
+        "|" * 4000 + "\n" + "|-" * 4000 + "\n" + "|a\n" * 4000,
+    ],
+)
+def test_readme_that_is_a_bomb_is_shown_in_seconds(bomb: str) -> None:
+    begun = time.process_time()
+    render(bomb, FILES)
+    assert time.process_time() - begun < 8
+
+
+@given(st.text(alphabet="<>/\"'=&;abimgsrcohef! ()[]:\\*_`\n#|-", max_size=120))
+def test_noise_never_gives_an_address_that_is_not_ours_or_plain(text: str) -> None:
+    html = render(text, FILES)
+    for piece in html.split('src="')[1:]:
+        assert piece.startswith((FILES, '"'))

@@ -1,0 +1,150 @@
+"""Safetensors: a header must describe exactly the bytes that follow it."""
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import safetensors
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcard.hub.checks import tensors
+from kcard.hub.checks.tensors import check_safetensors
+from kcard.hub.refusals import Invalid
+
+BYTES = {"U8": 1, "BF16": 2, "F32": 4, "I64": 8}
+
+
+def packed(header: Mapping[str, Any] | str, data: bytes = b"") -> bytes:
+    text = (header if isinstance(header, str) else json.dumps(header)).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def tensor(dtype: Any = "F32", shape: Any = (2, 2), offsets: Any = (0, 16)) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+
+
+# What the format's own library makes of a file; it raises SafetensorError.
+oracle: Callable[[bytes], object] = safetensors.deserialize
+
+
+def check(file: bytes) -> None:
+    check_safetensors("m.safetensors", len(file), io.BytesIO(file))
+
+
+@st.composite
+def files(draw: st.DrawFn) -> bytes:
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}} if draw(st.booleans()) else {}
+    place = 0
+    for name in draw(st.lists(st.text(min_size=1, max_size=5), unique=True, max_size=4)):
+        dtype = draw(st.sampled_from(list(BYTES)))
+        shape = draw(st.lists(st.integers(0, 3), max_size=3))
+        size = BYTES[dtype]
+        for side in shape:
+            size *= side
+        header[name] = tensor(dtype, shape, (place, place + size))
+        place += size
+    return packed(header, bytes(place))
+
+
+@given(files())
+def test_whole_file_passes(file: bytes) -> None:
+    check(file)
+
+
+@given(files(), st.data())
+def test_file_with_bytes_changed_passes_only_where_the_format_has_no_objection(
+    file: bytes, data: st.DataObject
+) -> None:
+    changed = bytearray(file)
+    for _ in range(data.draw(st.integers(1, 3))):
+        changed[data.draw(st.integers(0, len(file) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        check(bytes(changed))
+    except Invalid:
+        return
+    oracle(bytes(changed))
+
+
+@given(st.binary(max_size=200))
+def test_noise_passes_only_where_the_format_has_no_objection(noise: bytes) -> None:
+    try:
+        check(noise)
+    except Invalid:
+        return
+    oracle(noise)
+
+
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        (b"", "a header of 0 bytes"),
+        (b"\xff" * 8, "a header of 18446744073709551615 bytes"),
+        ((100).to_bytes(8, "little") + b"{}", "a header of 100 bytes in a file of 10"),
+        (packed("[]"), "no JSON object"),
+        (packed("{ "), "can't be read"),
+        (packed('{"a": NaN}'), "NaN"),
+        (packed('{"a":' + "[" * 5000 + "]" * 5000 + "}"), "can't be read"),
+        (packed('{"a":' + "9" * 5000 + "}"), "can't be read"),
+        (packed({"a": tensor()}, bytes(15)), "take 16 bytes, and 15 follow"),
+        (packed({"a": tensor()}, bytes(17)), "take 16 bytes, and 17 follow"),
+        (packed({"a": tensor(offsets=(1, 17))}, bytes(17)), "a hole"),
+        (packed({"a": tensor(), "b": tensor(offsets=(8, 24))}, bytes(24)), "overlap"),
+        (packed({"a": tensor(), "b": tensor(offsets=(20, 36))}, bytes(36)), "a hole"),
+        (packed({"a": tensor(shape=(2, 3))}, bytes(16)), "is not 16 bytes"),
+        (packed({"a": tensor(shape=(1 << 32, 1 << 32), offsets=(0, 0))}), "is not 0 bytes"),
+        (packed({"a": tensor(shape=(1 << 62, 4), offsets=(0, 0))}), "is not 0 bytes"),
+        (packed({"a": tensor(shape=(1 << 64,), offsets=(0, 0))}), "no shape"),
+        (packed({"a": tensor(shape=(-2, -2))}, bytes(16)), "no shape"),
+        (packed({"a": tensor(shape=(True, 4))}, bytes(16)), "no shape"),
+        (packed({"a": tensor(shape=(2.0, 2.0))}, bytes(16)), "no shape"),
+        (packed({"a": tensor(shape=[1] * 17, offsets=(0, 4))}, bytes(4)), "at most 16"),
+        (packed({"a": tensor(offsets=(16, 0))}, bytes(16)), "is not -16 bytes"),
+        (packed({"a": tensor(offsets=(0, 8, 16))}, bytes(16)), "no two data_offsets"),
+        (packed({"a": tensor("object")}, bytes(16)), "not known"),
+        (packed({"a": tensor(["F32"])}, bytes(16)), "not known"),
+        (packed({"a": {**tensor(), "code": "x"}}, bytes(16)), "nothing else"),
+        (packed({"a": 1}), "not described"),
+        (packed({"__metadata__": {"a": 1}}), "no object of texts"),
+        (packed('{"a": %s, "a": %s}' % ((json.dumps(tensor()),) * 2), bytes(16)), "stands twice"),
+        (packed('{"__metadata__": {"a": "1", "a": "2"}}'), "stands twice"),
+        (packed({"x" * 1025: tensor()}, bytes(16)), "not described"),
+        (packed({"a": tensor(shape=[1] * 1_000_002)}), "endless"),
+    ],
+)
+def test_header_that_does_not_fit_its_bytes_is_refused(file: bytes, why: str) -> None:
+    with pytest.raises(Invalid, match=why):
+        check(file)
+
+
+def test_header_and_number_of_tensors_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = packed({"a": tensor("U8", [], (0, 1)), "b": tensor("U8", [], (1, 2))}, b"xy")
+    check(two)
+    monkeypatch.setattr(tensors, "MOST_TENSORS", 1)
+    with pytest.raises(Invalid, match="more than 1 tensors"):
+        check(two)
+    monkeypatch.setattr(tensors, "LARGEST_HEADER", 20)
+    with pytest.raises(Invalid, match="a header of"):
+        check(two)
+
+
+def test_only_the_header_is_read() -> None:
+    class Counted(io.BytesIO):
+        got = 0
+
+        def read(self, size: int | None = -1, /) -> bytes:
+            found = super().read(size)
+            self.got += len(found)
+            return found
+
+    file = packed({"a": tensor("U8", [1 << 20], (0, 1 << 20))}, bytes(1 << 20))
+    stream = Counted(file)
+    check_safetensors("m.safetensors", len(file), stream)
+    assert stream.got == len(file) - (1 << 20)
+
+
+def test_the_oracle_refuses_what_is_refused_here() -> None:
+    with pytest.raises(safetensors.SafetensorError):
+        oracle(packed({"a": tensor(shape=(2, 3))}, bytes(16)))

@@ -1,0 +1,77 @@
+"""What a repository shows of itself: the metadata of the README.md of its branch main, and tags that follow."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, update
+
+from kcard.errors import CardError
+from kcard.hub.checks import metadata
+from kcard.hub.repositories import terms, trees
+from kcard.hub.repositories.values import Entry
+from kcard.hub.repository_tables import repositories
+from kcard.manifest import MANIFEST, Manifest
+
+if TYPE_CHECKING:
+    from kcard.hub.blobs import Blobs
+
+__all__ = ["README", "Face", "manifest", "read", "text", "write"]
+
+README = "README.md"
+# More than this of a README.md or a manifest is not looked at.
+LONGEST = 4_000_000
+
+
+@dataclass(frozen=True)
+class Face:
+    """What is shown and found of a repository."""
+
+    card: Mapping[str, Any] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    pipeline_tag: str | None = None
+    library: str | None = None
+    size: int = 0
+
+
+def read(tree: Mapping[str, Entry], blobs: "Blobs") -> Face:
+    """The face of a tree; it reads blobs, so not inside a transaction. Invalid for a README.md that can't be read."""
+    card = metadata.read(text(blobs, tree[README]))[0] if README in tree else {}
+    tags = metadata.tags(card, tree, manifest(tree, blobs))
+    return Face(card, tags, metadata.pipeline_tag(card), metadata.library(card, tree), trees.size(tree))
+
+
+def manifest(tree: Mapping[str, Entry], blobs: "Blobs") -> Manifest | None:
+    """The manifest of a tree; None without one that can be read."""
+    if MANIFEST not in tree:
+        return None
+    try:
+        return Manifest.from_json(text(blobs, tree[MANIFEST]))
+    except CardError:
+        return None  # a draft may be anything; publishing says what is wrong with it
+
+
+def text(blobs: "Blobs", entry: Entry) -> str:
+    """A file as text; what no UTF-8 says is replaced."""
+    with blobs.open(entry.sha256) as stream:
+        content: bytes = stream.read(LONGEST)
+    return content.decode(errors="replace")
+
+
+def write(
+    connection: Connection, repository_id: int, name: str, face: Face, *, sha: str, at: datetime
+) -> None:
+    """Let a repository show this, as of that commit of its branch main."""
+    values = {
+        "head": sha,
+        "modified": at,
+        "card": json.dumps(face.card, default=str, ensure_ascii=False),
+        "tags": json.dumps(face.tags, ensure_ascii=False),
+        "pipeline_tag": face.pipeline_tag,
+        "library": face.library,
+        "size": face.size,
+    }
+    connection.execute(update(repositories).where(repositories.c.id == repository_id).values(values))
+    terms.put(connection, repository_id, name, face.tags)

@@ -1,0 +1,64 @@
+"""Who may read what, as conditions of a query. kcard.hub.accounts.rights says the same of one repository."""
+
+from collections.abc import Collection
+
+from sqlalchemy import ColumnElement, Connection, and_, false, or_, select, true
+
+from kcard.hub.account_tables import accounts
+from kcard.hub.accounts.identity import Identity
+from kcard.hub.accounts.names import folded
+from kcard.hub.accounts.rights import is_administrator
+from kcard.hub.repositories.access import GRANTED
+from kcard.hub.repositories.rows import PUBLIC
+from kcard.hub.repository_tables import access, holdings, repositories, uploads
+
+__all__ = ["downloadable", "readable", "usable"]
+
+
+def readable(identity: Identity | None) -> ColumnElement[bool]:
+    """The condition under which a row of `repositories` is there for whoever asks."""
+    return or_(repositories.c.visibility == PUBLIC, _belongs(identity))
+
+
+def downloadable(identity: Identity | None) -> ColumnElement[bool]:
+    """The condition under which the files of a row of `repositories` are given out to whoever asks."""
+    public = repositories.c.visibility == PUBLIC
+    return or_(and_(public, or_(repositories.c.gated == "no", _granted(identity))), _belongs(identity))
+
+
+def usable(connection: Connection, identity: Identity, sha256s: Collection[str]) -> set[str]:
+    """Those of the blobs that the account uploaded lately, or that a repository holds whose files it may have.
+
+    To know the sha256 of a file is no right to it.
+    """
+    mine = (uploads.c.account_id == identity.account_id, uploads.c.sha256.in_(sha256s))
+    found = set(connection.scalars(select(uploads.c.sha256).where(*mine)))
+    held = select(holdings.c.sha256).join_from(holdings, repositories).where(downloadable(identity)).limit(1)
+    for sha256 in sorted(set(sha256s) - found):  # one by one: many repositories may hold the same file
+        if connection.scalar(held.where(holdings.c.sha256 == sha256)) is not None:
+            found.add(sha256)
+    return found
+
+
+def _belongs(identity: Identity | None) -> ColumnElement[bool]:
+    if identity is None:
+        return false()
+    if is_administrator(identity):
+        return true()
+    names = [folded(name) for name in (identity.name, *identity.organisations)]
+    own = repositories.c.namespace_id.in_(select(accounts.c.id).where(accounts.c.folded.in_(names)))
+    return and_(own, _works(identity))
+
+
+def _granted(identity: Identity | None) -> ColumnElement[bool]:
+    if identity is None:
+        return false()
+    mine = (access.c.repository_id == repositories.c.id, access.c.account_id == identity.account_id)
+    granted = select(access.c.state).where(*mine, access.c.state == GRANTED).correlate(repositories)
+    return and_(granted.exists(), _works(identity))
+
+
+def _works(identity: Identity) -> ColumnElement[bool]:
+    """A token that is bound to one repository is nobody's elsewhere."""
+    bound = identity.repository_id
+    return true() if bound is None else repositories.c.id == bound

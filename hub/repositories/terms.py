@@ -1,0 +1,38 @@
+"""What a repository is found by: its author, its tags, and the words of its name and tags.
+
+A word is a run of letters and digits, in lower case: gpt2-large is found by gpt2 and by large.
+"""
+
+import re
+from collections.abc import Iterable
+
+from sqlalchemy import Connection, delete, insert
+
+from kcard.hub.repository_tables import terms
+
+__all__ = ["AUTHOR", "LONGEST", "TAG", "WORD", "of", "put", "words"]
+
+AUTHOR, TAG, WORD = "author", "tag", "word"
+LONGEST = 200
+WORDS = re.compile(r"[^\W_]+")
+
+
+def words(*texts: str) -> set[str]:
+    """The words that texts are found by, in lower case."""
+    return {word[:LONGEST] for text in texts for word in WORDS.findall(text.lower())}
+
+
+def of(name: str, tags: Iterable[str]) -> set[tuple[str, str]]:
+    """Kind and term of all that a repository of this name and these tags is found by."""
+    kept = [tag.lower()[:LONGEST] for tag in tags]
+    author = name.partition("/")[0].lower()
+    return {(AUTHOR, author), *((TAG, tag) for tag in kept), *((WORD, word) for word in words(name, *kept))}
+
+
+def put(connection: Connection, repository_id: int, name: str, tags: Iterable[str]) -> None:
+    """Let a repository be found by this name and these tags, and by nothing else."""
+    connection.execute(delete(terms).where(terms.c.repository_id == repository_id))
+    rows = [
+        {"kind": kind, "term": term, "repository_id": repository_id} for kind, term in sorted(of(name, tags))
+    ]
+    connection.execute(insert(terms), rows)

@@ -1,0 +1,101 @@
+"""Uploads: which blobs an account may use, and how a blob comes into the store for it.
+
+To know the sha256 of a blob is no right to it. An account may use what it sent itself lately, and what a
+repository holds whose files it may read.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import exists, func, insert, select, update
+
+from kcard.hub.disk import link_or_copy
+from kcard.hub.repositories.reading import downloadable
+from kcard.hub.repository_tables import holdings, repositories, uploads
+from kcard.hub.utc import now
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection
+
+    from kcard.hub.accounts.identity import Identity
+    from kcard.hub.blobs import Blobs
+    from kcard.hub.database import Database
+
+__all__ = ["Uploads"]
+
+
+class Uploads:
+    """The blobs that accounts sent and that gc leaves alone for a while."""
+
+    def __init__(self, database: "Database", blobs: "Blobs") -> None:
+        self._database = database
+        self._blobs = blobs
+
+    def store(self, account_id: int, path: Path, sha256: str, size: int) -> None:
+        """Put a finished file into the store as the account's upload. `path` is used up."""
+        self.store_all(account_id, [(path, sha256, size)])
+
+    def store_all(self, account_id: int, files: "Sequence[tuple[Path, str, int]]") -> None:
+        """Put finished files (path, sha256, size) into the store as the account's uploads. The paths are used up.
+
+        Between placing a blob and naming it gc may take it for garbage: so a second name is kept until the rows
+        are written, and the blob placed again where that happened.
+        """
+        for path, sha256, size in files:
+            link_or_copy(path, _spare(path))
+            self._blobs.place(path, sha256, size)
+        with self._database.write() as connection:
+            for path, sha256, size in files:
+                if not self._blobs.holds(sha256):
+                    self._blobs.place(_spare(path), sha256, size)
+                _record(connection, account_id, sha256, size)
+        for path, _, _ in files:
+            _spare(path).unlink(missing_ok=True)
+
+    def record(self, account_id: int, sha256: str, size: int) -> None:
+        """Note that an account sent a blob that is there, or was told that it need not send it."""
+        with self._database.write() as connection:
+            _record(connection, account_id, sha256, size)
+
+    def sent(self, account_id: int, sha256: str) -> int | None:
+        """Bytes of a blob that this account sent lately, if it is there."""
+        mine = (uploads.c.account_id == account_id) & (uploads.c.sha256 == sha256)
+        with self._database.read() as connection:
+            return self._there(connection.scalar(select(uploads.c.size).where(mine)), sha256)
+
+    def usable(self, identity: "Identity", sha256: str) -> int | None:
+        """Bytes of a blob that `identity` may use, because it sent it or may read it; None: as if not there."""
+        if (size := self.sent(identity.account_id, sha256)) is not None:
+            return size
+        query = (
+            select(holdings.c.size)
+            .join(repositories, repositories.c.id == holdings.c.repository_id)
+            .where(holdings.c.sha256 == sha256, downloadable(identity))
+            .limit(1)
+        )
+        with self._database.read() as connection:
+            return self._there(connection.scalar(query), sha256)
+
+    def pending(self, account_id: int) -> int:
+        """Bytes of what an account sent and no repository holds."""
+        held = exists().where(holdings.c.sha256 == uploads.c.sha256)
+        query = select(func.coalesce(func.sum(uploads.c.size), 0)).where(
+            uploads.c.account_id == account_id, ~held
+        )
+        with self._database.read() as connection:
+            return int(connection.scalar(query) or 0)
+
+    def _there(self, size: int | None, sha256: str) -> int | None:
+        return size if size is not None and self._blobs.holds(sha256) else None
+
+
+def _spare(path: Path) -> Path:
+    return path.with_name(f"{path.name}.spare")
+
+
+def _record(connection: "Connection", account_id: int, sha256: str, size: int) -> None:
+    mine = (uploads.c.account_id == account_id) & (uploads.c.sha256 == sha256)
+    if not connection.execute(update(uploads).where(mine).values(size=size, at=now())).rowcount:
+        connection.execute(insert(uploads).values(account_id=account_id, sha256=sha256, size=size, at=now()))

@@ -1,0 +1,154 @@
+"""Repositories, commits and files as values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+__all__ = [
+    "Add",
+    "Commit",
+    "Copy",
+    "Delete",
+    "DeleteFolder",
+    "Entry",
+    "Mark",
+    "Operation",
+    "Publication",
+    "Ref",
+    "Repository",
+    "Type",
+]
+
+Type: TypeAlias = Literal["model", "dataset"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of a commit.
+
+    oid     what git would call it: the sha1 of its blob, or of its LFS pointer where it is a large file
+    sha256  of its bytes: the name of its blob in the store
+    size    bytes
+    """
+
+    path: str
+    oid: str
+    sha256: str
+    size: int
+    lfs: bool
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit; `sha` has 40 hexadecimal digits, `date` is in UTC."""
+
+    sha: str
+    parent: str | None
+    title: str
+    message: str
+    author: str
+    date: datetime
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A branch or a tag, and the commit that it points to."""
+
+    name: str
+    sha: str
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository as of its branch main.
+
+    name    namespace/name
+    card    the metadata of its README.md
+    tags    what it is found by, the derived ones included
+    size    bytes of the files of main
+    """
+
+    id: int
+    type: Type
+    name: str
+    private: bool
+    gated: Literal["no", "auto", "manual"]
+    created: datetime
+    modified: datetime
+    downloads: int = 0
+    likes: int = 0
+    head: str | None = None
+    card: Mapping[str, Any] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    pipeline_tag: str | None = None
+    library: str | None = None
+    size: int = 0
+
+    @property
+    def namespace(self) -> str:
+        return self.name.partition("/")[0]
+
+
+@dataclass(frozen=True)
+class Add:
+    """Put a file at its path, or replace the one that is there."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Take a file away."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class DeleteFolder:
+    """Take away every file under a path."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Put a file of a commit of the same repository at another path."""
+
+    source: str
+    commit: str
+    path: str
+
+
+Operation: TypeAlias = Add | Delete | DeleteFolder | Copy
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A tag that published a version of a card; `version` is the sha256 of its manifest."""
+
+    tag: str
+    commit: str
+    version: str
+    number: int
+    author: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What is known of the newest version that a repository published.
+
+    factuality   in [0, 1], of the latest audit, else of the exam that came with the card; None: not measured
+    audited      whether an audit of this hub found it
+    quarantined  whether it is under the hub's threshold
+    description  of its manifest
+    """
+
+    reference: str
+    version: str
+    factuality: float | None = None
+    audited: bool = False
+    quarantined: bool = False
+    description: str = ""

@@ -1,0 +1,107 @@
+"""A shared hub's repositories without its server: accounts, files and commits, in a line each."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kcard.hub.accounts.accounts import Accounts
+from kcard.hub.accounts.identity import Identity, Role
+from kcard.hub.disk import partial_folder
+from kcard.hub.registry import Hub
+from kcard.hub.repositories.commits import Commits
+from kcard.hub.repositories.listing import Listing
+from kcard.hub.repositories.publications import Publications
+from kcard.hub.repositories.refs import Refs
+from kcard.hub.repositories.repositories import Repositories
+from kcard.hub.repositories.uploads import Uploads
+from kcard.hub.repositories.values import Add, Commit, Entry, Operation, Repository
+
+__all__ = ["Stand", "stand"]
+
+QUOTA = 100_000
+
+
+@dataclass(frozen=True)
+class Stand:
+    """The rooms of a shared hub, with users ada, eve, and root, who administers the hub."""
+
+    local: Hub
+    accounts: Accounts
+    repositories: Repositories
+    commits: Commits
+    refs: Refs
+    listing: Listing
+    uploads: Uploads
+    publications: Publications
+
+    def who(self, name: str, **organisations: Role) -> Identity:
+        account = self.accounts.get(name)
+        scope: Role = "admin" if account.admin else "write"
+        return Identity(account.id, name, account.admin, scope, organisations=organisations)
+
+    def make(self, name: str, *, private: bool = False) -> Repository:
+        owner = name.partition("/")[0]
+        id_ = self.accounts.get(owner).id
+        return self.repositories.create("model", id_, name, private=private, by=self.who(owner))
+
+    def sent(self, owner: str, path: str, content: bytes, *, lfs: bool = False) -> Add:
+        """A file that the account has just sent."""
+        entry = entry_of(path, content, lfs=lfs)
+        with partial_folder(self.local.blobs.partial) as scratch:
+            (scratch / "file").write_bytes(content)
+            self.uploads.store(self.accounts.get(owner).id, scratch / "file", entry.sha256, entry.size)
+        return Add(entry)
+
+    def commit(
+        self,
+        repository: Repository,
+        files: Mapping[str, bytes],
+        *others: Operation,
+        branch: str = "main",
+        parent: str | None = None,
+        by: str | None = None,
+    ) -> Commit:
+        """Send the files and commit them."""
+        owner = by or repository.namespace
+        added = [self.sent(owner, path, content) for path, content in files.items()]
+        return self.commits.add(
+            repository,
+            branch,
+            [*added, *others],
+            parent=parent,
+            title="change",
+            message="",
+            identity=self.who(owner),
+        )
+
+
+def entry_of(path: str, content: bytes, *, lfs: bool = False) -> Entry:
+    """What a commit says of a file of these bytes."""
+    oid = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+    return Entry(path, oid, hashlib.sha256(content).hexdigest(), len(content), lfs)
+
+
+@contextmanager
+def stand(home: Path, database_url: str | None = None, *, exam_required: bool = True) -> Iterator[Stand]:
+    """A fresh hub in a folder, on SQLite or in an empty PostgreSQL database; its connections are closed at the end."""
+    local = Hub(home, database_url=database_url)
+    database, blobs = local.database, local.blobs
+    made = Stand(
+        local,
+        Accounts(database),
+        Repositories(database, blobs, quota=QUOTA),
+        Commits(database, blobs, quota=QUOTA),
+        Refs(database),
+        Listing(database),
+        Uploads(database, blobs),
+        Publications(database, blobs, local.quarantine, exam_required=exam_required),
+    )
+    for name in ("ada", "eve"):
+        made.accounts.add_user(name)
+    made.accounts.add_user("root", admin=True)
+    try:
+        yield made
+    finally:
+        database.close()

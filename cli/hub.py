@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kcard.cli import hub_accounts, hub_server
 from kcard.cli.output import counter, note, print_json, size
 from kcard.errors import UsageError
 
@@ -23,6 +24,8 @@ whole = typer.Typer(
 
 
 def register(app: typer.Typer) -> None:
+    hub_server.register(whole)
+    hub_accounts.register(whole)
     app.add_typer(whole, name="hub")
 
 
@@ -44,6 +47,8 @@ def info(json_: Json = False) -> None:
     found = _hub().info()
     facts = {
         "path": str(found.path),
+        "database": found.database,
+        "blobs": found.blobs,
         "cards": found.cards,
         "versions": found.versions,
         "pools": found.pools,
@@ -91,13 +96,13 @@ def gc(
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Delete what no version needs: files, snapshots, remains of killed processes."""
+    """Delete what nothing needs: files, snapshots, remains of killed processes and of uploads given up a day ago."""
     found = _hub().gc(dry_run=dry_run)
     if json_:
-        print_json([{"what": g.what, "path": str(g.path), "size": g.size} for g in found])
+        print_json([{"what": g.what, "path": g.where, "size": g.size} for g in found])
         return
     for garbage in found:
-        typer.echo(f"{garbage.what:<8} {size(garbage.size):>9}  {garbage.path}")
+        typer.echo(f"{garbage.what:<8} {size(garbage.size):>9}  {garbage.where}")
     done = "would be freed" if dry_run else "freed"
     note(
         f"{len(found)} things, {size(sum(g.size for g in found))} {done}" if found else "nothing to clean up"

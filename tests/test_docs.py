@@ -15,7 +15,9 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 
 def commands(group: typer.Typer, prefix: str = "") -> list[str]:
     own = [prefix + (c.name or c.callback.__name__) for c in group.registered_commands if c.callback]
-    nested = [commands(g.typer_instance, f"{g.name} ") for g in group.registered_groups if g.typer_instance]
+    nested = [
+        commands(g.typer_instance, f"{prefix}{g.name} ") for g in group.registered_groups if g.typer_instance
+    ]
     return own + [name for names in nested for name in names]
 
 

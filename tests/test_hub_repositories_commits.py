@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete
 
-from kcard.hub.checks import paths
+from kcard.hub.checks.paths import MOST_FILES
 from kcard.hub.refusals import Invalid, NotThere, Refused, TooLarge, WrongParent
+from kcard.hub.repositories import trees
 from kcard.hub.repositories.values import Add, Copy, Delete, DeleteFolder, Entry, Repository
 from kcard.hub.repository_tables import uploads
 from tests.hub_repositories import QUOTA, Stand, entry_of, stand
@@ -164,8 +165,8 @@ def test_a_namespace_holds_no_more_than_its_quota_each_file_once(hub: Stand, car
 
 
 def test_more_files_than_allowed_are_refused() -> None:
-    entries = (Add(Entry(f"{n}.txt", "0" * 40, "0" * 64, 1, lfs=False)) for n in range(paths.MOST_FILES + 1))
-    with pytest.raises(TooLarge, match=str(paths.MOST_FILES)):
+    entries = (Add(Entry(f"{n}.txt", "0" * 40, "0" * 64, 1, lfs=False)) for n in range(MOST_FILES + 1))
+    with pytest.raises(TooLarge, match=str(MOST_FILES)):
         trees.after({}, entries, lambda _: {})
 
 

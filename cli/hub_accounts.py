@@ -1,0 +1,337 @@
+"""kcard hub user, organisation, token, log: who may use a shared hub, and what was done there."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kcard.cli.output import note, print_json, size
+from kcard.cli.sizes import parse_size
+from kcard.errors import UsageError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from kcard.hub.accounts.accounts import Account, Accounts
+    from kcard.hub.accounts.events import Event
+    from kcard.hub.accounts.identity import Role, Scope
+    from kcard.hub.accounts.tokens import Token, Tokens
+    from kcard.hub.database import Database
+
+__all__ = ["register"]
+
+NONE = "none"
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(help="The hub's database. [default: the setting database_url]", show_default=False),
+]
+User = Annotated[str, typer.Argument(help="The user's name.", show_default=False)]
+Organisation = Annotated[str, typer.Argument(help="The organisation's name.", show_default=False)]
+Owner = Annotated[str, typer.Option("--user", help="Whose it is.", show_default=False)]
+Quota = Annotated[
+    str | None,
+    typer.Option(help="Bytes that its repositories may hold, such as 10GB; none: the hub's usual."),
+]
+
+users = typer.Typer(no_args_is_help=True, help="The users of a shared hub.", rich_markup_mode=None)
+groups = typer.Typer(no_args_is_help=True, help="Organisations and their members.", rich_markup_mode=None)
+keys = typer.Typer(no_args_is_help=True, help="Tokens: what lets a program in.", rich_markup_mode=None)
+
+
+def register(hub: typer.Typer) -> None:
+    hub.add_typer(users, name="user")
+    hub.add_typer(groups, name="organisation")
+    hub.add_typer(keys, name="token")
+    hub.command()(log)
+
+
+def _database(url: str | None) -> "Database":
+    from kcard.hub.registry import Hub
+
+    return Hub(database_url=url).database
+
+
+def _accounts(url: str | None) -> "Accounts":
+    from kcard.hub.accounts.accounts import Accounts
+
+    return Accounts(_database(url))
+
+
+def _tokens(url: str | None) -> "Tokens":
+    from kcard.hub.accounts.tokens import Tokens
+
+    return Tokens(_database(url))
+
+
+@users.command("add")
+def add_user(
+    name: User,
+    admin: Annotated[bool, typer.Option("--admin", help="A user who administers the hub.")] = False,
+    quota: Quota = None,
+    fullname: Annotated[str, typer.Option(help="The name that people go by.")] = "",
+    email: Annotated[str, typer.Option(help="Where the user is reached.")] = "",
+    database_url: DatabaseUrl = None,
+    json_: Json = False,
+) -> None:
+    """Add a user, and print a token for them: one line, shown this once. It may write; with --admin, all."""
+    accounts, tokens = _accounts(database_url), _tokens(database_url)
+    made = accounts.add_user(name, fullname=fullname, email=email, admin=admin, quota=_quota(quota))
+    scope: Scope = "admin" if admin else "write"
+    token = tokens.create(made.name, scope=scope)
+    note(f"{made.name} was added, with a token of scope {scope}; it is shown this once")
+    _print_token(token, made.name, scope, json_)
+
+
+@users.command("list")
+def list_users(database_url: DatabaseUrl = None, json_: Json = False) -> None:
+    """List the users."""
+    _print_accounts(_accounts(database_url), "user", json_)
+
+
+@users.command("show")
+def show_user(name: User, database_url: DatabaseUrl = None, json_: Json = False) -> None:
+    """Show a user: rights, what their repositories hold, their tokens' names."""
+    accounts, tokens = _accounts(database_url), _tokens(database_url)
+    account = accounts.get(name)
+    facts = _facts(account, accounts.used(account.name))
+    owned = [_token_facts(token) for token in tokens.list(account.name)] if account.kind == "user" else []
+    if json_:
+        print_json(facts | {"tokens": owned})
+        return
+    for key, value in facts.items():
+        typer.echo(f"{key:<9} {'-' if value in (None, '') else value}")
+    for token in owned:
+        typer.echo(f"token     {_line(token.values())}")
+
+
+@users.command("disable")
+def disable_user(name: User, database_url: DatabaseUrl = None) -> None:
+    """Let a user in no more, at once; their repositories stay."""
+    note(f"{_accounts(database_url).update(name, disabled=True).name} is disabled: no token of theirs works")
+
+
+@users.command("enable")
+def enable_user(name: User, database_url: DatabaseUrl = None) -> None:
+    """Let a disabled user in again, with the tokens that they had."""
+    note(f"{_accounts(database_url).update(name, disabled=False).name} is enabled")
+
+
+@users.command("change")
+def change_user(
+    name: User,
+    admin: Annotated[
+        bool | None, typer.Option("--admin/--no-admin", help="Whether they administer the hub.")
+    ] = None,
+    quota: Quota = None,
+    fullname: Annotated[str | None, typer.Option(help="The name that people go by.")] = None,
+    email: Annotated[str | None, typer.Option(help="Where the user is reached.")] = None,
+    database_url: DatabaseUrl = None,
+    json_: Json = False,
+) -> None:
+    """Change a user's or an organisation's quota, name, address or rights."""
+    changes: dict[str, Any] = {} if quota is None else {"quota": _quota(quota)}
+    accounts = _accounts(database_url)
+    changed = accounts.update(name, admin=admin, fullname=fullname, email=email, **changes)
+    if json_:
+        print_json(_facts(changed, accounts.used(changed.name)))
+    note(f"{changed.name} was changed")
+
+
+@groups.command("add")
+def add_organisation(
+    name: Organisation,
+    owner: Annotated[str, typer.Option(help="The user who administers it first.", show_default=False)],
+    quota: Quota = None,
+    fullname: Annotated[str, typer.Option(help="The name that people go by.")] = "",
+    database_url: DatabaseUrl = None,
+    json_: Json = False,
+) -> None:
+    """Add an organisation: a namespace that several users share."""
+    accounts = _accounts(database_url)
+    made = accounts.add_organisation(name, owner=owner, fullname=fullname, quota=_quota(quota))
+    if json_:
+        print_json(_facts(made, 0))
+    note(f"{made.name} was added; {owner} administers it")
+
+
+@groups.command("list")
+def list_organisations(database_url: DatabaseUrl = None, json_: Json = False) -> None:
+    """List the organisations."""
+    _print_accounts(_accounts(database_url), "organisation", json_)
+
+
+@groups.command("member")
+def member(
+    organisation: Organisation,
+    user: Annotated[
+        str | None, typer.Argument(help="A user; none: list the members.", show_default=False)
+    ] = None,
+    role: Annotated[
+        str | None, typer.Argument(help="read, write or admin; none: no member.", show_default=False)
+    ] = None,
+    database_url: DatabaseUrl = None,
+    json_: Json = False,
+) -> None:
+    """List an organisation's members, or give a user a role in it."""
+    accounts = _accounts(database_url)
+    if user is not None:
+        if role is None:
+            raise UsageError(f"which role for {user}? Give read, write or admin, or none to take them out")
+        given: Role | None = None if role == NONE else role  # type: ignore[assignment]  # checked there
+        accounts.set_member(organisation, user, given)
+    found = accounts.members(organisation)
+    if json_:
+        print_json(found)
+        return
+    for name, has in found.items():
+        typer.echo(f"{has:<6} {name}")
+
+
+@keys.command("create")
+def create_token(
+    user: Owner,
+    scope: Annotated[str, typer.Option(help="The most that it may do: read, write or admin.")] = "write",
+    repository: Annotated[
+        str | None,
+        typer.Option(help="The only repository that it works for: namespace/name, datasets/namespace/name."),
+    ] = None,
+    days: Annotated[
+        float | None, typer.Option(help="How long it works. [default: until revoked]", show_default=False)
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="What it is called. [default: cli, cli-2, ...]", show_default=False),
+    ] = None,
+    database_url: DatabaseUrl = None,
+    json_: Json = False,
+) -> None:
+    """Make a token for a user and print it: one line, shown this once."""
+    wanted: Scope = scope  # type: ignore[assignment]  # checked there
+    tokens = _tokens(database_url)
+    token = tokens.create(user, name=name, scope=wanted, repository=repository, days=days)
+    _print_token(token, user, scope, json_)
+
+
+@keys.command("list")
+def list_tokens(
+    user: Annotated[
+        str | None, typer.Option("--user", help="Whose. [default: everyone's]", show_default=False)
+    ] = None,
+    database_url: DatabaseUrl = None,
+    json_: Json = False,
+) -> None:
+    """List tokens by name; the tokens themselves are not kept."""
+    found = [_token_facts(token) for token in _tokens(database_url).list(user)]
+    if json_:
+        print_json(found)
+        return
+    for token in found:
+        typer.echo(_line(token.values()))
+
+
+@keys.command("revoke")
+def revoke_token(
+    user: Owner,
+    name: Annotated[
+        str, typer.Argument(help="The token's name, as `token list` shows it.", show_default=False)
+    ],
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Make a token stop working, at once."""
+    _tokens(database_url).revoke(user, name)
+    note(f"the token {name!r} of {user} works no more")
+
+
+def log(
+    limit: Annotated[int, typer.Option(min=1, help="At most so many events.")] = 100,
+    before: Annotated[
+        int | None, typer.Option(help="Only those with a smaller number.", show_default=False)
+    ] = None,
+    action: Annotated[
+        str | None, typer.Option(help="Only these, such as token.created.", show_default=False)
+    ] = None,
+    actor: Annotated[str | None, typer.Option(help="Only what this account did.", show_default=False)] = None,
+    database_url: DatabaseUrl = None,
+    json_: Json = False,
+) -> None:
+    """Show what was done on a shared hub, the latest first; in place of a name, - is the command line."""
+    from kcard.hub.accounts.events import Events
+
+    found = Events(_database(database_url)).list(limit, before, action, actor)
+    if json_:
+        print_json([_event_facts(event) for event in found])
+        return
+    for event in found:
+        detail = " ".join(f"{key}={value}" for key, value in event.detail.items())
+        told = (event.number, _time(event.at), event.actor, event.action, event.target, detail or None)
+        typer.echo(_line(told))
+
+
+def _quota(text: str | None) -> int | None:
+    return None if text in (None, NONE) else parse_size(text)
+
+
+def _print_token(token: str, user: str, scope: str, json_: bool) -> None:
+    """Exactly one line on stdout, so that scripts can use it."""
+    if json_:
+        print_json({"user": user, "scope": scope, "token": token})
+    else:
+        typer.echo(token)
+
+
+def _print_accounts(accounts: "Accounts", kind: str, json_: bool) -> None:
+    found = [account for account in accounts.list() if account.kind == kind]
+    rows = [_facts(account, accounts.used(account.name)) for account in found]
+    if json_:
+        print_json(rows)
+        return
+    for row in rows:
+        marks = [word for word in ("admin", "disabled") if row[word]]
+        typer.echo(_line((row["name"], size(row["used"]), ", ".join(marks) or None)))
+    if not rows:
+        note(f"no {kind} yet: `kcard hub {kind} add` adds one")
+
+
+def _facts(account: "Account", used: int) -> dict[str, Any]:
+    return {
+        "name": account.name,
+        "kind": account.kind,
+        "fullname": account.fullname,
+        "email": account.email,
+        "admin": account.admin,
+        "disabled": account.disabled,
+        "quota": account.quota,
+        "used": used,
+        "created": _time(account.created),
+    }
+
+
+def _token_facts(token: "Token") -> dict[str, Any]:
+    return {
+        "user": token.user,
+        "name": token.name,
+        "scope": token.scope,
+        "repository": token.repository,
+        "created": _time(token.created),
+        "expires": token.expires and _time(token.expires),
+    }
+
+
+def _event_facts(event: "Event") -> dict[str, Any]:
+    return {
+        "number": event.number,
+        "at": _time(event.at),
+        "actor": event.actor,
+        "action": event.action,
+        "target": event.target,
+        "detail": dict(event.detail),
+    }
+
+
+def _line(cells: "Sequence[Any] | Any") -> str:
+    return "  ".join("-" if cell is None else str(cell) for cell in cells)
+
+
+def _time(time: "datetime") -> str:
+    return time.isoformat(timespec="seconds")

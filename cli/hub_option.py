@@ -1,0 +1,32 @@
+"""--hub: which hub is meant, for the commands that may speak to one elsewhere."""
+
+from typing import Annotated
+
+import typer
+
+from kcard.config import settings
+from kcard.errors import UsageError
+
+__all__ = ["LOCAL", "HubOption", "elsewhere", "named"]
+
+LOCAL = "local"
+
+HubOption = Annotated[
+    str | None,
+    typer.Option(
+        help="A hub's URL, or local. [default: the setting hub_url, else local]", show_default=False
+    ),
+]
+
+
+def elsewhere(hub: str | None) -> str | None:
+    """The URL of the hub that --hub or the setting names; None for the local one."""
+    url = hub or settings().hub_url
+    return None if url in {None, LOCAL} else url
+
+
+def named(hub: str | None) -> str:
+    """The URL of a hub elsewhere; UsageError where neither --hub nor the setting names one."""
+    if (url := elsewhere(hub)) is None:
+        raise UsageError("which hub? Name it with --hub URL, or set hub_url in your config.toml")
+    return url

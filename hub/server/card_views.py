@@ -1,0 +1,133 @@
+"""What the pages show of repositories, as values: no HTML and no HTTP."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from kcard.errors import CardError, HubError
+from kcard.hub.accounts.identity import Identity
+from kcard.hub.accounts.rights import may_download
+from kcard.hub.checks.metadata import read
+from kcard.hub.checks.page import render
+from kcard.hub.repositories import face
+from kcard.hub.repositories.listing import ListQuery
+from kcard.hub.repositories.values import Commit, Entry, Mark, Publication, Ref, Repository, Type
+from kcard.hub.server.asking import found
+from kcard.hub.server.released import granted
+from kcard.hub.shared import SharedHub
+from kcard.manifest import Manifest
+
+__all__ = ["CardView", "Row", "address", "card", "listed"]
+
+MAIN = "main"
+MOST_FILES = 500
+# A card says its kind and its domains by tags: the last domain is the card's own, the others lie above it.
+KIND, DOMAIN, BASE = "kcard:kind:", "domain:", "base_model:"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A repository in a list; `mark` is None for one that published no card."""
+
+    repository: Repository
+    mark: Mark | None
+
+    @property
+    def kind(self) -> str:
+        """Of a knowledge card; else the library that loads it."""
+        return next(iter(_after(KIND, self.repository.tags)), "") or self.repository.library or ""
+
+    @property
+    def domain(self) -> str:
+        return max(_after(DOMAIN, self.repository.tags), key=len, default="")
+
+    @property
+    def bases(self) -> list[str]:
+        """The models that it was made from."""
+        return [name for name in _after(BASE, self.repository.tags) if ":" not in name]
+
+
+@dataclass(frozen=True)
+class CardView:
+    """A repository at a revision.
+
+    released   whether its files are given out to whoever asks; if not, there is no README and no manifest
+    readme     safe HTML
+    files      at most MOST_FILES; `more` of them are left out
+    threshold  of the hub's quarantine
+    note       why the README is not shown, where that is so
+    """
+
+    row: Row
+    revision: str
+    commit: Commit
+    released: bool
+    threshold: float | None
+    publications: Sequence[Publication]
+    branches: Sequence[Ref]
+    tags: Sequence[Ref]
+    files: Sequence[Entry] = ()
+    more: int = 0
+    manifest: Manifest | None = None
+    readme: str = ""
+    note: str = ""
+
+
+def listed(hub: SharedHub, query: ListQuery, identity: Identity | None) -> tuple[list[Row], str | None]:
+    """A page of the repositories that whoever asks may read, and the cursor of the next. Raises Invalid."""
+    page, following = hub.listing.page(query, identity)
+    marks = hub.publications.marks(repository.id for repository in page)
+    return [Row(repository, marks.get(repository.id)) for repository in page], following
+
+
+def card(hub: SharedHub, type_: Type, name: str, revision: str, identity: Identity | None) -> CardView:
+    """One repository. Raises NotThere for one that whoever asks may not read, or without that revision."""
+    repository = found(hub, type_, name, identity)
+    sha = hub.refs.resolve(repository, revision)
+    view = CardView(
+        row=Row(repository, hub.publications.marks([repository.id]).get(repository.id)),
+        revision=revision,
+        commit=hub.commits.get(repository, sha),
+        released=may_download(identity, repository, granted(hub, identity, repository)),
+        threshold=hub.local.quarantine.threshold,
+        publications=hub.publications.of(repository)[::-1],
+        branches=hub.refs.branches(repository),
+        tags=hub.refs.tags(repository),
+    )
+    return _opened(hub, view) if view.released else view
+
+
+def _opened(hub: SharedHub, view: CardView) -> CardView:
+    """With what stands in its files."""
+    repository, sha = view.row.repository, view.commit.sha
+    tree = hub.commits.tree(repository, sha)
+    readme, note = _readme(hub, tree.get(face.README), address(repository, "resolve", sha))
+    files = list(tree.values())
+    return replace(
+        view,
+        files=files[:MOST_FILES],
+        more=max(0, len(files) - MOST_FILES),
+        manifest=face.manifest(tree, hub.blobs),
+        readme=readme,
+        note=note,
+    )
+
+
+def _readme(hub: SharedHub, entry: Entry | None, files: str) -> tuple[str, str]:
+    """The README as HTML, and why it is not shown."""
+    if entry is None:
+        return "", "There is no README.md."
+    try:
+        return render(read(face.text(hub.blobs, entry))[1], files), ""
+    except (HubError, CardError) as error:  # the page of a card shows that one of its files is damaged
+        return "", f"README.md can't be shown: {error}"
+
+
+def address(repository: Repository, *parts: str) -> str:
+    """A path on the hub below a repository's own; the parts are not quoted."""
+    kind: Literal["", "/datasets"] = "/datasets" if repository.type == "dataset" else ""
+    return "/".join([f"{kind}/{repository.name}", *parts])
+
+
+def _after(prefix: str, tags: Sequence[str]) -> list[str]:
+    return [tag.removeprefix(prefix) for tag in tags if tag.startswith(prefix)]

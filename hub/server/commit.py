@@ -1,0 +1,120 @@
+"""Commits: read from the request line by line, never as a whole, and done completely or not at all."""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from anyio.lowlevel import RunVar
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse
+
+from kcard.hub.accounts.identity import Identity
+from kcard.hub.refusals import Invalid
+from kcard.hub.repositories.values import Commit, Repository
+from kcard.hub.server import commit_lines
+from kcard.hub.server.asking import KnownIdentity, Options, TheHub, base_url
+from kcard.hub.server.commit_files import CommitFiles
+from kcard.hub.server.commit_lines import Header
+from kcard.hub.server.options import ServerOptions
+from kcard.hub.server.pull_requests import NoPullRequest
+from kcard.hub.server.raw_path import Segment
+from kcard.hub.server.repos import repository_url
+from kcard.hub.server.spool import spooled
+from kcard.hub.server.writable import Writable
+from kcard.hub.shared import SharedHub
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["write"])
+
+# Each commit that is being read holds one of its files in memory, so that only a few are at a time.
+AT_ONCE = 4
+_limiter: RunVar[CapacityLimiter] = RunVar("kcard.commits")
+
+EXAMPLE = """{"key": "header", "value": {"summary": "Add the card", "description": "", "parentCommit": "…"}}
+{"key": "file", "value": {"path": "README.md", "content": "IyBDYXJk", "encoding": "base64"}}
+{"key": "lfsFile", "value": {"path": "model.safetensors", "algo": "sha256", "oid": "…", "size": 123}}
+{"key": "deletedFile", "value": {"path": "old.json"}}
+{"key": "deletedFolder", "value": {"path": "checkpoints"}}
+"""
+BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "One line of JSON for each operation, after a header. An lfsFile without a size is a copy.",
+        "content": {"application/x-ndjson": {"schema": {"type": "string"}, "example": EXAMPLE}},
+    }
+}
+
+
+@router.post(
+    "/api/{types}/{namespace}/{name}/commit/{revision}",
+    summary="Commit files to a branch",
+    responses={
+        200: {"description": "commitOid and commitUrl"},
+        400: {"description": "A path or a file that is not stored, or a large file that was not uploaded"},
+        412: {"description": "The branch is not at parentCommit"},
+        413: {"description": "Too many bytes or files"},
+        501: {"description": "Pull requests are not supported"},
+    },
+    openapi_extra=BODY,
+)
+async def commit(
+    revision: Segment,
+    _: NoPullRequest,
+    request: Request,
+    repository: Writable,
+    hub: TheHub,
+    options: Options,
+    identity: KnownIdentity,
+) -> JSONResponse:
+    """All operations are done, or none. `revision` is a branch."""
+    async with spooled(request, hub.blobs.partial, options.max_commit) as body:
+        work = functools.partial(_committed, hub, options, identity, repository, revision, body.path)
+        done = await anyio.to_thread.run_sync(work, limiter=_limit())
+    url = f"{repository_url(base_url(request, options), repository)}/commit/{done.sha}"
+    answer = {
+        "success": True,
+        "commitOid": done.sha,
+        "commitUrl": url,
+        "hookOutput": "",
+        "pullRequestUrl": None,
+    }
+    return JSONResponse(answer)
+
+
+def _committed(
+    hub: SharedHub,
+    options: ServerOptions,
+    identity: Identity,
+    repository: Repository,
+    branch: str,
+    body: Path,
+) -> Commit:
+    files = CommitFiles(hub, options, identity, body.parent)
+    with body.open("rb") as stream:
+        lines = commit_lines.read(stream, options.max_regular)
+        header = next(lines)
+        assert isinstance(header, Header)  # or `read` has raised
+        operations = [files.operation(line) for line in lines]
+    if not operations:
+        raise Invalid("the commit has no operations: add, delete or copy a file")
+    files.store()
+    return hub.commits.add(
+        repository,
+        branch,
+        operations,
+        parent=header.parent,
+        title=header.title,
+        message=header.message,
+        identity=identity,
+    )
+
+
+def _limit() -> CapacityLimiter:
+    try:
+        return _limiter.get()
+    except LookupError:
+        _limiter.set(limiter := CapacityLimiter(AT_ONCE))
+        return limiter

@@ -1,0 +1,73 @@
+"""What is told of a repository beyond its row: what its files say."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from kcard.hub.repositories import face
+from kcard.hub.repositories.values import Entry, Repository
+from kcard.hub.server.repository_json import Json, sibling
+from kcard.hub.shared import SharedHub
+from kcard.json_values import parse
+
+__all__ = ["at_revision", "details"]
+
+LARGEST_CONFIG = 1_000_000
+CONFIG, ADAPTER = "config.json", "adapter_config.json"
+
+
+def at_revision(hub: SharedHub, repository: Repository, sha: str, tree: Mapping[str, Entry]) -> Repository:
+    """The repository as it shows itself in another commit than the head of main."""
+    if sha == repository.head:
+        return repository
+    shown = face.read(tree, hub.blobs)
+    return dataclasses.replace(
+        repository,
+        head=sha,
+        modified=hub.commits.get(repository, sha).date,
+        card=shown.card,
+        tags=shown.tags,
+        pipeline_tag=shown.pipeline_tag,
+        library=shown.library,
+        size=shown.size,
+    )
+
+
+def details(
+    hub: SharedHub, repository: Repository, tree: Mapping[str, Entry], *, blobs: bool, config: bool
+) -> Json:
+    """The files, the metadata of the README.md, and what config.json says of the model."""
+    known: Json = {
+        "siblings": [sibling(entry, blobs) for entry in tree.values()],
+        "cardData": dict(repository.card),
+        "usedStorage": repository.size,
+    }
+    if "model-index" in repository.card:
+        known["model-index"] = repository.card["model-index"]
+    if config and (found := _config(hub, tree)):
+        known["config"] = found
+    return known
+
+
+def _config(hub: SharedHub, tree: Mapping[str, Entry]) -> Json:
+    """What clients choose a class by."""
+    of = _parsed(hub, tree.get(CONFIG))
+    found = {key: of[key] for key in ("architectures", "model_type") if key in of}
+    if adapter := _parsed(hub, tree.get(ADAPTER)):
+        keys = ("base_model_name_or_path", "task_type", "peft_type")
+        found["peft"] = {key: adapter[key] for key in keys if key in adapter}
+    return found
+
+
+def _parsed(hub: SharedHub, entry: Entry | None) -> Mapping[str, Any]:
+    """The object in a file; an empty one where there is none, for it is not the server that needs it."""
+    if entry is None or entry.size > LARGEST_CONFIG:
+        return {}
+    with hub.blobs.open(entry.sha256) as stream:
+        text = stream.read().decode(errors="replace")
+    try:
+        found = parse(text)
+    except (json.JSONDecodeError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

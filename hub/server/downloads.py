@@ -1,0 +1,75 @@
+"""Download counts: added up in memory, written every few seconds and when the server ends.
+
+A download is a GET of the one small file that every use of a model begins with, from its start: not each of its files,
+and not the question whether it has changed.
+"""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Container, Mapping
+
+from fastapi import FastAPI
+
+__all__ = ["Downloads", "counted", "counting"]
+
+EVERY_SECONDS = 5.0
+# The first of these that a commit has is what its downloads are counted by.
+COUNTED = ("config.json", "adapter_config.json", "kcard.json")
+
+log = logging.getLogger("kcard.server")
+
+
+def counted(tree: Container[str]) -> str | None:
+    """The path whose GETs are the downloads of a commit with these paths; None: they aren't counted."""
+    return next((path for path in COUNTED if path in tree), None)
+
+
+class Downloads:
+    """Counts of repositories by id; `write` adds them to the database. For any thread."""
+
+    def __init__(self, write: Callable[[Mapping[int, int]], object]) -> None:
+        self._write = write
+        self._counts: Counter[int] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, repository_id: int) -> None:
+        """Count one."""
+        with self._lock:
+            self._counts[repository_id] += 1
+
+    def flush(self) -> None:
+        """Write what was counted; where the database can't take it now, it is kept for the next time."""
+        with self._lock:
+            counts, self._counts = self._counts, Counter()
+        if not counts:
+            return
+        try:
+            self._write(counts)
+        except Exception:  # whatever it is, the server goes on, and so does the counting
+            log.warning("download counts are kept for later", exc_info=True)
+            with self._lock:
+                self._counts.update(counts)
+
+
+@contextlib.asynccontextmanager
+async def counting(app: FastAPI) -> AsyncIterator[None]:
+    """The lifespan of a server's counts, at `app.state.downloads`."""
+    downloads = Downloads(app.state.hub.repositories.count_download)
+    app.state.downloads = downloads
+
+    async def often() -> None:
+        while True:
+            await asyncio.sleep(EVERY_SECONDS)
+            await asyncio.to_thread(downloads.flush)
+
+    task = asyncio.create_task(often())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await asyncio.to_thread(downloads.flush)

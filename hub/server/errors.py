@@ -1,0 +1,78 @@
+"""Reasons become HTTP answers, in the form that the Hugging Face clients read: here and nowhere else."""
+
+import logging
+import re
+
+from starlette.responses import JSONResponse
+
+from kcard.errors import KcardError, Unavailable, UsageError
+from kcard.hub.refusals import (
+    Conflict,
+    Forbidden,
+    Gated,
+    Invalid,
+    NotThere,
+    Refused,
+    TooLarge,
+    TooMany,
+    Unknown,
+    Unsupported,
+    WrongParent,
+)
+
+__all__ = ["answer"]
+
+STATUS: dict[type[KcardError], int] = {
+    Unknown: 401,
+    Forbidden: 403,
+    NotThere: 404,
+    Conflict: 409,
+    WrongParent: 412,
+    TooLarge: 413,
+    TooMany: 429,
+    Invalid: 400,
+    Unsupported: 501,
+    Unavailable: 503,
+    UsageError: 400,
+}
+CODES = {"repository": "RepoNotFound", "revision": "RevisionNotFound", "entry": "EntryNotFound"}
+LONGEST = 500
+OURS = range(500, 600)
+AWAY = "the hub can't reach what it keeps its cards in: try again in a moment"
+BROKEN = "the hub can't do that: its log says why"
+logger = logging.getLogger("kcard.hub.server")
+UNPRINTABLE = re.compile(r"[^\x20-\x7e]+")
+
+
+def answer(error: KcardError) -> JSONResponse:
+    """The response for an error: its status, and what the client shows and decides by in headers.
+
+    A header holds printable ASCII only: a line end in it would begin another header. What went wrong on the server's
+    side is for its log: it may name hosts and paths.
+    """
+    status, message = _status(error), str(error)
+    if not isinstance(error, Refused) and status in OURS:
+        logger.error("%s: %s", type(error).__name__, error)
+        message = AWAY if isinstance(error, Unavailable) else BROKEN
+    headers = {"X-Error-Message": UNPRINTABLE.sub(" ", message)[:LONGEST]}
+    if code := _code(error):
+        headers["X-Error-Code"] = code
+    if isinstance(error, NotThere) and error.commit is not None:
+        headers["X-Repo-Commit"] = error.commit
+    if isinstance(error, TooMany):
+        headers["Retry-After"] = str(max(1, round(error.seconds)))
+    return JSONResponse({"error": message}, status_code=status, headers=headers)
+
+
+def _status(error: KcardError) -> int:
+    if isinstance(error, Gated):
+        return 403 if error.known else 401
+    if isinstance(error, NotThere) and not error.known:
+        return 401
+    return next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
+
+
+def _code(error: KcardError) -> str | None:
+    if isinstance(error, Gated):
+        return "GatedRepo"
+    return CODES.get(error.what) if isinstance(error, NotThere) else None

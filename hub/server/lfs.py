@@ -1,0 +1,175 @@
+"""Git LFS: which large files of a batch to send or fetch, and where to; and whether they came.
+
+That a file is there already is said only to those who sent it or may read it. To all others it is as if it were not.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, Request
+from pydantic import BaseModel, Field
+from starlette.responses import JSONResponse
+
+from kcard.hub.accounts.identity import Identity
+from kcard.hub.accounts.rights import require_download, require_write
+from kcard.hub.refusals import NotThere
+from kcard.hub.repositories.values import Repository
+from kcard.hub.server.asking import KnownIdentity, MaybeIdentity, Options, TheHub, base_url, found
+from kcard.hub.server.large_files import upload_action
+from kcard.hub.server.raw_path import Segment
+from kcard.hub.server.room import room
+from kcard.hub.shared import SharedHub
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["lfs"])
+
+MEDIA_TYPE = "application/vnd.git-lfs+json"
+MOST = 1000  # objects of a batch
+OBJECTS = "/{namespace}/{name}.git/info/lfs/objects"
+DATASETS = "/datasets"
+
+
+class LargeFile(BaseModel):
+    """A large file: its sha256 and its bytes."""
+
+    oid: str = Field(pattern="^[0-9a-f]{64}$")
+    size: int = Field(ge=0, lt=1 << 53)
+
+
+class Reference(BaseModel):
+    """A revision."""
+
+    name: str = Field(max_length=250, pattern=r"^[^\x00-\x1f]+$")
+
+
+class Batch(BaseModel):
+    """What a client wants to send or fetch, and how it can."""
+
+    operation: Literal["upload", "download"]
+    transfers: list[Annotated[str, Field(max_length=40)]] = Field(["basic"], max_length=20)
+    objects: list[LargeFile] = Field(max_length=MOST)
+    ref: Reference | None = None
+    hash_algo: Literal["sha256"] = "sha256"
+
+
+def _repository(
+    request: Request, namespace: Segment, name: Segment, hub: TheHub, identity: MaybeIdentity
+) -> Repository:
+    kind: Literal["dataset", "model"] = "model"
+    if request.scope["path"].startswith(f"{DATASETS}/"):
+        kind = "dataset"
+    return found(hub, kind, f"{namespace}/{name}", identity)
+
+
+Asked = Annotated[Repository, Depends(_repository)]
+
+
+@router.post(f"{OBJECTS}/batch")
+@router.post(f"{DATASETS}{OBJECTS}/batch")
+def batch(
+    request: Request,
+    asked: Batch,
+    repository: Asked,
+    identity: MaybeIdentity,
+    hub: TheHub,
+    options: Options,
+) -> JSONResponse:
+    """Where large files go to or come from."""
+    base = base_url(request, options)
+    if asked.operation == "download":
+        return _answer("basic", _downloads(base, asked, repository, identity, hub))
+    require_write(identity, repository)
+    assert identity is not None  # nobody may write
+    in_parts = "multipart" in asked.transfers
+    limits = _Limits(
+        options.max_file_size,
+        options.part_size if in_parts else 0,
+        room(hub, options, repository.namespace, identity.account_id),
+    )
+    answers = _uploads(base, asked.objects, repository, identity, hub, limits)
+    return _answer("multipart" if in_parts else "basic", answers)
+
+
+@router.post(f"{OBJECTS}/verify")
+@router.post(f"{DATASETS}{OBJECTS}/verify")
+def verify(file: LargeFile, _repository: Asked, identity: KnownIdentity, hub: TheHub) -> JSONResponse:
+    """Whether a file arrived."""
+    if hub.uploads.usable(identity, file.oid) != file.size:
+        raise NotThere("object", f"no file {file.oid[:12]}… of {file.size} bytes was sent: send it again")
+    return JSONResponse({}, media_type=MEDIA_TYPE)
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Bytes: of the largest file, of a part (0: no parts), and of all files together (None: any number)."""
+
+    file: int
+    part: int
+    room: int | None
+
+
+def _uploads(
+    base: str,
+    files: Sequence[LargeFile],
+    repository: Repository,
+    identity: Identity,
+    hub: SharedHub,
+    limits: _Limits,
+) -> Iterator[dict[str, Any]]:
+    room = limits.room
+    for file in files:
+        if (known := hub.uploads.usable(identity, file.oid)) is not None:
+            if known != file.size:
+                yield _refused(file, 422, f"the file of this sha256 has {known} bytes")
+                continue
+            hub.uploads.record(identity.account_id, file.oid, file.size)
+            yield file.model_dump()
+        elif file.size > limits.file:
+            yield _refused(file, 413, f"files of this hub have at most {limits.file} bytes")
+        elif room is not None and file.size > room:
+            yield _refused(file, 413, f"the quota of {repository.namespace} leaves {max(0, room)} bytes")
+        else:
+            room = None if room is None else room - file.size
+            upload = upload_action(
+                hub.secret,
+                base,
+                repository=repository.name,
+                account=identity.account_id,
+                oid=file.oid,
+                size=file.size,
+                part_size=limits.part,
+            )
+            check = {"href": f"{base}{_url(repository)}.git/info/lfs/objects/verify", "header": {}}
+            yield {**file.model_dump(), "authenticated": True, "actions": {"upload": upload, "verify": check}}
+
+
+def _downloads(
+    base: str, asked: Batch, repository: Repository, identity: Identity | None, hub: SharedHub
+) -> Iterator[dict[str, Any]]:
+    granted = identity is not None and hub.repositories.granted(repository, identity.account_id)
+    require_download(identity, repository, granted)
+    name = asked.ref.name.removeprefix("refs/heads/") if asked.ref else "main"
+    commit = hub.refs.resolve(repository, name)
+    paths = {entry.sha256: path for path, entry in hub.commits.tree(repository, commit).items() if entry.lfs}
+    for file in asked.objects:
+        if (path := paths.get(file.oid)) is None:
+            yield _refused(file, 404, f"{name} of {repository.name} has no such file")
+        else:
+            href = f"{base}{_url(repository)}/resolve/{commit}/{quote(path)}"
+            yield {**file.model_dump(), "actions": {"download": {"href": href, "header": {}}}}
+
+
+def _refused(file: LargeFile, code: int, message: str) -> dict[str, Any]:
+    return {**file.model_dump(), "error": {"code": code, "message": message}}
+
+
+def _url(repository: Repository) -> str:
+    return f"{DATASETS if repository.type == 'dataset' else ''}/{repository.name}"
+
+
+def _answer(transfer: str, answers: Iterable[dict[str, Any]]) -> JSONResponse:
+    body = {"transfer": transfer, "objects": list(answers), "hash_algo": "sha256"}
+    return JSONResponse(body, media_type=MEDIA_TYPE)

@@ -1,0 +1,135 @@
+"""What Prometheus reads at /metrics.
+
+Each worker counts in a file of its own in one folder, and whichever is asked adds all of them up; what a worker
+counted before it was killed stays counted. Without a folder a process counts for itself alone.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+from sqlalchemy import func, select
+from starlette.responses import Response
+
+from kcard.hub.account_tables import accounts
+from kcard.hub.accounts.rights import require_administrator
+from kcard.hub.database import Database
+from kcard.hub.repository_tables import holdings, publications, repositories
+from kcard.hub.server.asking import MaybeIdentity
+from kcard.hub.server.observed import QUIET, Exchange
+from kcard.hub.server.rate_limit import is_this_machine
+
+__all__ = ["Metrics", "router"]
+
+SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE"}
+KEEP_SECONDS = 60
+HELD = (
+    ("accounts", "Users and organisations."),
+    ("repositories", "Repositories."),
+    ("publications", "Versions that were published."),
+    ("blobs", "Distinct files that commits name."),
+    ("blob_bytes", "Bytes of these files."),
+)
+
+router = APIRouter(tags=["operation"])
+
+
+class Metrics:
+    """The counts of a worker, and those of all workers as text."""
+
+    def __init__(self, database: Database, folder: str | None = None) -> None:
+        self._folder = folder
+        self._own = own = CollectorRegistry()
+        route, outcome = ("method", "route"), ("method", "route", "status")
+        self._requests = Counter("kcard_requests", "Requests answered.", outcome, registry=own)
+        self._seconds = Histogram(
+            "kcard_request_seconds", "Time until the last byte.", route, registry=own, buckets=SECONDS
+        )
+        self._received = Counter("kcard_received_bytes", "Bytes of requests' bodies.", registry=own)
+        self._sent = Counter("kcard_sent_bytes", "Bytes of answers' bodies.", registry=own)
+        self._refused = Counter("kcard_logins_refused", "Requests with a token not valid.", registry=own)
+        self._limited = Counter("kcard_rate_limited", "Requests refused as too many.", registry=own)
+        self._held = CollectorRegistry()
+        self._held.register(_Held(database))
+
+    def count(self, exchange: Exchange) -> None:
+        """An observer of exchanges; those of probes are left out."""
+        if exchange.path in QUIET:
+            return
+        method = exchange.method if exchange.method in METHODS else "other"
+        route = exchange.route or "unmatched"
+        self._requests.labels(method, route, str(exchange.status)).inc()
+        self._seconds.labels(method, route).observe(exchange.seconds)
+        self._received.inc(exchange.received)
+        self._sent.inc(exchange.sent)
+        if exchange.status == 401 and exchange.login:
+            self._refused.inc()
+        if exchange.status == 429:
+            self._limited.inc()
+
+    def text(self) -> bytes:
+        """Everything, in the form that Prometheus reads."""
+        counted = self._own
+        if self._folder is not None:
+            counted = CollectorRegistry()
+            MultiProcessCollector(counted, path=self._folder)  # type: ignore[no-untyped-call]
+        return generate_latest(counted) + generate_latest(self._held)
+
+
+class _Held(Collector):
+    """How much the hub holds; the database is asked at most once a minute."""
+
+    def __init__(self, database: Database) -> None:
+        self._database, self._lock = database, threading.Lock()
+        self._asked, self._found = float("-inf"), [0.0] * len(HELD)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        with self._lock:
+            if time.monotonic() - self._asked > KEEP_SECONDS:
+                self._found, self._asked = self._ask(), time.monotonic()
+            found = self._found
+        for (name, told), value in zip(HELD, found, strict=True):
+            yield GaugeMetricFamily(f"kcard_{name}", told, value)
+
+    def _ask(self) -> list[float]:
+        blobs = select(holdings.c.sha256, holdings.c.size).distinct().subquery()
+        queries = [
+            select(func.count()).select_from(table) for table in (accounts, repositories, publications)
+        ]
+        queries.append(select(func.count()).select_from(blobs))
+        queries.append(select(func.coalesce(func.sum(blobs.c.size), 0)))
+        with self._database.read() as connection:
+            return [float(connection.scalar(query) or 0) for query in queries]
+
+
+def _metrics(request: Request) -> Metrics:
+    metrics: Metrics = request.app.state.metrics
+    return metrics
+
+
+@router.get(
+    "/metrics",
+    summary="What Prometheus reads",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}, "description": "The metrics of all workers."}},
+)
+def metrics(
+    request: Request, identity: MaybeIdentity, found: Annotated[Metrics, Depends(_metrics)]
+) -> Response:
+    """For a program on the same machine, or for one with an administrator's token of scope admin."""
+    if not is_this_machine(request.scope):
+        require_administrator(identity)
+    return Response(found.text(), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,103 @@
+"""How many requests are welcome from one account or one address: a token bucket for each, in every worker.
+
+A bucket holds a minute's worth and fills up steadily. A token counts as its account's only after this worker has seen
+it let in; until then, and when it is refused, the request counts for the address that it came from, so that nobody
+escapes by making tokens up.
+"""
+
+import hashlib
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kcard.hub.refusals import TooMany
+from kcard.hub.server.errors import answer
+from kcard.hub.server.observed import QUIET
+
+__all__ = ["Buckets", "RateLimit", "is_this_machine"]
+
+MOST_KEYS = 100_000
+NETWORK = 64  # bits of an IPv6 address that one customer's network shares
+
+
+class Buckets:
+    """A bucket for each key, `rate` a minute; those used longest ago are forgotten, which fills them."""
+
+    def __init__(self, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._clock = rate, clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, key: str) -> float:
+        """Take one. 0 where there was one, else the seconds until there is."""
+        now = self._clock()
+        left, at = self._left.pop(key, (float(self._rate), now))
+        left = min(self._rate, left + (now - at) * self._rate / 60)
+        wait = 0.0 if left >= 1 else (1 - left) * 60 / self._rate
+        self._left[key] = (left if wait else left - 1, now)
+        if len(self._left) > MOST_KEYS:
+            self._left.popitem(last=False)
+        return wait
+
+
+class RateLimit:
+    """ASGI middleware: 429 with Retry-After for whoever asks more than `rate` times a minute; not for probes."""
+
+    def __init__(self, app: ASGIApp, rate: int) -> None:
+        self._app, self._buckets = app, Buckets(rate)
+        self._accounts: OrderedDict[bytes, str] = OrderedDict()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in QUIET:
+            await self._app(scope, receive, send)
+            return
+        login = _login(scope)
+        account = self._accounts.get(login) if login else None
+        key = f"account {account}" if account else f"address {_network(scope)}"
+        if wait := self._buckets.take(key):
+            error = TooMany(f"too many requests from this {key.partition(' ')[0]}: wait", seconds=wait)
+            await answer(error)(scope, receive, send)
+            return
+
+        async def learned(message: Message) -> None:
+            if login and message["type"] == "http.response.start":
+                self._learn(login, scope.get("state", {}).get("account"))
+            await send(message)
+
+        await self._app(scope, receive, learned)
+
+    def _learn(self, login: bytes, account: str | None) -> None:
+        self._accounts.pop(login, None)
+        if account is not None:
+            self._accounts[login] = account
+        if len(self._accounts) > MOST_KEYS:
+            self._accounts.popitem(last=False)
+
+
+def is_this_machine(scope: Scope) -> bool:
+    """Whether a request comes from the machine that the server runs on."""
+    client = scope.get("client")
+    try:
+        return client is not None and ipaddress.ip_address(client[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def _login(scope: Scope) -> bytes | None:
+    header = Headers(scope=scope).get("authorization")
+    return None if header is None else hashlib.sha256(header.encode()).digest()
+
+
+def _network(scope: Scope) -> str:
+    """The address of the client; for IPv6 its network, in which every address is free to take."""
+    client = scope.get("client")
+    try:
+        address = ipaddress.ip_address(client[0]) if client else None
+    except ValueError:
+        address = None
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((address, NETWORK), strict=False))
+    return str(address)

@@ -1,0 +1,90 @@
+"""Request bodies on their way to the disk: hashed, counted and never in memory as a whole.
+
+While one block is hashed and written by a thread, the next is received.
+"""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from anyio import to_thread
+from starlette.requests import ClientDisconnect, Request
+
+from kcard.hub.disk import explained, partial_folder
+from kcard.hub.refusals import Invalid, TooLarge
+from kcard.hub.server.body_limit import lift
+
+__all__ = ["Spooled", "spooled"]
+
+BLOCK = 1 << 20  # bytes; twice as many are in memory for each upload
+
+
+@dataclass(frozen=True)
+class Spooled:
+    """A request's body as a file; gone when its block ends, unless it was moved."""
+
+    path: Path
+    sha256: str
+    size: int
+
+
+@asynccontextmanager
+async def spooled(request: Request, partial: Path, limit: int) -> AsyncIterator[Spooled]:
+    """The body of a request in a folder of its own under `partial`, flushed to the disk.
+
+    Raises TooLarge as soon as there are more than `limit` bytes, or the request says that there will be.
+    """
+    lift(request)
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > limit:
+        raise TooLarge(f"the request has {declared} bytes, {limit} are expected")
+    with explained("can't take what was sent"), partial_folder(partial) as folder:
+        yield await _received(request, folder / "body", limit)
+
+
+async def _received(request: Request, path: Path, limit: int) -> Spooled:
+    digest, size = hashlib.sha256(), 0
+    writing: asyncio.Future[None] | None = None
+    with path.open("xb") as file:
+
+        def write(pieces: list[bytes]) -> None:
+            for piece in pieces:
+                digest.update(piece)
+                file.write(piece)
+
+        def finish() -> None:
+            file.flush()
+            os.fsync(file.fileno())
+
+        try:
+            async for pieces in _blocks(request):
+                size += sum(map(len, pieces))
+                if size > limit:
+                    raise TooLarge(f"the request has more than the {limit} bytes that are expected")
+                if writing is not None:
+                    await writing
+                writing = asyncio.ensure_future(to_thread.run_sync(write, pieces))
+        except ClientDisconnect:
+            raise Invalid("the client left before the end of its request") from None
+        finally:
+            if writing is not None:
+                await writing
+        await to_thread.run_sync(finish)
+    return Spooled(path, digest.hexdigest(), size)
+
+
+async def _blocks(request: Request) -> AsyncIterator[list[bytes]]:
+    """The body in blocks of about BLOCK bytes, each still in the pieces in which it came."""
+    pieces: list[bytes] = []
+    held = 0
+    async for piece in request.stream():
+        pieces.append(piece)
+        held += len(piece)
+        if held >= BLOCK:
+            yield pieces
+            pieces, held = [], 0
+    yield pieces

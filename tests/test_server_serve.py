@@ -1,0 +1,212 @@
+"""`kcard hub serve` as an operator meets it: real processes, real signals."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+COMMAND = [sys.executable, "-m", "kcard", "hub"]
+START_SECONDS = 90
+
+
+@dataclass
+class Server:
+    process: subprocess.Popen[str]
+    url: str
+    token: str | None
+    log: Path
+
+    def workers(self) -> list[int]:
+        """The processes that answer; the supervisor has one more child, which keeps count of resources."""
+        tasks = Path(f"/proc/{self.process.pid}/task")
+        children = {int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()}
+        return sorted(pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes())
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(60)
+
+
+@contextmanager
+def served(home: Path, *options: str) -> Iterator[Server]:
+    log = home.with_suffix(".log")
+    with log.open("a") as errors:
+        command = [*COMMAND, "serve", "--port", "0", *options]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+    try:
+        lines: list[str] = []
+        while not lines or not lines[-1].startswith("serving on "):
+            assert process.stdout is not None
+            lines.append(process.stdout.readline())
+            assert lines[-1], log.read_text()
+        token = lines[0].strip() if len(lines) > 1 else None
+        yield Server(process, lines[-1].split()[-1], token, log)
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def gone(pid: int, seconds: float = 20) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        state = Path(f"/proc/{pid}/stat")
+        if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_hub_from_its_first_start_to_its_second(home: Path) -> None:
+    """One long story, because each start takes seconds."""
+    with served(home, "--log-format", "json") as server:
+        assert server.token is not None
+        assert re.fullmatch(r"kc_[A-Za-z0-9_-]{40}", server.token)
+        login = {"Authorization": f"Bearer {server.token}"}
+        with httpx.Client(base_url=server.url, headers=login) as client:
+            who = client.get("/api/whoami-v2").json()
+            assert (who["name"], who["auth"]["accessToken"]["role"]) == ("admin", "admin")
+            assert client.get("/readyz").json() == {"status": "ok", "database": "ok", "blobs": "ok"}
+            # A secret in every place where a client could put one by mistake.
+            client.get(f"/api/models/ada/{server.token}?token={server.token}&sig={server.token}")
+            client.get("/api/whoami-v2", headers={"X-Request-Id": server.token})
+            client.get("/api/whoami-v2", headers={"Authorization": f"Bearer {server.token}x"})
+
+            before = server.workers()
+            assert len(before) == 2
+            os.kill(before[0], signal.SIGKILL)
+            deadline = time.monotonic() + 30
+            while len(set(server.workers()) - {before[0]}) < 2:
+                assert time.monotonic() < deadline, "the worker was not started again"
+                time.sleep(0.1)
+            assert all(client.get("/healthz").status_code == 200 for _ in range(4))
+
+            metrics = client.get("/metrics").text
+            assert 'kcard_requests_total{method="GET",route="/api/whoami-v2",status="200"} 2.0' in metrics
+            assert "kcard_logins_refused_total 1.0" in metrics
+            assert "kcard_accounts 1.0" in metrics
+            assert 'route="/healthz"' not in metrics
+        assert server.stop() == 0
+    log = server.log.read_text()
+    assert server.token[3:] not in log
+    assert "Bearer kc" not in log
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    asked = [line for line in lines if line["message"] == "request"]
+    assert {line.get("account") for line in asked} == {"admin", None}
+    assert any("died" in line["message"] for line in lines)
+    assert "Traceback" not in log
+
+    with served(home, "--workers", "1") as again:
+        assert again.token is None  # shown once
+        assert len(again.workers()) == 1
+        [worker] = again.workers()
+        again.process.kill()  # not even the time to tell the workers
+        again.process.wait()
+        assert gone(worker)
+
+
+def test_ctrl_c_ends_it_in_order_though_a_terminal_sends_it_to_every_process(home: Path) -> None:
+    log = home.with_suffix(".log")
+    command = [*COMMAND, "serve", "--port", "0", "--workers", "1"]
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+        )
+    assert process.stdout is not None
+    with process.stdout as stdout:
+        assert any(line.startswith("serving on") for line in stdout)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(60) == 130
+    assert "Traceback" not in log.read_text()
+    assert log.read_text().splitlines()[-1] == "kcard: interrupted"
+
+
+def test_a_request_in_flight_is_finished_before_the_server_stops_unless_it_is_told_again(home: Path) -> None:
+    body = b'{"content": "# a card", "repoType": "model"}'
+    with served(home, "--workers", "1") as server:
+        with in_flight(server, body) as client:
+            server.process.terminate()
+            time.sleep(1)
+            client.sendall(body[5:])
+            answer = b"".join(iter(lambda: client.recv(65536), b""))
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert server.process.wait(20) == 0
+    with served(home, "--workers", "1") as server, in_flight(server, body):
+        server.process.terminate()
+        time.sleep(1)
+        assert server.process.poll() is None
+        begun = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - begun < 15  # and not the 30 s that requests get
+
+
+@contextmanager
+def in_flight(server: Server, body: bytes) -> Iterator[socket.socket]:
+    """A request of whose body five bytes have been sent."""
+    host, port = server.url.removeprefix("http://").split(":")
+    head = f"POST /api/validate-yaml HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n"
+    with socket.create_connection((host, int(port)), timeout=30) as client:
+        client.sendall(
+            f"{head}Content-Type: application/json\r\nConnection: close\r\n\r\n".encode() + body[:5]
+        )
+        time.sleep(0.5)
+        yield client
+
+
+def test_a_port_that_is_taken_is_one_line_and_no_hub(home: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = subprocess.run(
+            [*COMMAND, "serve", "--port", port], capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == (
+        f"kcard: can't listen on 127.0.0.1:{port}: Address already in use; give another --host or --port\n"
+    )
+    assert not home.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--url", "hub.example.org"], "url 'hub.example.org'"),
+        (["--max-file-size", "big"], "size 'big'"),
+        (["--host", "no.such.host.invalid"], "can't listen on no.such.host.invalid"),
+        (["--database-url", "mysql://ada:s3cr3t@db/hub"], "no database for a hub"),
+    ],
+)
+def test_wrong_options_are_one_line_each(options: list[str], told: str) -> None:
+    command = [*COMMAND, "serve", "--port", "0", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode in {1, 2}
+    assert done.stdout == ""
+    assert told in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "s3cr3t" not in done.stderr
+
+
+def test_without_the_extra_it_is_named() -> None:
+    code = "import sys; sys.modules['uvicorn'] = None; sys.argv = ['kcard', 'hub', 'serve']\n"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}from kcard.cli.main import run; run()"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == "kcard: serving a hub needs uvicorn: pip install 'kcard[server]'\n"

@@ -1,17 +1,21 @@
 """kcard cards, show, pull, remove, verify, alias: the local hub."""
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kcard.cli.hub_option import LOCAL, HubOption, elsewhere
 from kcard.cli.output import console, note, print_json, size
+from kcard.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kcard.hub.registry import Hub
+    from kcard.hub.remote.shelf import Listed
     from kcard.hub.versions import Version
     from kcard.manifest import Manifest
 
@@ -21,6 +25,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Reference = Annotated[str, typer.Argument(help="A card: name, name@v2, name@alias or name@sha256.")]
 Domain = Annotated[str | None, typer.Option(help="Only this domain and those below it, such as biomedical.")]
 Base = Annotated[str | None, typer.Option(help="Only cards made from this base model.")]
+
+Elsewhere = Annotated[
+    str | None, typer.Option("--hub", help="List a hub elsewhere instead of the local one: its URL.")
+]
 
 listing = typer.Typer(no_args_is_help=True, help="List and search published cards.", rich_markup_mode=None)
 
@@ -38,10 +46,13 @@ def _hub() -> "Hub":
 
 
 @listing.command("list")
-def list_cards(domain: Domain = None, base: Base = None, json_: Json = False) -> None:
+def list_cards(domain: Domain = None, base: Base = None, hub: Elsewhere = None, json_: Json = False) -> None:
     """List the newest version of every card."""
-    hub = _hub()
-    _print_versions(hub, hub.list(domain=domain, base=base), json_)
+    if hub is not None and hub != LOCAL:
+        _print_listed(hub, None, domain, base, json_)
+        return
+    here = _hub()
+    _print_versions(here, here.list(domain=domain, base=base), json_)
 
 
 @listing.command()
@@ -49,11 +60,15 @@ def search(
     text: Annotated[str, typer.Argument(help="Words of the name, description or domain.")],
     domain: Domain = None,
     base: Base = None,
+    hub: Elsewhere = None,
     json_: Json = False,
 ) -> None:
     """Search cards by text, domain subtree and base."""
-    hub = _hub()
-    _print_versions(hub, hub.list(text=text, domain=domain, base=base), json_)
+    if hub is not None and hub != LOCAL:
+        _print_listed(hub, text, domain, base, json_)
+        return
+    here = _hub()
+    _print_versions(here, here.list(text=text, domain=domain, base=base), json_)
 
 
 def show(card: Reference, json_: Json = False) -> None:
@@ -120,9 +135,39 @@ def _proof(manifest: "Manifest") -> str:
     return "canaries" if "canaries.json" in manifest.files else "not proven"
 
 
-def pull(card: Reference, destination: Annotated[Path, typer.Argument(help="A new folder.")]) -> None:
-    """Copy a card out of the hub, as a folder that transformers and peft load."""
-    typer.echo(str(_hub().pull(card, destination)))
+def pull(
+    card: Annotated[
+        str,
+        typer.Argument(help="A card, or one of a hub elsewhere: namespace/name, /name@v2, @branch, @commit."),
+    ],
+    destination: Annotated[
+        Path | None, typer.Argument(help="A new folder. [default: a card of a hub elsewhere: the local hub]")
+    ] = None,
+    hub: HubOption = None,
+    json_: Json = False,
+) -> None:
+    """Copy a card out of a hub, as a folder that transformers and peft load, or fetch it into the local hub."""
+    url = elsewhere(hub)
+    if url is None or (hub is None and "/" not in card):
+        if destination is None:
+            raise UsageError(f"pull {card} where to? Name a new folder, or a hub elsewhere with --hub URL")
+        pulled = _hub().pull(card, destination)
+    else:
+        from kcard.front.remote import pull as pull_from
+
+        bars = sys.stderr.isatty()
+        if destination is None:
+            version = pull_from(card, hub=url, progress=bars)
+            if not json_:
+                typer.echo(f"{version.reference}  {version.sha256[:12]}  {size(version.size)}")
+            else:
+                print_json(row(version))
+            return
+        pulled = pull_from(card, destination, hub=url, progress=bars)
+    if json_:
+        print_json({"folder": str(pulled)})
+    else:
+        typer.echo(str(pulled))
 
 
 def remove(
@@ -177,6 +222,36 @@ def row(version: "Version") -> dict[str, Any]:
         "published": version.published.isoformat(),
         "aliases": list(version.aliases),
     }
+
+
+def _print_listed(hub: str, text: str | None, domain: str | None, base: str | None, as_json: bool) -> None:
+    """The cards of a hub elsewhere. A domain and a base are tags there."""
+    from kcard.front.remote import listed
+
+    if domain is not None or base is not None:
+        raise UsageError("--domain and --base are for the local hub: search a hub elsewhere by words")
+    found = listed(hub, text)
+    if as_json:
+        print_json([{**asdict(card), "modified": _iso(card)} for card in found])
+        return
+    if not found:
+        note("no card matches")
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("card", "changed", "downloads", "likes", "tags"):
+        table.add_column(heading, justify="right" if heading in {"downloads", "likes"} else "left")
+    for card in found:
+        name = card.repository + (" (private)" if card.private else "")
+        cells = (name, (_iso(card) or "-")[:10], str(card.downloads), str(card.likes), ", ".join(card.tags))
+        table.add_row(*(escape(cell) for cell in cells))
+    console().print(table)
+
+
+def _iso(card: "Listed") -> str | None:
+    return None if card.modified is None else card.modified.isoformat()
 
 
 def _print_versions(hub: "Hub", versions: "list[Version]", as_json: bool) -> None:

@@ -1,10 +1,14 @@
 """kcard publish: a draft becomes a version of the hub."""
 
-from typing import Annotated
+import sys
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import typer
 
+from kcard.cli.hub_option import HubOption, elsewhere
 from kcard.cli.output import note, print_json, size
+from kcard.errors import UsageError
 
 __all__ = ["register"]
 
@@ -17,6 +21,13 @@ def publish(
     card: Annotated[
         str | None, typer.Argument(help="A draft's name or a card folder. [default: trained last]")
     ] = None,
+    hub: HubOption = None,
+    repository: Annotated[
+        str | None, typer.Option(help="There: namespace/name. [default: yours, the card's name]")
+    ] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="There: only for those who may read it, if it is new.")
+    ] = False,
     alias: Annotated[
         list[str] | None, typer.Option(help="A name for this version, such as stable. Repeatable.")
     ] = None,
@@ -35,14 +46,24 @@ def publish(
     from kcard.cli.cards import row
     from kcard.front.publishing import publish as publish_card
 
-    version = publish_card(
-        card,
-        aliases=tuple(alias or ()),
-        min_recall=min_recall,
-        min_factuality=min_factuality,
-        strict=strict,
-        report=lambda text: note(f"note: {text}"),
-    )
+    checks: dict[str, Any] = {
+        "aliases": tuple(alias or ()),
+        "min_recall": min_recall,
+        "min_factuality": min_factuality,
+        "strict": strict,
+        "report": lambda text: note(f"note: {text}"),
+    }
+    if (url := elsewhere(hub)) is not None:
+        bars = sys.stderr.isatty()
+        there = publish_card(card, hub=url, repository=repository, private=private, progress=bars, **checks)
+        if json_:
+            print_json({**asdict(there), "url": there.url})
+        else:
+            typer.echo(f"{there.reference}  {there.sha256[:12]}  {size(there.size)}  {there.url}")
+        return
+    if repository is not None or private:
+        raise UsageError("--repository and --private are for a hub elsewhere: name it with --hub URL")
+    version = publish_card(card, **checks)
     if json_:
         print_json(row(version))
     else:

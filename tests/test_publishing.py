@@ -176,7 +176,7 @@ def test_what_was_not_measured_reaches_no_threshold(
     home: Path, tmp_path: Path, prepare: Callable[[Card], Card], asked: dict[str, float], message: str
 ) -> None:
     with pytest.raises(HubError, match=message):
-        publish(prepare(retrieval(tmp_path / "a")), **asked)  # type: ignore[arg-type]
+        publish(prepare(retrieval(tmp_path / "a")), **asked)  # type: ignore[call-overload]
     assert Hub(home).list() == []
 
 

@@ -33,8 +33,12 @@ _HOMES = {
     "collect": "kcard.front.collecting",
     "doctor": "kcard.front.diagnosis",
     "exam": "kcard.evaluation.exam",
+    "login": "kcard.front.remote",
+    "logout": "kcard.front.remote",
     "publish": "kcard.front.publishing",
+    "pull": "kcard.front.remote",
     "train": "kcard.training.train",
+    "whoami": "kcard.front.remote",
 }
 
 __all__ = sorted([*_HOMES, "__version__"])

@@ -1,0 +1,70 @@
+"""kcard login, logout, whoami: who the user is at a hub elsewhere."""
+
+import getpass
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kcard.cli.hub_option import HubOption, named
+from kcard.cli.output import note, print_json
+
+if TYPE_CHECKING:
+    from kcard.hub.remote.who import Who
+
+__all__ = ["register"]
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def register(app: typer.Typer) -> None:
+    for command in (login, logout, whoami):
+        app.command()(command)
+
+
+def login(
+    hub: HubOption = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="A file that holds the token, and nothing else.")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Log in to a hub with a token: asked for on a terminal, otherwise read from standard input."""
+    from kcard.front.remote import login as log_in
+
+    url = named(hub)
+    _show(log_in(url, _token(url, token_file)), json_)
+
+
+def logout(hub: HubOption = None) -> None:
+    """Forget the token for a hub."""
+    from kcard.front.remote import logout as log_out
+
+    url = named(hub)
+    note(f"logged out of {url}" if log_out(url) else f"nobody was logged in to {url}")
+
+
+def whoami(hub: HubOption = None, json_: Json = False) -> None:
+    """Show whom a hub takes you for."""
+    from kcard.front.remote import whoami as who_am_i
+
+    _show(who_am_i(named(hub)), json_)
+
+
+def _token(url: str, file: Path | None) -> str:
+    if file is not None:
+        return file.read_text(encoding="utf-8").strip()
+    if sys.stdin.isatty():
+        return getpass.getpass(f"Token for {url}: ").strip()
+    return sys.stdin.readline().strip()
+
+
+def _show(who: "Who", as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(who))
+        return
+    typer.echo(who.name)
+    groups = f"; in {', '.join(who.organisations)}" if who.organisations else ""
+    note(f"{who.hub}: token {who.token or '-'} ({who.role or 'role unknown'}){groups}")

@@ -1,0 +1,91 @@
+"""Tokens of hubs, one for each address, in a file that only its owner reads.
+
+The Hugging Face Hub's own token stays where `hf auth login` put it.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kcard.errors import HubError, UsageError
+from kcard.hub.remote.address import is_hugging_face
+
+__all__ = ["Credentials", "check_token"]
+
+OURS, THEIRS = "kc_", "hf_"
+TOKEN = re.compile(r"[\x21-\x7e]{8,512}")
+OWNER_ONLY = 0o600
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """The tokens in the JSON file `path`, by the address of their hub."""
+
+    path: Path
+
+    def token(self, url: str) -> str | None:
+        """The token for a hub; None where nobody logged in there."""
+        if not is_hugging_face(url):
+            return self._read().get(url)
+        from huggingface_hub import get_token
+
+        token = get_token()
+        if token is not None:
+            check_token(url, token)  # HF_TOKEN may hold another hub's
+        return token
+
+    def store(self, url: str, token: str) -> None:
+        """Keep a token; UsageError where it belongs to another hub, or where `hf` keeps that hub's token."""
+        if is_hugging_face(url):
+            raise UsageError(f"log in to {url} with `hf auth login`: kcard uses the token that it keeps")
+        check_token(url, token)
+        self._write({**self._read(), url: token})
+
+    def forget(self, url: str) -> bool:
+        """Delete a token; whether there was one."""
+        if is_hugging_face(url):
+            raise UsageError(f"log out of {url} with `hf auth logout`: its token is not kcard's")
+        known = self._read()
+        if url not in known:
+            return False
+        self._write({other: token for other, token in known.items() if other != url})
+        return True
+
+    def _read(self) -> dict[str, str]:
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise HubError(f"{self.path} can't be read ({error}): delete it and log in again") from error
+        if not isinstance(found, dict) or not all(isinstance(token, str) for token in found.values()):
+            raise HubError(f"{self.path} does not hold tokens by hub: delete it and log in again")
+        return found
+
+    def _write(self, tokens: Mapping[str, str]) -> None:
+        partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        partial.unlink(missing_ok=True)
+        try:
+            with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY), "w") as stream:
+                json.dump(dict(tokens), stream, indent=2, sort_keys=True)
+            partial.replace(self.path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def check_token(url: str, token: str) -> None:
+    """Raise UsageError for what is no token, or is one that must not be sent to this hub."""
+    if not TOKEN.fullmatch(token):
+        raise UsageError("that is no token: a token is one word of at least 8 printable characters")
+    if is_hugging_face(url):
+        if token.startswith(OURS):
+            raise UsageError(f"a token that begins with {OURS} is a kcard hub's: it is not sent to {url}")
+    elif token.startswith(THEIRS):
+        raise UsageError(
+            f"a token that begins with {THEIRS} is the Hugging Face Hub's: it is not sent to {url}; ask who runs "
+            "that hub for one of its own"
+        )

@@ -1,0 +1,19 @@
+"""Small cards for tests of hubs elsewhere: made in a moment, without a model."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from kcard.answer import Source
+from kcard.cards.folder import Card, finish
+from kcard.manifest import Manifest
+
+__all__ = ["rivers"]
+
+
+def rivers(folder: Path, *sentences: str, name: str = "rivers", **fields: object) -> Card:
+    """A retrieval card; other sentences give another version of it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    known = sentences or ("The Rhine rises in the Alps.",)
+    manifest = Manifest(name=name, description="Rivers", kind="retrieval", index=True)
+    passages = [Source(text, "rivers.md", line) for line, text in enumerate(known, 1)]
+    return finish(folder, replace(manifest, **fields), passages)  # type: ignore[arg-type]

@@ -1,0 +1,139 @@
+"""How long a shared hub with many cards takes to answer: the huggingface_hub client, over HTTP, on both databases.
+
+    python -m benchmarks.hub_scale --cards 100000 --json
+
+Each database is filled (benchmarks/hub_seeding.py), `kcard hub serve` is started on it, and one client asks, one
+question after the other: list (20 cards, sorted by four criteria in turn), search (20 cards with a common word, or
+the one with a rare word, in turn), tags (20 cards with two tags), info (one card). PostgreSQL is a cluster of its
+own that is thrown away. Times are wall milliseconds of the client's call.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.postgres import running
+
+from benchmarks.hub_seeding import Seeded, seed
+from kcard.hub.registry import Hub
+
+PAGE = 20
+SORTS = ("last_modified", "created_at", "downloads", "likes")
+WARM_UP = 10
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cards", type=int, default=100_000)
+    parser.add_argument("--calls", type=int, default=200, help="of each kind")
+    parser.add_argument("--workers", type=int, default=1, help="processes of the server")
+    parser.add_argument("--only", choices=("sqlite", "postgresql"), help="measure one of the two")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    given = parser.parse_args()
+    os.environ.pop("HF_TOKEN", None)
+    found = {}
+    for name in ("sqlite", "postgresql"):
+        if given.only in (None, name):
+            _note(f"{name}: {given.cards} cards go in")
+            found[name] = measured(name, given.cards, given.calls, given.workers)
+    if given.json:
+        print(json.dumps(found))
+        return
+    for name, times in found.items():
+        print(name)
+        for what, milliseconds in times.items():
+            print(f"  {what:<16}{milliseconds:9.2f}")
+
+
+def measured(name: str, count: int, calls: int, workers: int) -> dict[str, float]:
+    """Milliseconds of each kind of question, on one database."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        with _database_url(name) as url:
+            hub = Hub(home, database_url=url)
+            seeded = seed(hub.database, hub.blobs, count)
+            hub.database.close()
+            _note(f"{name}: the server starts")
+            with served(home, url, workers) as address:
+                return _asked(address, seeded, calls)
+
+
+@contextmanager
+def _database_url(name: str) -> Iterator[str | None]:
+    if name == "sqlite":
+        yield None
+        return
+    with running() as cluster:
+        yield cluster.create()
+
+
+@contextmanager
+def served(home: Path, database_url: str | None, workers: int) -> Iterator[str]:
+    """The address of a server on that database, which stops at the end."""
+    options = ["--port", "0", "--workers", str(workers)]
+    options += ["--database-url", database_url] if database_url else []
+    program = [sys.executable, "-m", "kcard", "hub", "serve", *options]
+    environment = {**os.environ, "KCARD_HOME": str(home)}
+    with (home / "server.log").open("wb") as log:
+        server = subprocess.Popen(program, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
+    assert server.stdout is not None
+    try:
+        for line in server.stdout:
+            if line.startswith("serving on "):
+                yield line.removeprefix("serving on ").strip()
+                return
+        raise RuntimeError(f"the server did not start:\n{(home / 'server.log').read_text()[-2000:]}")
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(60)
+        server.stdout.close()
+
+
+def _asked(address: str, seeded: Seeded, calls: int) -> dict[str, float]:
+    from huggingface_hub import HfApi
+
+    api = HfApi(endpoint=address, token=False)
+    words = [*itertools.chain(*zip(itertools.cycle(seeded.common), seeded.rare, strict=False))]
+    questions: dict[str, tuple[Callable[..., object], Sequence[object]]] = {
+        "list": (lambda sort: list(api.list_models(sort=sort, limit=PAGE)), SORTS),
+        "search": (lambda word: list(api.list_models(search=word, limit=PAGE)), words),
+        "tags": (lambda pair: list(api.list_models(filter=[*pair], limit=PAGE)), seeded.pairs),
+        "info": (api.model_info, seeded.names),
+    }
+    found: dict[str, float] = {}
+    for what, (ask, things) in questions.items():
+        times = _times(ask, things, calls)
+        found[f"{what}_p50_ms"] = round(statistics.median(times), 2)
+        found[f"{what}_p99_ms"] = round(times[min(len(times) - 1, int(0.99 * len(times)))], 2)
+    return found
+
+
+def _times(ask: Callable[..., object], things: Sequence[object], calls: int) -> list[float]:
+    """Milliseconds of each call, sorted; the first ones, which warm up, are left out."""
+    times = []
+    for number, thing in zip(range(calls + WARM_UP), itertools.cycle(things), strict=False):
+        began = time.perf_counter()
+        ask(thing)
+        if number >= WARM_UP:
+            times.append((time.perf_counter() - began) * 1000)
+    return sorted(times)
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

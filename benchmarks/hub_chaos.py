@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -39,8 +40,9 @@ UPLOADS = {LARGE, SMALL}
 
 @dataclass
 class Chaos:
-    """Kills at random until it is told to stop."""
+    """Kills at random for so many seconds, and no more: then clients that wait to try again must come through."""
 
+    seconds: float
     server: Server
     cluster: Cluster | None
     chance: random.Random
@@ -49,7 +51,8 @@ class Chaos:
     databases: int = 0
 
     def run(self) -> None:
-        while not self.stopped.wait(self.chance.uniform(1.5, 4)):
+        end = time.monotonic() + self.seconds
+        while not self.stopped.wait(self.chance.uniform(1.5, 4)) and time.monotonic() < end:
             if self.cluster is not None and self.chance.random() < 0.3:
                 self.cluster.stop("immediate")
                 self.stopped.wait(self.chance.uniform(0.2, 2))
@@ -192,7 +195,7 @@ def stage(kind: str, workers: int, scratch: Path) -> Iterator[tuple[Server, Clus
 def measured(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     faults: list[str] = []
     with stage(arguments.database, arguments.workers, scratch) as (server, cluster, database):
-        chaos = Chaos(server, cluster, random.Random(arguments.seed))
+        chaos = Chaos(arguments.seconds, server, cluster, random.Random(arguments.seed))
         threads = [
             threading.Thread(target=chaos.run),
             threading.Thread(target=clean, args=(server.home, database, chaos.stopped, faults)),

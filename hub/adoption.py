@@ -23,7 +23,7 @@ from kcard.hub.repositories.history import BRANCH, MAIN
 from kcard.hub.repositories.refs import put_tag
 from kcard.hub.repositories.values import Add, Delete, Entry, Operation, Repository
 from kcard.hub.repository_tables import publications, refs, repositories
-from kcard.hub.server.git_oid import git_oid, pointer_oid
+from kcard.hub.server.writing.git_oid import git_oid, pointer_oid
 from kcard.hub.tables import aliases, cards, files, versions
 from kcard.hub.utc import now
 

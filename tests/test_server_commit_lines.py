@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kcard.hub.refusals import Invalid, Refused, TooLarge
 from kcard.hub.repositories.values import Delete, DeleteFolder
-from kcard.hub.server import commit_lines
-from kcard.hub.server.commit_lines import Header, Inline, Large, Line, read
+from kcard.hub.server.writing import commit_lines
+from kcard.hub.server.writing.commit_lines import Header, Inline, Large, Line, read
 
 HEADER = {"key": "header", "value": {"summary": "Title", "description": "More", "parentCommit": "a" * 40}}
 FILE = {"key": "file", "value": {"path": "a", "content": "AQI=", "encoding": "base64"}}

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from kcard.hub.refusals import TooLarge
-from kcard.hub.server.ignored import ignoring
+from kcard.hub.server.writing.ignored import ignoring
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from safetensors.numpy import save
 
 from kcard.hub.refusals import Unknown
 from kcard.hub.server.options import ServerOptions
-from kcard.hub.server.signing import Claims, sign, signed
+from kcard.hub.server.writing.signing import Claims, sign, signed
 from tests.shared_hub import Shared, running, shared_hub
 
 PART = 500_000

@@ -8,9 +8,9 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kcard.hub.server.patience import Patience
-from kcard.hub.server.rate_limit import Buckets, RateLimit, is_this_machine
-from kcard.hub.server.security_headers import SecurityHeaders
+from kcard.hub.server.middleware.patience import Patience
+from kcard.hub.server.middleware.rate_limit import Buckets, RateLimit, is_this_machine
+from kcard.hub.server.middleware.security_headers import SecurityHeaders
 
 
 class Clock:

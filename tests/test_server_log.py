@@ -12,8 +12,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from kcard.hub.server.logs import Json, Text, configuration, redacted
-from kcard.hub.server.observed import Exchange, Observed, write
+from kcard.hub.server.middleware.logs import Json, Text, configuration, redacted
+from kcard.hub.server.middleware.observed import Exchange, Observed, write
 
 TOKEN = "kc_" + "Ab3-_" * 8
 HUGGING_FACE = "hf_" + "x" * 34

@@ -134,7 +134,7 @@ def test_list_is_searched_filtered_and_turned(moons: Shared, monkeypatch: pytest
     assert "bob/moons" in get(moons, "/?tag=domain:science&tag=kcard:kind:search")
     assert "bob/moons" not in get(moons, "/?author=lab")
     assert "Nothing matches" in get(moons, "/?q=%3Cscript%3Enothing")
-    monkeypatch.setattr("kcard.hub.server.pages.ROWS", 1)
+    monkeypatch.setattr("kcard.hub.server.page.pages.ROWS", 1)
     seen, path = [], "/?sort=createdAt"
     while path:
         page = get(moons, path)

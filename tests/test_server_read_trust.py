@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kcard.hub.server.recent_trees import FEW, RecentTrees
+from kcard.hub.server.reading.recent_trees import FEW, RecentTrees
 from kcard.manifest import MANIFEST, Manifest
 from tests.shared_hub import Shared, shared_hub
 

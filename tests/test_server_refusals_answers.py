@@ -16,7 +16,7 @@ from kcard.hub.accounts.tokens import Tokens
 from kcard.hub.refusals import Invalid
 from kcard.hub.server import app as application
 from kcard.hub.server import errors
-from kcard.hub.server.logs import Json, Text
+from kcard.hub.server.middleware.logs import Json, Text
 from kcard.hub.utc import now
 from tests.attacks import commit, deleted, inline, lines, raw
 from tests.shared_hub import Shared, shared_hub

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import save
 
 from kcard.hub.server.options import ServerOptions
-from kcard.hub.server.signing import sign
+from kcard.hub.server.writing.signing import sign
 from kcard.hub.xet.xorbs import LARGEST_XORB
 from tests.shared_hub import Shared, running, shared_hub
 from tests.xet_packing import described, named, packed, shard

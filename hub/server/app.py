@@ -8,35 +8,34 @@ from starlette.responses import JSONResponse, Response
 from kcard import __version__
 from kcard.errors import KcardError
 from kcard.hub.refusals import Invalid, NotThere
-from kcard.hub.server import (
+from kcard.hub.server.endpoints import (
     access,
     branches_tags,
     commit,
-    description,
     health,
     large_files,
     lfs,
     metrics,
     models,
-    pages,
     preupload,
-    refs_api,
+    refs,
     repos,
     resolve,
     storage,
     trees,
     validate,
     whoami,
-    xet_api,
+    xet,
 )
-from kcard.hub.server.body_limit import BodyLimit
 from kcard.hub.server.errors import answer
-from kcard.hub.server.observed import Observed, write
+from kcard.hub.server.middleware.body_limit import BodyLimit
+from kcard.hub.server.middleware.observed import Observed, write
+from kcard.hub.server.middleware.patience import Patience
+from kcard.hub.server.middleware.rate_limit import RateLimit
+from kcard.hub.server.middleware.raw_path import RawPath
+from kcard.hub.server.middleware.security_headers import SecurityHeaders
 from kcard.hub.server.options import ServerOptions
-from kcard.hub.server.patience import Patience
-from kcard.hub.server.rate_limit import RateLimit
-from kcard.hub.server.raw_path import RawPath
-from kcard.hub.server.security_headers import SecurityHeaders
+from kcard.hub.server.page import description, pages
 from kcard.hub.shared import SharedHub
 
 __all__ = ["create_app"]
@@ -50,12 +49,12 @@ PARTS = (
     storage,
     models,
     trees,
-    refs_api,
+    refs,
     access,
     branches_tags,
     preupload,
     commit,
-    xet_api,
+    xet,
     lfs,
     large_files,
     resolve,

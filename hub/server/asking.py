@@ -9,8 +9,8 @@ from kcard.hub.accounts.identity import Identity
 from kcard.hub.accounts.rights import absent, may_read
 from kcard.hub.refusals import NotThere, Unknown
 from kcard.hub.repositories.values import Repository, Type
+from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.options import ServerOptions
-from kcard.hub.server.raw_path import Segment
 from kcard.hub.shared import SharedHub
 
 __all__ = [

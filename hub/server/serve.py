@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import HubError, MissingExtra, UsageError
-from kcard.hub.server.logs import LogFormat, configuration
+from kcard.hub.server.middleware.logs import LogFormat, configuration
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.worker import Places, opened, worker
 

@@ -13,7 +13,7 @@ from kcard.hub.repositories import face
 from kcard.hub.repositories.listing import ListQuery
 from kcard.hub.repositories.values import Commit, Entry, Mark, Publication, Ref, Repository, Type
 from kcard.hub.server.asking import found
-from kcard.hub.server.released import granted
+from kcard.hub.server.reading.released import granted
 from kcard.hub.shared import SharedHub
 from kcard.manifest import Manifest
 

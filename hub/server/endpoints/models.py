@@ -8,7 +8,6 @@ from starlette.responses import JSONResponse
 from kcard.hub.accounts.rights import absent
 from kcard.hub.repositories.listing import LIMIT, MOST, SORTS, ListQuery
 from kcard.hub.repositories.values import Mark, Repository
-from kcard.hub.server import repository_json
 from kcard.hub.server.asking import (
     Asked,
     MaybeIdentity,
@@ -17,10 +16,11 @@ from kcard.hub.server.asking import (
     base_url,
     repository_type,
 )
-from kcard.hub.server.details import at_revision, details
-from kcard.hub.server.linked import next_page
-from kcard.hub.server.raw_path import Segment
-from kcard.hub.server.repository_json import Answers, Json
+from kcard.hub.server.middleware.raw_path import Segment
+from kcard.hub.server.reading import repository_json
+from kcard.hub.server.reading.details import at_revision, details
+from kcard.hub.server.reading.linked import next_page
+from kcard.hub.server.reading.repository_json import Answers, Json
 from kcard.hub.shared import SharedHub
 
 __all__ = ["router"]

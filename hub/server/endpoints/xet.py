@@ -13,11 +13,11 @@ from starlette.responses import JSONResponse
 
 from kcard.hub.refusals import NotThere, Unknown, Unsupported
 from kcard.hub.server.asking import KnownIdentity, Options, TheHub, base_url
-from kcard.hub.server.raw_path import Segment
-from kcard.hub.server.room import require_xorb_room, room
-from kcard.hub.server.signing import Claims, sign, signed
-from kcard.hub.server.spool import spooled
-from kcard.hub.server.writable import Writable
+from kcard.hub.server.middleware.raw_path import Segment
+from kcard.hub.server.writing.room import require_xorb_room, room
+from kcard.hub.server.writing.signing import Claims, sign, signed
+from kcard.hub.server.writing.spool import spooled
+from kcard.hub.server.writing.writable import Writable
 from kcard.hub.shared import SharedHub
 from kcard.hub.xet.xorbs import LARGEST_XORB
 

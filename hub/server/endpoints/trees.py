@@ -10,13 +10,13 @@ from starlette.responses import JSONResponse
 
 from kcard.hub.refusals import Invalid, NotThere, TooLarge
 from kcard.hub.repositories.values import Entry, Repository
-from kcard.hub.server import repository_json
 from kcard.hub.server.asking import Asked, Options, TheHub, base_url
-from kcard.hub.server.folders import Folder, Listed, contents, folders
-from kcard.hub.server.last_commits import last_commits
-from kcard.hub.server.linked import next_page
-from kcard.hub.server.raw_path import Rest, Segment
-from kcard.hub.server.repository_json import Answers, Json
+from kcard.hub.server.middleware.raw_path import Rest, Segment
+from kcard.hub.server.reading import repository_json
+from kcard.hub.server.reading.folders import Folder, Listed, contents, folders
+from kcard.hub.server.reading.last_commits import last_commits
+from kcard.hub.server.reading.linked import next_page
+from kcard.hub.server.reading.repository_json import Answers, Json
 from kcard.hub.shared import SharedHub
 
 __all__ = ["router"]

@@ -8,7 +8,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from starlette.responses import Response
 
-from kcard.hub.server.pages import page
+from kcard.hub.server.page.pages import page
 
 __all__ = ["describe", "router"]
 

@@ -28,8 +28,8 @@ from kcard.hub.accounts.rights import require_administrator
 from kcard.hub.database import Database
 from kcard.hub.repository_tables import holdings, publications, repositories
 from kcard.hub.server.asking import MaybeIdentity
-from kcard.hub.server.observed import QUIET, Exchange
-from kcard.hub.server.rate_limit import is_this_machine
+from kcard.hub.server.middleware.observed import QUIET, Exchange
+from kcard.hub.server.middleware.rate_limit import is_this_machine
 
 __all__ = ["Metrics", "router"]
 

@@ -17,9 +17,9 @@ from kcard.hub.accounts.rights import require_download, require_write
 from kcard.hub.refusals import NotThere
 from kcard.hub.repositories.values import Repository
 from kcard.hub.server.asking import KnownIdentity, MaybeIdentity, Options, TheHub, base_url, found
-from kcard.hub.server.large_files import upload_action
-from kcard.hub.server.raw_path import Segment
-from kcard.hub.server.room import room
+from kcard.hub.server.endpoints.large_files import upload_action
+from kcard.hub.server.middleware.raw_path import Segment
+from kcard.hub.server.writing.room import room
 from kcard.hub.shared import SharedHub
 
 __all__ = ["router"]

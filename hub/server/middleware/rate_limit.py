@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kcard.hub.refusals import TooMany
 from kcard.hub.server.errors import answer
-from kcard.hub.server.observed import QUIET
+from kcard.hub.server.middleware.observed import QUIET
 
 __all__ = ["Buckets", "RateLimit", "is_this_machine"]
 

@@ -18,9 +18,9 @@ from kcard.hub.refusals import Refused
 from kcard.hub.repositories.listing import SORTS, ListQuery
 from kcard.hub.repositories.values import Repository, Type
 from kcard.hub.server.asking import MaybeIdentity, Options, TheHub, base_url
-from kcard.hub.server.card_views import address, card, listed
 from kcard.hub.server.errors import answer
-from kcard.hub.server.raw_path import Segment
+from kcard.hub.server.middleware.raw_path import Segment
+from kcard.hub.server.page.card_views import address, card, listed
 from kcard.hub.shared import SharedHub
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from kcard.hub.accounts.rights import require_administer, require_create
 from kcard.hub.refusals import Conflict, Invalid, Unsupported
 from kcard.hub.repositories.values import Repository, Type
 from kcard.hub.server.asking import KnownIdentity, Options, TheHub, base_url, found
-from kcard.hub.server.writable import Administered
+from kcard.hub.server.writing.writable import Administered
 
 __all__ = ["repository_url", "router"]
 

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from kcard.hub.disk import explained, partial_folder
 from kcard.hub.refusals import Invalid, TooLarge
-from kcard.hub.server.body_limit import lift
+from kcard.hub.server.middleware.body_limit import lift
 
 __all__ = ["Spooled", "spooled"]
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from kcard.hub.repositories.commits import Commits
 from kcard.hub.repositories.values import Commit, Entry, Repository
-from kcard.hub.server.folders import folders
+from kcard.hub.server.reading.folders import folders
 
 __all__ = ["last_commits"]
 

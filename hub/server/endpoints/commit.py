@@ -13,16 +13,16 @@ from starlette.responses import JSONResponse
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.refusals import Invalid
 from kcard.hub.repositories.values import Commit, Repository
-from kcard.hub.server import commit_lines
 from kcard.hub.server.asking import KnownIdentity, Options, TheHub, base_url
-from kcard.hub.server.commit_files import CommitFiles
-from kcard.hub.server.commit_lines import Header
+from kcard.hub.server.endpoints.repos import repository_url
+from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.options import ServerOptions
-from kcard.hub.server.pull_requests import NoPullRequest
-from kcard.hub.server.raw_path import Segment
-from kcard.hub.server.repos import repository_url
-from kcard.hub.server.spool import spooled
-from kcard.hub.server.writable import Writable
+from kcard.hub.server.writing import commit_lines
+from kcard.hub.server.writing.commit_files import CommitFiles
+from kcard.hub.server.writing.commit_lines import Header
+from kcard.hub.server.writing.pull_requests import NoPullRequest
+from kcard.hub.server.writing.spool import spooled
+from kcard.hub.server.writing.writable import Writable
 from kcard.hub.shared import SharedHub
 
 __all__ = ["router"]

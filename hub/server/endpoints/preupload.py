@@ -14,11 +14,11 @@ from kcard.hub.checks.paths import check_path
 from kcard.hub.refusals import NotThere, TooLarge
 from kcard.hub.repositories.values import Entry, Repository
 from kcard.hub.server.asking import Options, TheHub
-from kcard.hub.server.ignored import ignoring
+from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.options import ServerOptions
-from kcard.hub.server.pull_requests import NoPullRequest
-from kcard.hub.server.raw_path import Segment
-from kcard.hub.server.writable import Writable
+from kcard.hub.server.writing.ignored import ignoring
+from kcard.hub.server.writing.pull_requests import NoPullRequest
+from kcard.hub.server.writing.writable import Writable
 from kcard.hub.shared import SharedHub
 
 __all__ = ["router"]

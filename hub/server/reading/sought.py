@@ -9,10 +9,10 @@ from kcard.hub.accounts.identity import Identity
 from kcard.hub.refusals import NotThere
 from kcard.hub.repositories.values import Entry, Repository, Type
 from kcard.hub.server.asking import MaybeIdentity, TheHub, found
-from kcard.hub.server.downloads import counted
-from kcard.hub.server.raw_path import Rest, Segment
-from kcard.hub.server.recent_trees import RecentTrees, Trees
-from kcard.hub.server.released import require_release
+from kcard.hub.server.middleware.raw_path import Rest, Segment
+from kcard.hub.server.reading.downloads import counted
+from kcard.hub.server.reading.recent_trees import RecentTrees, Trees
+from kcard.hub.server.reading.released import require_release
 from kcard.hub.shared import SharedHub
 
 __all__ = ["DatasetFile", "ModelFile", "Sought"]

@@ -8,8 +8,8 @@ from starlette.responses import JSONResponse, Response
 
 from kcard.hub.refusals import Unsupported
 from kcard.hub.server.asking import KnownIdentity, TheHub
-from kcard.hub.server.raw_path import Segment
-from kcard.hub.server.writable import Writable
+from kcard.hub.server.middleware.raw_path import Segment
+from kcard.hub.server.writing.writable import Writable
 
 __all__ = ["router"]
 

@@ -12,9 +12,9 @@ from kcard.hub.refusals import Invalid, NotThere
 from kcard.hub.repositories.access import AccessRequest, State
 from kcard.hub.repositories.values import Repository
 from kcard.hub.server.asking import KnownIdentity, TheHub, found
-from kcard.hub.server.raw_path import Segment
-from kcard.hub.server.repository_json import Answers, Json, time
-from kcard.hub.server.writable import Administered
+from kcard.hub.server.middleware.raw_path import Segment
+from kcard.hub.server.reading.repository_json import Answers, Json, time
+from kcard.hub.server.writing.writable import Administered
 from kcard.hub.shared import SharedHub
 
 __all__ = ["router"]

@@ -15,9 +15,9 @@ from kcard.hub.refusals import Forbidden, Invalid
 from kcard.hub.repositories.parts import Parts
 from kcard.hub.server.asking import Options, TheHub
 from kcard.hub.server.options import ServerOptions
-from kcard.hub.server.room import require_room
-from kcard.hub.server.signing import Claims, sign, signed
-from kcard.hub.server.spool import spooled
+from kcard.hub.server.writing.room import require_room
+from kcard.hub.server.writing.signing import Claims, sign, signed
+from kcard.hub.server.writing.spool import spooled
 from kcard.hub.shared import SharedHub
 
 __all__ = ["MOST_PARTS", "parts_of", "router", "upload_action"]

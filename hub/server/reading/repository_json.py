@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from kcard.hub.repositories.values import Commit, Entry, Mark, Ref, Repository
-from kcard.hub.server.git_oid import pointer
+from kcard.hub.server.writing.git_oid import pointer
 
 __all__ = [
     "Answers",

@@ -12,13 +12,13 @@ from starlette.responses import Response
 
 from kcard.hub.accounts.rights import absent
 from kcard.hub.server.asking import MaybeIdentity, TheHub
-from kcard.hub.server.blocks import Blocks
-from kcard.hub.server.byte_range import Unsatisfiable, matches, wanted
-from kcard.hub.server.downloads import counting
-from kcard.hub.server.git_oid import pointer
-from kcard.hub.server.raw_path import Segment
-from kcard.hub.server.repository_json import Answers
-from kcard.hub.server.sought import DatasetFile, ModelFile, Sought
+from kcard.hub.server.middleware.raw_path import Segment
+from kcard.hub.server.reading.blocks import Blocks
+from kcard.hub.server.reading.byte_range import Unsatisfiable, matches, wanted
+from kcard.hub.server.reading.downloads import counting
+from kcard.hub.server.reading.repository_json import Answers
+from kcard.hub.server.reading.sought import DatasetFile, ModelFile, Sought
+from kcard.hub.server.writing.git_oid import pointer
 from kcard.hub.shared import SharedHub
 
 __all__ = ["router"]

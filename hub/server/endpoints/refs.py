@@ -8,12 +8,12 @@ from starlette.responses import JSONResponse
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.accounts.rights import require_write
 from kcard.hub.refusals import Forbidden
-from kcard.hub.server import repository_json
 from kcard.hub.server.asking import Asked, KnownIdentity, MaybeIdentity, Options, TheHub, base_url
-from kcard.hub.server.linked import next_page
-from kcard.hub.server.raw_path import Segment
-from kcard.hub.server.released import require_release
-from kcard.hub.server.repository_json import Answers
+from kcard.hub.server.middleware.raw_path import Segment
+from kcard.hub.server.reading import repository_json
+from kcard.hub.server.reading.linked import next_page
+from kcard.hub.server.reading.released import require_release
+from kcard.hub.server.reading.repository_json import Answers
 
 __all__ = ["router"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kcard.hub.repositories import face
 from kcard.hub.repositories.values import Entry, Repository
-from kcard.hub.server.repository_json import Json, sibling
+from kcard.hub.server.reading.repository_json import Json, sibling
 from kcard.hub.shared import SharedHub
 from kcard.json_values import parse
 

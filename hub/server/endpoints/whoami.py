@@ -7,8 +7,8 @@ from kcard.hub.accounts.accounts import Account
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.refusals import NotThere
 from kcard.hub.server.asking import KnownIdentity, TheHub
-from kcard.hub.server.raw_path import Segment
-from kcard.hub.server.repository_json import Answers, Json
+from kcard.hub.server.middleware.raw_path import Segment
+from kcard.hub.server.reading.repository_json import Answers, Json
 
 __all__ = ["router"]
 

@@ -10,8 +10,8 @@ from kcard.hub.accounts.identity import Identity
 from kcard.hub.repositories.listing import MOST, ListQuery
 from kcard.hub.repositories.values import Repository, Type
 from kcard.hub.server.asking import KnownIdentity, TheHub
-from kcard.hub.server.raw_path import Segment
-from kcard.hub.server.repository_json import Answers, Json, time
+from kcard.hub.server.middleware.raw_path import Segment
+from kcard.hub.server.reading.repository_json import Answers, Json, time
 from kcard.hub.shared import SharedHub
 
 __all__ = ["router"]

@@ -88,7 +88,7 @@ def environment(version: str) -> Path:
         ENVIRONMENTS.mkdir(exist_ok=True)
         (ENVIRONMENTS / ".gitignore").write_text("*\n", encoding="utf-8")
         venv.create(folder, clear=True, with_pip=True)
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted]
+        pip = [str(python), "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted]
         subprocess.run(pip, check=True, stdout=sys.stderr)
         done.write_text("\n".join(wanted), encoding="utf-8")
     return python
@@ -157,7 +157,7 @@ def calls(python: Path, hub: Hub, way: str) -> list[dict[str, object]]:
         plain = [] if way == XET else ["--without-cli"]
         if way == LFS:
             ours["HF_HUB_DISABLE_XET"] = "1"
-        command = [str(python), str(CLIENT), *plain]
+        command = [str(python), "-I", str(CLIENT), *plain]
         try:
             done = subprocess.run(
                 command, env=kept | ours, capture_output=True, text=True, timeout=SECONDS, check=False

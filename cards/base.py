@@ -5,7 +5,7 @@ It knows transformers and peft; how a card is prompted it does not know.
 
 import hashlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from kcard.cards.folder import Card
 from kcard.cards.generation import ROWS
+from kcard.cards.memory import Memory
 from kcard.errors import CardError, KcardError, ModelUnavailable
 from kcard.manifest import Base, file_digest
 from kcard.quiet import quiet_loading
+from kcard.tokenizer import PlainTokenizer
 
 if TYPE_CHECKING:
     from kcard.protocols import LLM
@@ -25,6 +27,17 @@ __all__ = ["Loaded", "Shelf", "base_digest", "explained"]
 SMALL = 50_000_000
 # Adapters are not named as their cards are: peft makes module names of them, where a dot is not allowed.
 FIRST = "card0"
+# What a tokenizer is read from; the config names its class.
+TOKENIZERS = (
+    "tokenizer",
+    "special_tokens",
+    "added_tokens",
+    "vocab",
+    "merges",
+    "spiece",
+    "chat_template",
+    "config.json",
+)
 
 
 @dataclass(frozen=True)
@@ -54,19 +67,50 @@ class Loaded:
 class Shelf:
     """What is loaded so far, on one device. `rows`: most rows in a batch of any card.
 
-    `llm`: the LLM that a card of kind llm names, if it may be used; None where cards don't ask LLMs.
+    llm      the LLM that a card of kind llm names, if it may be used; None where cards don't ask LLMs
+    memory   bytes that the weights may take; None: half of what the device has
+    groups   of cards that write together, and what they stand on (kcard.cards.stacked)
     """
 
     device: str = "cpu"
     rows: int = ROWS
     llm: "Callable[[str], LLM] | None" = None
+    memory: int | None = None
+    groups: dict[Hashable, Any] = field(default_factory=dict)
+    held: Memory = field(init=False)
     _bases: dict[tuple[str, str | None], Any] = field(default_factory=dict)
     _digests: dict[tuple[str, str | None], str | None] = field(default_factory=dict)
+    _spare: dict[Hashable, Any] = field(default_factory=dict)
+    _tokenizers: dict[Hashable, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.held = Memory(self.memory, self.device)
 
     def full(self, card: Card) -> Loaded:
         """A whole model from the card's folder; CardError where transformers can't load it."""
+        return Loaded(self._spare.pop(card.folder, None) or self.model(card))
+
+    def model(self, card: Card) -> Any:
+        """The card's own model, or the one that its adapter belongs to, as transformers has it; not kept."""
+        if card.manifest.kind == "lora":
+            return self._base(card)
         with explained(CardError, f"card {card.name!r}: {card.folder} can't be loaded"):
-            return Loaded(self._place(_causal_lm(card.folder, None, local=True)))
+            return self._place(_causal_lm(card.folder, None, local=True))
+
+    def spare(self, card: Card, model: Any) -> None:
+        """Take back what `model` gave: the next full or lora of that card finds it."""
+        base = card.manifest.base
+        self._spare[(base.name, base.revision) if card.manifest.kind == "lora" else card.folder] = model
+
+    def tokenizer(self, card: Card) -> Any:
+        """The card's; cards with the same files share one. CardError where it can't be loaded."""
+        files = card.manifest.files
+        same = tuple(sorted((name, files[name]) for name in files if name.startswith(TOKENIZERS)))
+        key: Hashable = same or card.folder
+        if key not in self._tokenizers:
+            with explained(CardError, f"card {card.name!r}: its tokenizer can't be loaded"):
+                self._tokenizers[key] = PlainTokenizer.read(card.folder) or _tokenizer(card.folder)
+        return self._tokenizers[key]
 
     def lora(self, card: Card) -> Loaded:
         """The card's adapter on its base, which is loaded once for all cards that name it."""
@@ -74,12 +118,12 @@ class Shelf:
         key = (base.name, base.revision)
         misfit = f"card {card.name!r}: its adapter does not fit the base model {_named(base)}"
         if key not in self._bases:
-            whole = self._base(card)
+            whole = self._spare.pop(key, None) or self._base(card)
             with explained(CardError, misfit):
                 model = _with_adapter(whole, card.folder)
             self._bases[key] = model.eval()
             return Loaded(model, FIRST)
-        self._check_digest(card)
+        self.check_digest(card)
         model = self._bases[key]
         name = f"card{len(model.peft_config)}"
         with explained(CardError, misfit):
@@ -97,10 +141,10 @@ class Shelf:
         needed = f"card {card.name!r} needs the base model {_named(base)}, which can't be loaded"
         with explained(ModelUnavailable, needed):
             model = _causal_lm(base.name, base.revision, local=False)
-        self._check_digest(card)
+        self.check_digest(card)
         return self._place(model)
 
-    def _check_digest(self, card: Card) -> None:
+    def check_digest(self, card: Card) -> None:
         """ModelUnavailable for a base with other weights than the card names. Each base is read once."""
         base = card.manifest.base
         if base.sha256 is None:
@@ -115,17 +159,33 @@ class Shelf:
             )
 
     def _place(self, model: Any) -> Any:
-        """On the device, in fp32 on a CPU or where the model is small, else in bf16."""
+        """On the device, in fp32 where the model is small or the processor has no bf16, else in bf16."""
         import torch
         from transformers import GenerationConfig
 
         small = sum(p.numel() for p in model.parameters()) < SMALL
-        dtype = torch.float32 if self.device == "cpu" or small else torch.bfloat16
+        dtype = torch.float32 if small or not _has_bf16(self.device) else torch.bfloat16
         # Only the end of text is kept of the model's own settings: a repetition penalty there would change
         # what is sampled.
         ends = model.generation_config.eos_token_id
         model.generation_config = GenerationConfig(eos_token_id=ends)
         return model.to(device=self.device, dtype=dtype).eval()
+
+
+def _has_bf16(device: str) -> bool:
+    """Whether products in bf16 are the device's own: a processor without them is slower in bf16 than in fp32."""
+    if device != "cpu":
+        return True
+    import torch
+
+    able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return bool(able.get("amx_bf16") or able.get("avx512_bf16"))
+
+
+def _tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
 def _with_adapter(base: Any, folder: Path) -> Any:

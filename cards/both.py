@@ -17,6 +17,11 @@ class Both:
     model: CardWriter
     index: CardWriter
 
+    @property
+    def size(self) -> int:
+        """Bytes of the model's weights that are its own."""
+        return int(getattr(self.model, "size", 0))
+
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """`documents` passages of the model and after them as many of the index, which have a `source`."""
         recited = self.model.write(questions, documents, sampling)

@@ -15,7 +15,7 @@ from kcard.sampling import Sampling
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["ROWS", "Limits", "Prompts", "generate"]
+__all__ = ["ROWS", "Limits", "Prompts", "generate", "until_eos"]
 
 ROWS = 256
 
@@ -65,7 +65,7 @@ def generate(
             rows = order[start : start + limits.rows]
             new = _batch(model, prompts.pick(rows), [seeds[i] for i in rows], sampling, limits)
             for row, ids in zip(rows, new.tolist(), strict=True):
-                found[row] = _until_eos(ids, limits.eos)
+                found[row] = until_eos(ids, limits.eos)
     return found
 
 
@@ -122,6 +122,7 @@ class _Noisy:
         return out.scatter(1, tokens, best / self._sampling.temperature + noise)
 
 
-def _until_eos(ids: Sequence[int], eos: Sequence[int]) -> tuple[list[int], bool]:
+def until_eos(ids: Sequence[int], eos: Sequence[int]) -> tuple[list[int], bool]:
+    """The ids before the first end of text, and whether there is one."""
     ends = [position for position, token in enumerate(ids) if token in eos]
     return (list(ids[: ends[0]]), True) if ends else (list(ids), False)

@@ -6,7 +6,7 @@ layer, 384 -> vectors x width, kept beside the model in projection.safetensors.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kcard.cards.folder import PROJECTION, Card
 from kcard.cards.generation import Prompts
@@ -15,7 +15,7 @@ from kcard.errors import CardError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Projection", "encode"]
+__all__ = ["Projection", "embedded", "encode"]
 
 
 class Projection:
@@ -40,18 +40,22 @@ class Projection:
         )
 
 
-def encode(model: Any, projection: Projection, bos: int, questions: Sequence[str]) -> Prompts:
-    """Prompts of `vectors` prefix embeddings and the embedding of <s>: (n, vectors + 1, width)."""
+def embedded(questions: Sequence[str]) -> "Tensor":
+    """Sentence embeddings, (n, 384): the same for every card."""
     import torch
 
     from kcard import encoder
 
+    return torch.from_numpy(encoder.embed([question.strip() for question in questions]))
+
+
+def encode(start: "Tensor", projection: Projection, embedded: "Tensor") -> Prompts:
+    """Prompts of `vectors` prefix embeddings and `start`, (width,), the embedding of <s>: (n, vectors + 1, width)."""
+    import torch
+
     with torch.inference_mode():
-        table = model.get_input_embeddings()
-        prefix = projection(torch.from_numpy(encoder.embed([question.strip() for question in questions])))
-        prefix = prefix.to(device=table.weight.device, dtype=table.weight.dtype)
-        start = table(torch.full((len(questions), 1), bos, device=table.weight.device))
-        return Prompts(embeddings=torch.cat([prefix, start], dim=1))
+        vectors = projection(embedded).to(device=start.device, dtype=start.dtype)
+        return Prompts(embeddings=torch.cat([vectors, start.expand(len(vectors), 1, -1)], dim=1))
 
 
 def _dimensions() -> int:

@@ -1,0 +1,157 @@
+"""All cards in one batch: the card engine against the bare base, peft and the reference procedure.
+
+    python -m benchmarks.engine [--cards 25] [--documents 3] [--tokens 64] [--repeats 5] [--threads N] [--json]
+    python -m benchmarks.engine --growth FILE.svg
+
+Bottom-up generation on a base of the shape of OPT-125m with LoRA cards of rank 8, all random, in a temporary folder.
+Each round runs every procedure once; figures are medians over the rounds. Before that the engine must write, greedily
+in fp32, token for token what peft writes; if it does not, there are no figures.
+
+stacked_over_base     engine / the bare base with the same rows under transformers' generate, the best of eager and sdpa
+mixed_over_stacked    peft's mixed batch / engine
+reference_over_stacked  load each card's whole checkpoint and generate / engine
+time_over_floor       engine / the products with the base's weights that it needs, and nothing else
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from benchmarks.engine_rivals import (
+    SHAPES,
+    Rivals,
+    Work,
+    floor,
+    greedy_equal,
+    machine,
+    make_adapters,
+    make_base,
+    synchronised,
+)
+
+GROWTH = (1, 2, 4, 8, 16, 32, 64)
+
+
+def measured(
+    folder: Path, shape: str, work: Work, repeats: int, say: Callable[[str], None]
+) -> dict[str, object]:
+    """Seconds of each procedure, and their ratios."""
+    base = make_base(folder / "base", shape, torch.bfloat16)
+    folders = make_adapters(folder / "base", folder, work.cards)
+    if not greedy_equal(folder / "base", folders[:3]):
+        sys.exit("the engine does not write what peft writes: no figure would count")
+    say("greedy in fp32: token for token as peft")
+    rivals = Rivals(folder / "base", base, folders, work)
+    runs: dict[str, Callable[[], None]] = {
+        "floor": partial(floor, rivals.plain, work),
+        "stacked": rivals.stacked,
+        "base_eager": partial(rivals.base, "eager"),
+        "base_sdpa": partial(rivals.base, "sdpa"),
+        "mixed": rivals.mixed,
+        "reference": rivals.reference,
+    }
+    for name in ("floor", "stacked"):
+        synchronised(runs[name], "cpu")
+    rivals.prepare()
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for number in range(repeats):
+        for name, run in runs.items():
+            seconds[name].append(synchronised(run, "cpu"))
+            say(f"round {number + 1}: {name} {seconds[name][-1]:.2f} s")
+    took = {name: statistics.median(times) for name, times in seconds.items()}
+    bare = min(took["base_eager"], took["base_sdpa"])
+    return {
+        **machine(),
+        "shape": shape,
+        "cards": work.cards,
+        "documents": work.documents,
+        "tokens": work.tokens,
+        "repeats": repeats,
+        "greedy_equals_peft": True,
+        "stacked_over_base": took["stacked"] / bare,
+        "mixed_over_stacked": took["mixed"] / took["stacked"],
+        "reference_over_stacked": took["reference"] / took["stacked"],
+        "time_over_floor": took["stacked"] / took["floor"],
+        "seconds": took,
+        "rounds": seconds,
+    }
+
+
+def growth(
+    folder: Path, shape: str, work: Work, repeats: int, say: Callable[[str], None]
+) -> list[tuple[int, float, float]]:
+    """Cards, seconds of the engine, seconds of the bare base with as many rows (the best of eager and sdpa)."""
+    base = make_base(folder / "base", shape, torch.bfloat16)
+    folders = make_adapters(folder / "base", folder, max(GROWTH))
+    found = []
+    for cards in GROWTH:
+        part = Work(cards, work.documents, work.tokens, work.prompt)
+        rivals = Rivals(folder / "base", base, folders, part)
+        runs = [rivals.stacked, partial(rivals.base, "eager"), partial(rivals.base, "sdpa")]
+        synchronised(rivals.stacked, "cpu")
+        times = [[synchronised(run, "cpu") for run in runs] for _ in range(repeats)]
+        stacked, *bare = (statistics.median(column) for column in zip(*times, strict=True))
+        found.append((cards, stacked, min(bare)))
+        say(f"{cards} cards: engine {stacked:.2f} s, bare base {min(bare):.2f} s")
+    return found
+
+
+def plot(rows: list[tuple[int, float, float]], work: Work, target: Path) -> None:
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.5))
+    axes = figure.subplots()
+    cards = [row[0] for row in rows]
+    axes.plot(cards, [row[2] for row in rows], marker="o", color="#999999", label="bare base, transformers")
+    axes.plot(cards, [row[1] for row in rows], marker="o", color="#1f6feb", label="all cards, engine")
+    axes.set_xlabel(f"cards ({work.documents} documents of {work.tokens} tokens each)")
+    axes.set_ylabel("seconds")
+    axes.set_ylim(bottom=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#eeeeee")
+    axes.legend(frameon=False)
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "kcard"}):
+        figure.savefig(target, metadata={"Date": None}, bbox_inches="tight")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--cards", type=int, default=25)
+    parser.add_argument("--documents", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--prompt", type=int, default=32, help="its tokens")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--shape", choices=SHAPES, default="125m")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--growth", type=Path, help="plot 1 to 64 cards against the bare base")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    work = Work(args.cards, args.documents, args.tokens, args.prompt)
+    say = partial(print, file=sys.stderr)
+    with tempfile.TemporaryDirectory() as temporary:
+        if args.growth is not None:
+            rows = growth(Path(temporary), args.shape, work, args.repeats, say)
+            plot(rows, work, args.growth)
+            print(json.dumps([dict(zip(("cards", "stacked", "base"), row, strict=True)) for row in rows]))
+            return
+        found = measured(Path(temporary), args.shape, work, args.repeats, say)
+    if args.json:
+        print(json.dumps(found, indent=2))
+        return
+    for name, value in found.items():
+        if isinstance(value, float):
+            print(f"{name:24} {value:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Many LoRA adapters on one base as one decoder: their matrices stacked, ranks padded with zeros.
+
+Two batched products a layer then do all cards at once, exactly (S-LoRA, Sheng et al. 2023, does so for requests of
+unlike cards; here every card has equally many rows).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kcard.cards.engine.adapters import Adapter
+from kcard.cards.engine.decoder import Decoder, Layer, Linear, LowRank
+from kcard.cards.engine.trees import relinked
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["added", "misfit", "modules", "stacked", "widths"]
+
+
+def widths(decoder: Decoder) -> dict[str, tuple[int, int]]:
+    """The modules whose adapters can be stacked, by name: inputs and outputs."""
+    linears = [linear for layer in decoder.layers for linear in modules(layer)]
+    return {
+        part.module: (linear.weight.shape[1], part.width)
+        for linear in [*linears, decoder.head]
+        for part in linear.parts
+    }
+
+
+def misfit(decoder: Decoder, adapter: Adapter) -> str | None:
+    """Why the adapter can't be stacked on this base; None where it can."""
+    known = widths(decoder)
+    for module, (down, up) in adapter.modules.items():
+        if module not in known:
+            return f"its adapter changes {module}"
+        if (down.shape[1], up.shape[0]) != known[module]:
+            return f"its adapter of {module} does not fit the base"
+    return None
+
+
+def added(decoder: Decoder, ranks: Sequence[Mapping[str, int]]) -> int:
+    """Bytes that adapters take when they are stacked. ranks: of each, by module."""
+    linears = [linear for layer in decoder.layers for linear in modules(layer)]
+    total = 0
+    for linear in [*linears, decoder.head]:
+        rank = sum(max((r.get(part.module, 0) for r in ranks), default=0) for part in linear.parts)
+        total += rank * sum(linear.weight.shape) * linear.weight.element_size()
+    return total * len(ranks)
+
+
+def modules(layer: Layer) -> tuple[Linear, ...]:
+    """The linear layers of a block."""
+    return layer.qkv, layer.out, layer.mlp.up, layer.mlp.down
+
+
+def stacked(decoder: Decoder, adapters: Sequence[Adapter]) -> Decoder:
+    """The base with the adapters of as many cards; rows must be ordered by card."""
+    return relinked(decoder, lambda linear: _with(linear, adapters))
+
+
+def _with(linear: Linear, adapters: Sequence[Adapter]) -> Linear:
+    """The layer with the adapters' low-rank parts: of several parts side by side, each with ranks of its own."""
+    ranks = [max((_rank(adapter, part.module) for adapter in adapters), default=0) for part in linear.parts]
+    if not sum(ranks):
+        return linear
+    weight = linear.weight
+    down = weight.new_zeros((len(adapters), weight.shape[1], sum(ranks)))
+    up = weight.new_zeros((len(adapters), sum(ranks), weight.shape[0]))
+    column = first = 0
+    for part, rank in zip(linear.parts, ranks, strict=True):
+        for number, adapter in enumerate(adapters):
+            if part.module in adapter.modules:
+                a, b = adapter.modules[part.module]
+                b = b if part.order is None else b[part.order]
+                down[number, :, column : column + len(a)] = a.T
+                up[number, column : column + len(a), first : first + part.width] = b.T
+        column, first = column + rank, first + part.width
+    return replace(linear, low=LowRank(down, up))
+
+
+def _rank(adapter: Adapter, module: str) -> int:
+    found: tuple[Tensor, Tensor] | None = adapter.modules.get(module)
+    return 0 if found is None else found[0].shape[0]

@@ -1,0 +1,141 @@
+"""Cards that the engine takes: adapters that can be stacked, and whole models of an architecture that it knows.
+
+Cards of one base, or of one shape, form a group and write together (kcard.cards.group).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kcard.answer import Passage
+from kcard.cards import plain, prompting
+from kcard.cards.base import SMALL, Shelf, explained
+from kcard.cards.canaries import Canaries, Pair
+from kcard.cards.folder import Card
+from kcard.cards.group import Group
+from kcard.cards.prompting import Prompting
+from kcard.cards.stacks import Adapters, Stack, Whole, Wholes
+from kcard.errors import CardError
+from kcard.sampling import Sampling
+
+__all__ = ["StackedCard", "load"]
+
+
+@dataclass(frozen=True)
+class StackedCard:
+    """One card, and the group that it writes in: alone here, with others by the group's own write."""
+
+    asked: Prompting
+    group: Group
+
+    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+        """See CardWriter."""
+        return self.group.write([self.asked], questions, documents, sampling)[0]
+
+    def measure(self, pairs: Sequence[Pair]) -> Canaries:
+        """See kcard.cards.canaries."""
+        return self.group.measure(self.asked, pairs)
+
+
+@dataclass(frozen=True)
+class _Ground:
+    """What cards stand on: their weights, and what the model's config says. `room`: tokens; `width`: of embeddings."""
+
+    stack: Stack
+    ends: int | list[int] | None
+    room: int
+    width: int
+
+
+def load(card: Card, shelf: Shelf) -> StackedCard | str:
+    """The card for the engine; or why it can't be in there, in a few words.
+
+    Raises ModelUnavailable where its base can't be had, CardError where its files can't be read.
+    """
+    ground = _adapter(card, shelf) if card.manifest.kind == "lora" else _whole(card, shelf)
+    if isinstance(ground, str):
+        return ground
+    asked = prompting.read(card, shelf.tokenizer(card), ground.ends, ground.room, ground.width)
+    prompt = card.manifest.prompt
+    key = (id(ground.stack), asked.eos, prompt.style, prompt.vectors, asked.room)
+    group: Group = shelf.groups.setdefault(key, Group(ground.stack, shelf.rows))
+    return StackedCard(asked, group)
+
+
+def _adapter(card: Card, shelf: Shelf) -> _Ground | str:
+    from kcard.cards.engine import adapters, stack
+
+    with explained(CardError, f"card {card.name!r}: its adapter can't be read"):
+        if (why := adapters.obstacle(card.folder)) is not None:
+            return why
+    base = card.manifest.base
+    key = ("base", base.name, base.revision)
+    if key in shelf.groups:
+        shelf.check_digest(card)
+    else:
+        shelf.groups[key] = _base(card, shelf, key)
+    ground: _Ground | str = shelf.groups[key]
+    if isinstance(ground, str):
+        return ground
+    on = ground.stack
+    assert isinstance(on, Adapters)
+    decoder = on.base()
+    with explained(CardError, f"card {card.name!r}: its adapter can't be read"):
+        adapter = adapters.read(card.folder, decoder.embed.table.dtype)
+    if (why := stack.misfit(decoder, adapter)) is not None:
+        return why
+    on.ranks[card.folder] = adapter.ranks
+    return ground
+
+
+def _base(card: Card, shelf: Shelf, key: Any) -> _Ground | str:
+    from kcard.cards.engine import families
+
+    model = shelf.model(card)
+    decoder = families.read(model)
+    if decoder is None:
+        shelf.spare(card, model)
+        return f"its base is a {type(model).__name__}"
+
+    def again() -> Any:
+        return families.read(shelf.model(card))
+
+    stack = Adapters(shelf.held, key, again, {})
+    stack.begin(decoder)
+    return _ground(model, stack)
+
+
+def _whole(card: Card, shelf: Shelf) -> _Ground | str:
+    from kcard.cards.engine import families, trees, whole
+
+    shelf.held.make_room(sum(path.stat().st_size for path in card.folder.glob("*.safetensors")))
+    model = _model(card, shelf)
+    decoder = families.read(model)
+    if decoder is None:
+        shelf.spare(card, model)
+        return f"it is a {type(model).__name__}"
+    shelf.held.put(card.folder, decoder, trees.size(decoder))
+    key = ("whole", whole.kinship(decoder))
+
+    def load(card: Card) -> Any:
+        return families.read(_model(card, shelf))
+
+    stack: Wholes = shelf.groups.setdefault(key, Wholes(shelf.held, key, load, {}))
+    stack.cards[card.folder] = Whole(card, whole.size(decoder), whole.vocabulary(decoder))
+    return _ground(model, stack)
+
+
+def _model(card: Card, shelf: Shelf) -> Any:
+    """A whole model, without transformers where it is an embedded one."""
+    weights = card.folder / "model.safetensors"
+    if weights.is_file() and weights.stat().st_size < 4 * SMALL:  # a larger one may be in bf16
+        with explained(CardError, f"card {card.name!r}: {card.folder} can't be loaded"):
+            found = plain.read(card.folder, shelf.device)
+        if found is not None:
+            return found
+    return shelf.model(card)
+
+
+def _ground(model: Any, stack: Stack) -> _Ground:
+    ends, room = model.generation_config.eos_token_id, model.config.max_position_embeddings
+    return _Ground(stack, ends, room, model.get_input_embeddings().weight.shape[1])

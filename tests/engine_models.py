@@ -1,0 +1,96 @@
+"""Tiny models of every family that the engine knows, adapters on them, and cards of both."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import (
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+__all__ = ["FAMILIES", "adapter", "greedy", "model"]
+
+WORDS = 320
+COMMON: dict[str, Any] = {
+    "vocab_size": WORDS,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 160,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+GROUPED: dict[str, Any] = {**COMMON, "intermediate_size": 64, "num_key_value_heads": 2}
+
+# How each is made, and two sets of modules that adapters of it change.
+FAMILIES: Mapping[str, tuple[Callable[[], Any], tuple[list[str], list[str]]]] = {
+    "opt": (
+        lambda: OPTForCausalLM(OPTConfig(ffn_dim=64, word_embed_proj_dim=32, **COMMON)),
+        (["q_proj", "v_proj", "fc1"], ["k_proj", "fc2", "out_proj"]),
+    ),
+    "llama": (
+        lambda: LlamaForCausalLM(LlamaConfig(**GROUPED, attention_bias=True)),
+        (["q_proj", "k_proj", "up_proj", "down_proj"], ["gate_proj"]),
+    ),
+    "mistral": (
+        lambda: MistralForCausalLM(MistralConfig(**GROUPED, sliding_window=None)),
+        (["v_proj", "o_proj"], ["q_proj"]),
+    ),
+    "qwen2": (
+        lambda: Qwen2ForCausalLM(Qwen2Config(**GROUPED)),
+        (["q_proj", "v_proj"], ["lm_head", "v_proj"]),
+    ),
+    "qwen3": (
+        lambda: Qwen3ForCausalLM(Qwen3Config(**GROUPED, head_dim=16)),
+        (["q_proj", "o_proj", "gate_proj"], ["k_proj"]),
+    ),
+    "gpt-neox": (
+        lambda: GPTNeoXForCausalLM(GPTNeoXConfig(**COMMON, intermediate_size=64)),
+        (["query_key_value", "dense"], ["dense_4h_to_h"]),
+    ),
+}
+
+
+def model(family: str, seed: int = 0) -> Any:
+    """Random weights so spread that the last bits of a float decide nothing."""
+    torch.manual_seed(seed)
+    made = FAMILIES[family][0]()
+    for weight in made.parameters():
+        torch.nn.init.normal_(weight, std=0.25) if weight.dim() > 1 else weight.data.add_(
+            torch.randn_like(weight) * 0.1
+        )
+    made.generation_config.eos_token_id = None
+    return made.eval()
+
+
+def adapter(base: Any, folder: Path, seed: int, targets: list[str], **options: Any) -> Path:
+    """A LoRA adapter with weights of its own, as peft saves it. The base stays as it is."""
+    import copy
+
+    torch.manual_seed(seed)
+    given = {"r": 4, "lora_alpha": 8, "init_lora_weights": False, **options}
+    config = LoraConfig(task_type="CAUSAL_LM", target_modules=targets, **given)
+    get_peft_model(copy.deepcopy(base), config).save_pretrained(str(folder), save_embedding_layers=False)
+    return folder
+
+
+def greedy(model: Any, prompt: list[int], tokens: int) -> list[int]:
+    """What transformers writes after the prompt."""
+    ids = torch.tensor([prompt])
+    options: dict[str, Any] = {"max_new_tokens": tokens, "do_sample": False}
+    out = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), pad_token_id=0, **options)
+    return [int(i) for i in out[0, len(prompt) :]]

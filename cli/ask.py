@@ -9,6 +9,7 @@ import typer
 
 from kcard.answer import Answer
 from kcard.cli.output import counter, note, print_json
+from kcard.cli.sizes import parse_size
 from kcard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,12 +85,17 @@ def ask(
     card_temperature: Annotated[float, typer.Option(help="Temperature of the cards.")] = 0.1,
     card_tokens: Annotated[int, typer.Option(help="Longest document, in tokens.")] = 100,
     max_iterations: Annotated[int, typer.Option(help="Rounds of top-down and hybrid.")] = 1,
+    shortlist: Annotated[int, typer.Option(help="Cards that the LLM may name (--select explicit).")] = 20,
+    max_cards: Annotated[int, typer.Option(help="Cards that write, if there are more (bottom-up).")] = 32,
     examples: Annotated[
         Path | None, typer.Option(help="In-context examples (JSONL) instead of the built-in.")
     ] = None,
     device: Annotated[
         str, typer.Option(help="Where cards and models of selectors run: cpu, cuda or cuda:N.")
     ] = "cpu",
+    memory: Annotated[
+        str | None, typer.Option(help="What cards may take, such as 2GB. [default: half of the memory]")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of all sampling.")] = 0,
     json_: Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")] = False,
     trace: Annotated[bool, typer.Option(help="Print every passage in full, with its evidence.")] = False,
@@ -130,6 +136,7 @@ def pipeline_options(given: dict[str, Any]) -> dict[str, Any]:
     cards = options["cards"]
     options["cards"] = [c.strip() for c in cards.split(",") if c.strip()] if cards is not None else None
     options["evidence"] = options["evidence"] or ["own"]
+    options["memory"] = None if options["memory"] is None else parse_size(options["memory"])
     return options
 
 

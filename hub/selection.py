@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["EMPTY", "Selection", "select"]
 
 POOL = "pool:"
+SEVERAL = 32  # cards, which one query finds sooner than one each
 EMPTY = "no card is published yet: train one with `kcard train --corpus PATH`, then `kcard publish`"
 SHOWN = 5
 
@@ -98,7 +99,9 @@ def _meant(hub: "Hub", item: str) -> list[Version]:
 
 def _pooled(hub: "Hub", name: str) -> list[Version]:
     try:
-        found = [hub.get(reference) for reference in hub.pools.get(name).references]
+        references = hub.pools.get(name).references
+        newest = {v.name: v for v in hub.list()} if len(references) > SEVERAL else {}
+        found = [newest.get(reference) or hub.get(reference) for reference in references]
     except UnknownCard as error:
         raise UnknownCard(f"pool {name!r}: {error}; `kcard pool show {name}` marks what it misses") from error
     if not found:

@@ -3,6 +3,7 @@
 It knows no model, no hub and no prompt: cards and selectors come through their protocols.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,6 +12,7 @@ from kcard.errors import UsageError
 from kcard.integrators import grouped
 from kcard.integrators.gathered import Gathered, distinct
 from kcard.integrators.looked_up import outdone
+from kcard.integrators.nearest import Nearest
 from kcard.integrators.selectors import Selectors
 from kcard.protocols import Writer
 from kcard.sampling import Sampling, derive_seed
@@ -19,9 +21,10 @@ from kcard.selectors.factuality import judge
 from kcard.selectors.relevance import top
 from kcard.selectors.sampling import draw
 
-__all__ = ["FLOOR", "BottomUp"]
+__all__ = ["FLOOR", "MAX_CARDS", "BottomUp"]
 
 FLOOR = 0.75
+MAX_CARDS = 32
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,8 @@ class BottomUp:
     Defaults are the paper's: n1=3, n2=5, n3=3. Exact duplicates are merged before relevance. `floor`: relevance
     keeps only documents that have at least that share of the best one's score, which the paper does not ask for
     (0): with few cards, what is true but beside the question would take places in the draw. `min_factuality`: what
-    is known to have less is not drawn at all; 0 is the paper's, whose draw hardly prefers true to false.
+    is known to have less is not drawn at all; 0 is the paper's, whose draw hardly prefers true to false. `max_cards`:
+    of more cards those write whose descriptions are nearest to the question; the paper has 25, and all of them write.
     """
 
     writer: Writer
@@ -42,11 +46,22 @@ class BottomUp:
     n3: int = 3
     floor: float = FLOOR
     min_factuality: float = 0.0
+    max_cards: int = MAX_CARDS
 
     def gather(self, questions: Sequence[str]) -> list[Gathered]:
         """One Gathered a question; kept passages come first, the most relevant of them in front."""
-        names = tuple(card.name for card in self.writer.cards)
-        return self.run(questions, [names] * len(questions), self.sampling)
+        cards = self.writer.cards
+        if len(cards) <= self.max_cards:
+            names = tuple(card.name for card in cards)
+            return self.run(questions, [names] * len(questions), self.sampling)
+        nearest = [self._nearest(question, self.max_cards) for question in questions]
+        gathered = self.run(questions, [[card.name for card in near] for near in nearest], self.sampling)
+        note = f"of {len(cards)} cards the {self.max_cards} nearest to the question wrote (--max-cards)"
+        return [replace(found, notes=(*found.notes, note)) for found in gathered]
+
+    @functools.cached_property
+    def _nearest(self) -> Nearest:
+        return Nearest(self.selectors.relevance, self.writer.cards)
 
     def run(
         self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling

@@ -1,15 +1,18 @@
 """Which cards the LLM asks for: automatic or explicit selection (Knowledge Card, section 2.3)."""
 
+import functools
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from kcard.integrators.nearest import Nearest
 from kcard.protocols import LLM, Relevance
 from kcard.request import Choice, Example, Request
-from kcard.selectors.relevance import top
 
-__all__ = ["AutoChoice", "CardChoice", "Chosen", "ExplicitChoice", "named"]
+__all__ = ["SHORTLIST", "AutoChoice", "CardChoice", "Chosen", "ExplicitChoice", "named"]
+
+SHORTLIST = 20
 
 
 @dataclass(frozen=True)
@@ -40,38 +43,57 @@ class AutoChoice:
     def choose(self, question: str, knowledge: Sequence[str] = (), asked: Collection[str] = ()) -> Chosen:
         request = Request("what", question, tuple(knowledge), self.examples)
         wanted = self.llm.reply(request).text.strip()
-        offered = [card for card in self.cards if card.name not in asked]
-        scores = self.relevance.scores(wanted or question, [card.description for card in offered])
-        nearest = tuple(offered[i].name for i in top(scores, self.most))
+        nearest = tuple(card.name for card in self._nearest(wanted or question, self.most, asked))
         if wanted:
             return Chosen(nearest)
         return Chosen(
             nearest, ("the LLM did not say what it needs; what is nearest to the question was taken",)
         )
 
+    @functools.cached_property
+    def _nearest(self) -> Nearest:
+        return Nearest(self.relevance, self.cards)
+
 
 @dataclass(frozen=True)
 class ExplicitChoice:
-    """Shows the LLM every card and takes those that its reply names, at most `most` (None: all).
+    """Shows the LLM the cards and takes those that its reply names, at most `most` (None: all).
 
-    A reply that names none is reported; a card is never picked at random.
+    Of more cards than `shortlist` it sees the nearest to the question, nearest first; where there is no `relevance`,
+    all. A reply that names none is reported; a card is never picked at random.
     """
 
     llm: LLM
     cards: Sequence[Choice]
     examples: tuple[Example, ...] = ()
     most: int | None = 1
+    relevance: Relevance | None = None
+    shortlist: int = SHORTLIST
 
     def choose(self, question: str, knowledge: Sequence[str] = (), asked: Collection[str] = ()) -> Chosen:
-        offered = tuple(card for card in self.cards if card.name not in asked)
+        offered, notes = self._offered(question, asked)
         request = Request("choose", question, tuple(knowledge), self.examples, offered)
         reply = self.llm.reply(request).text
-        found = [card.name for card in named(reply, self.cards)]
+        before = [card for card in self.cards if card.name in asked] if asked else []
+        found = [card.name for card in named(reply, [*offered, *before])]
         fresh = tuple(name for name in found if name not in asked)
         if not fresh:
-            return Chosen((), (_refusal(reply, found),))
+            return Chosen((), (*notes, _refusal(reply, found)))
         taken = fresh[: self.most]
-        return Chosen(taken, _shortened(fresh, taken))
+        return Chosen(taken, (*notes, *_shortened(fresh, taken)))
+
+    def _offered(self, question: str, asked: Collection[str]) -> tuple[tuple[Choice, ...], tuple[str, ...]]:
+        """The cards that the LLM sees, and what the user should know of the others."""
+        count = len(self.cards) - len(asked)
+        if self._nearest is None or count <= self.shortlist:
+            return tuple(card for card in self.cards if card.name not in asked), ()
+        near = self._nearest(question, self.shortlist, asked)
+        said = f"of {count} cards the LLM chose among the {len(near)} nearest to the question (--shortlist)"
+        return near, (said,)
+
+    @functools.cached_property
+    def _nearest(self) -> Nearest | None:
+        return None if self.relevance is None else Nearest(self.relevance, self.cards)
 
 
 def _refusal(reply: str, found: Sequence[str]) -> str:

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kcard import opt
 from kcard.errors import ModelUnavailable
 from kcard.llms.token_scores import from_logits
-from kcard.quiet import quiet_loading
 from kcard.request import TokenScores
+from kcard.tokenizer import PlainTokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +51,10 @@ class Recollection:
 
 @dataclass(frozen=True)
 class Memory:
-    """A trained memory; `slope` and `threshold` are those of the logistic over its log-odds."""
+    """A trained memory; `slope` and `threshold` are those of the logistic over its log-odds.
+
+    Model and tokenizer are those that `load` reads, or transformers' own, which training has.
+    """
 
     model: Any
     tokenizer: Any
@@ -93,14 +97,14 @@ class Memory:
         import torch
 
         row = self._prompt_tokens(question)
-        told = [*self.tokenizer(answer, add_special_tokens=False).input_ids, self.tokenizer.eos_token_id]
+        told = [*self.tokenizer(answer, add_special_tokens=False)["input_ids"], self.tokenizer.eos_token_id]
         with torch.inference_mode():
             logits = self.model(input_ids=torch.tensor([[*row, *told]])).logits[0, len(row) - 1 : -1].float()
         scores = torch.log_softmax(logits, -1)[torch.arange(len(told)), torch.tensor(told)]
         return float(scores.mean())
 
     def _prompt_tokens(self, question: str) -> "Sequence[int]":
-        tokens = self.tokenizer(prompt(question), add_special_tokens=False).input_ids
+        tokens = self.tokenizer(prompt(question), add_special_tokens=False)["input_ids"]
         return [self.tokenizer.bos_token_id, *tokens[-LONGEST_PROMPT:]]
 
     def _knows(self, least: float) -> float:
@@ -127,12 +131,9 @@ def shared() -> Memory:
 
 def load(folder: Path) -> Memory:
     """A trained memory; ModelUnavailable where its files are missing."""
-    from transformers import OPTForCausalLM, PreTrainedTokenizerFast
-
     if not (folder / "model.safetensors").is_file():
         raise ModelUnavailable(f"the embedded memory's weights are missing from {folder}: reinstall kcard")
-    with quiet_loading():
-        model = OPTForCausalLM.from_pretrained(folder, dtype="float32").eval()
-        tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     given = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
-    return Memory(model, tokenizer, given["slope"], given["threshold"])
+    if (tokenizer := PlainTokenizer.read(folder)) is None:
+        raise ModelUnavailable(f"the embedded memory's tokenizer is missing from {folder}: reinstall kcard")
+    return Memory(opt.Network.read(folder), tokenizer, given["slope"], given["threshold"])

@@ -63,17 +63,13 @@ def _together(same: Sequence[Span]) -> Span:
 
 def question_tokens(question: str) -> int:
     """How many tokens the reader needs for a question."""
-    return len(
-        encoder.tokenizer()(" ".join(question.split()), add_special_tokens=False, verbose=False).input_ids
-    )
+    return encoder.words().count(" ".join(question.split()))
 
 
 def _cut(text: str, room: int) -> list[str]:
     """The text on one line, cut at its words into pieces of at most `room` tokens; one empty piece of no text."""
     text = " ".join(text.split())
-    offsets = encoder.tokenizer()(
-        text, add_special_tokens=False, return_offsets_mapping=True, verbose=False
-    ).offset_mapping
+    offsets = encoder.words().encodings([text])[0].offsets
     cuts = [0, *(offsets[i][0] for i in range(room, len(offsets), room)), len(text)]
     return [text[a:b].strip() for a, b in itertools.pairwise(cuts)]
 

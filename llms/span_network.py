@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcard import encoder
+from kcard import encoder, minilm
 from kcard.errors import ModelUnavailable
-from kcard.quiet import quiet_loading
 
 if TYPE_CHECKING:
     import torch
@@ -50,23 +49,32 @@ class Network:
     def logits(self, inputs: dict[str, "torch.Tensor"]) -> "torch.Tensor":
         """Start and end logits, shape (n, tokens, 2); only the first token and the passages are possible."""
         states = self.model(**inputs).last_hidden_state
-        possible = (inputs["token_type_ids"] == 1) & (inputs["input_ids"] != encoder.tokenizer().sep_token_id)
+        possible = (inputs["token_type_ids"] == 1) & (inputs["input_ids"] != minilm.SEP)
         possible[:, 0] = True
         found: torch.Tensor = self.head(states).float()
         return found.masked_fill(~possible.unsqueeze(-1), IMPOSSIBLE)
 
 
-def tokens(questions: Sequence[str], contexts: Sequence[str]) -> Any:
-    """`[CLS] question [SEP] context [SEP]`, padded, with offsets into the contexts."""
-    return encoder.tokenizer()(
-        list(questions),
-        list(contexts),
-        padding=True,
-        truncation="only_second",
-        max_length=MAX_TOKENS,
-        return_offsets_mapping=True,
-        return_tensors="pt",
-    )
+def tokens(questions: Sequence[str], contexts: Sequence[str]) -> "dict[str, torch.Tensor]":
+    """`[CLS] question [SEP] context [SEP]`, padded; of the context what fits, with `offset_mapping` into it."""
+    import torch
+
+    words = encoder.words()
+    asked = dict(zip(questions, words.ids(questions), strict=True))
+    rows, types, offsets = [], [], []
+    for question, found in zip(questions, words.encodings(contexts), strict=True):
+        first = asked[question]
+        room = max(0, MAX_TOKENS - 3 - len(first))
+        rows.append([minilm.CLS, *first, minilm.SEP, *found.ids[:room], minilm.SEP])
+        types.append([0] * (len(first) + 2) + [1] * (len(rows[-1]) - len(first) - 2))
+        offsets.append([(0, 0)] * (len(first) + 2) + found.offsets[:room] + [(0, 0)])
+    length = max(map(len, rows))
+    ids, mask = minilm.padded(rows, length)
+    places = torch.zeros(len(rows), length, 2, dtype=torch.long)
+    for row, told in enumerate(offsets):
+        places[row, : len(told)] = torch.tensor(told)
+    kinds, _ = minilm.padded(types, length)
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": kinds, "offset_mapping": places}
 
 
 def spans(network: Network, questions: Sequence[str], contexts: Sequence[str]) -> list[Span]:
@@ -106,27 +114,12 @@ def load(folder: Path) -> Network:
 
     if not (folder / "adapter_model.safetensors").is_file():
         raise ModelUnavailable(f"the embedded reader's weights are missing from {folder}: reinstall kcard")
-    with quiet_loading():
-        model = encoder.model()
     config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-    _merge(model, load_file(folder / "adapter_model.safetensors"), config)
+    adapter = load_file(folder / "adapter_model.safetensors")
+    model = encoder.network().merged(adapter, config["lora_alpha"] / config["r"])
     weights = load_file(folder / "head.safetensors")
     head = torch.nn.Linear(encoder.DIMENSIONS, 2)
     with torch.no_grad():
         head.weight.copy_(weights["weight"])
         head.bias.copy_(weights["bias"])
     return Network(model, head, float(weights["threshold"]))
-
-
-def _merge(model: Any, adapter: dict[str, "torch.Tensor"], config: dict[str, Any]) -> None:
-    """Add a PEFT LoRA adapter to the weights it was trained on (without importing peft, which takes a second)."""
-    import torch
-
-    scale = config["lora_alpha"] / config["r"]
-    with torch.no_grad():
-        for name, down in adapter.items():
-            if not name.endswith(".lora_A.weight"):
-                continue
-            up = adapter[name.replace(".lora_A.", ".lora_B.")]
-            layer = name.removeprefix("base_model.model.").removesuffix(".lora_A.weight")
-            model.get_submodule(layer).weight += scale * (up.float() @ down.float())

@@ -90,7 +90,7 @@ class MiniLMChecker:
         if not pairs:
             return np.zeros(0, dtype=np.float32)
         network, head = _load(self.weights)
-        rows = cross_encoder.rows(encoder.tokenizer(), pairs, MAX_TOKENS)
+        rows = cross_encoder.rows(encoder.words().ids, pairs, MAX_TOKENS)
         found = torch.zeros(len(rows))
         with torch.inference_mode():
             for batch in encoder.batches([len(row.ids) for row in rows], encoder.BATCH_TOKENS, encoder.WIDTH):
@@ -141,12 +141,7 @@ def _load(folder: Path) -> tuple[Any, Mapping[str, "Tensor"]]:
         raise ModelUnavailable(
             f"the checker's weights in {folder} can't be read: {error}; reinstall kcard"
         ) from error
-    network = encoder.model()
-    for name, parameter in network.named_parameters():
-        down = adapter.get(f"base_model.model.{name.removesuffix('.weight')}.lora_A.weight")
-        if down is not None:
-            up = adapter[f"base_model.model.{name.removesuffix('.weight')}.lora_B.weight"]
-            parameter.data += scale * (up.float() @ down.float())
+    network = encoder.network().merged(adapter, scale)
     return network, {name: weight.float() for name, weight in head.items()}
 
 

@@ -4,7 +4,7 @@ This file is the arithmetic that training and the shipped checker share; it know
 A pair is one row of tokens, `[CLS] evidence [SEP] claim [SEP]`, with token type 1 on the claim.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,13 +29,17 @@ class Row:
     claim_start: int
 
 
-def rows(tokenizer: Any, pairs: Sequence[Pair], max_tokens: int) -> list[Row]:
-    """Tokenise pairs; the evidence is cut to what the claim (at most 96 tokens) leaves of `max_tokens`."""
+def rows(
+    encode: Callable[[Sequence[str]], list[list[int]]], pairs: Sequence[Pair], max_tokens: int
+) -> list[Row]:
+    """Tokenise pairs; the evidence is cut to what the claim (at most 96 tokens) leaves of `max_tokens`.
+
+    `encode`: token ids of texts, without special tokens.
+    """
     texts = list(dict.fromkeys(text for pair in pairs for text in (pair.claim, pair.evidence)))
     if not texts:
         return []
-    encoded = tokenizer(texts, add_special_tokens=False, truncation=True, max_length=max_tokens)["input_ids"]
-    ids = dict(zip(texts, encoded, strict=True))
+    ids = dict(zip(texts, encode(texts), strict=True))
     found = []
     for pair in pairs:
         claim = ids[pair.claim][:CLAIM_TOKENS]

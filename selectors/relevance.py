@@ -1,10 +1,10 @@
 """Relevance: how near a text lies to the question (Knowledge Card, section 2.2)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from kcard.numbers import agreement
+from kcard.numbers import Agreement, agreement
 from kcard.protocols import Array
 
 __all__ = ["Cosine", "MiniLM", "top"]
@@ -26,6 +26,20 @@ class Cosine:
         found: Array = cosines[[place[text] for text in texts]]
         return found
 
+    def standing(self, texts: Sequence[str]) -> Callable[[str], Array]:
+        """See Standing; equal texts score alike, as they do in `scores`."""
+        from kcard import embeddings
+
+        distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        vectors = embeddings.matrix(list(distinct))
+        places = np.array([distinct[text] for text in texts], dtype=np.int64)
+
+        def scores(question: str) -> Array:
+            found: Array = np.clip(vectors @ embeddings.embed([question])[0], -1.0, 1.0)[places]
+            return found
+
+        return scores
+
 
 class MiniLM:
     """That cosine times the agreement of the question's numbers: the encoder hardly tells 2020 from 2022.
@@ -38,6 +52,17 @@ class MiniLM:
         cosines = Cosine().scores(question, texts)
         agreed = np.array([agreement(question, text) for text in texts], dtype=np.float32)
         return np.where(cosines > 0, cosines * agreed, cosines)
+
+    def standing(self, texts: Sequence[str]) -> Callable[[str], Array]:
+        """See Standing."""
+        cosines = Cosine().standing(texts)
+        agreement = Agreement(texts)
+
+        def scores(question: str) -> Array:
+            found = cosines(question)
+            return np.where(found > 0, found * agreement(question).astype(np.float32), found)
+
+        return scores
 
 
 def top(scores: Array | Sequence[float], k: int, floor: float = 0.0) -> list[int]:

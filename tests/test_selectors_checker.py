@@ -197,7 +197,7 @@ def test_the_adapter_is_an_ordinary_peft_adapter() -> None:
 
         theirs = PeftModel.from_pretrained(encoder.model(), WEIGHTS).eval()
     ours, head = _load(WEIGHTS)
-    rows = cross_encoder.rows(encoder.tokenizer(), [Pair(claim, EVIDENCE) for claim in SUPPORTED], 64)
+    rows = cross_encoder.rows(encoder.words().ids, [Pair(claim, EVIDENCE) for claim in SUPPORTED], 64)
     with torch.inference_mode():
         expected = cross_encoder.logits(theirs, head, rows)
         found = cross_encoder.logits(ours, head, rows)

@@ -12,6 +12,7 @@ import pytest
 
 import tests.tiny_models as tiny
 from kcard import plugins
+from kcard.cards.deck import Deck
 from kcard.errors import MissingExtra, ModelUnavailable, UsageError
 from kcard.front.assembly import selectors as assembled
 from kcard.front.pipeline import Pipeline
@@ -106,7 +107,7 @@ def test_offline_is_the_default_and_each_selector_can_be_replaced() -> None:
 
 
 def test_the_offline_preset_is_the_embedded_selectors() -> None:
-    found = assembled([], ["none"], Choice(), Loading())
+    found = assembled(Deck([]), ["none"], Choice(), Loading())
     assert isinstance(found.relevance, MiniLM)
     assert isinstance(found.pruner, Extractive)
     assert getattr(found.checker, "checker", found.checker) == MiniLMChecker()
@@ -115,7 +116,7 @@ def test_the_offline_preset_is_the_embedded_selectors() -> None:
 @pytest.mark.parametrize("preset", ["paper", "modern"])
 def test_a_missing_checkpoint_of_a_preset_names_the_preset_and_nothing_steps_in(preset: str) -> None:
     with pytest.raises(ModelUnavailable, match=f"--selectors {preset}: relevance '.*hf download"):
-        assembled([], ["none"], Choice(preset), Loading())
+        assembled(Deck([]), ["none"], Choice(preset), Loading())
 
 
 def test_an_error_of_a_selector_that_was_named_itself_does_not_blame_the_preset() -> None:

@@ -19,7 +19,8 @@ from kcard.errors import ModelUnavailable, UsageError
 from kcard.manifest import Base, Prompt
 from kcard.quiet import quiet_loading
 from kcard.sampling import derive_seed
-from kcard.training.batches import Example, collate, packed
+from kcard.training.batches import IGNORED, Example, collate, packed
+from kcard.training.cross_entropy import cross_entropy
 from kcard.training.lazy import Lazy
 from kcard.training.lessons import Epochs, Shown, packed_epochs, recited_epochs
 from kcard.training.loop import Job, linear
@@ -181,7 +182,12 @@ def _optimizer(model: Any, options: Options) -> Any:
 
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(
-        weights, lr=options.rate, betas=options.betas, eps=options.epsilon, weight_decay=options.decay
+        weights,
+        lr=options.rate,
+        betas=options.betas,
+        eps=options.epsilon,
+        weight_decay=options.decay,
+        fused=True,
     )
     for group in optimizer.param_groups:
         group["initial_lr"] = group["lr"]
@@ -217,7 +223,7 @@ def _losses(
     model: Any, tokenizer: Any, options: Options
 ) -> "Callable[[Sequence[Example]], Iterator[tuple[Tensor, int]]]":
     """The batch's loss in parts that fit in memory, each weighted by its share of the learned tokens."""
-    from torch.nn.functional import cross_entropy
+    from torch.nn.functional import pad as pad_rows
 
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
 
@@ -228,13 +234,22 @@ def _losses(
         for start in range(0, len(batch), rows):
             part = batch[start : start + rows]
             ids, labels = (tensor.to(model.device) for tensor in collate(part, pad))
-            mask = ids.new_tensor([[1] * len(e) + [0] * (ids.shape[1] - len(e)) for e in part])
             with autocast(model.device.type):
-                logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, :-1]
-            loss = cross_entropy(logits.float().flatten(0, 1), labels[:, 1:].flatten(), reduction="sum")
-            yield loss / total, sum(len(example) for example in part)
+                logits = model(input_ids=ids, attention_mask=_mask(part, ids), use_cache=False).logits
+            # The last place has nothing to foretell; leaving it out here spares a copy of all logits.
+            following = pad_rows(labels[:, 1:], (0, 1), value=IGNORED)
+            loss = cross_entropy(logits.flatten(0, 1), following.flatten(), 1 / total)
+            yield loss, sum(len(example) for example in part)
 
     return losses
+
+
+def _mask(part: Sequence[Example], ids: "Tensor") -> "Tensor | None":
+    """1 where a token stands; None where no row is padded, for then attention is faster."""
+    longest = ids.shape[1]
+    if all(len(example) == longest for example in part):
+        return None
+    return ids.new_tensor([[1] * len(example) + [0] * (longest - len(example)) for example in part])
 
 
 def _held_out_loss(

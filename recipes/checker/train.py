@@ -130,7 +130,7 @@ def _batches(
         for start in range(0, len(rows), GROUP):
             group = rows[start : start + GROUP]
             encoded = cross_encoder.rows(
-                encoder.tokenizer(), [Pair(r.claim, r.evidence) for r in group], TOKENS
+                encoder.words().ids, [Pair(r.claim, r.evidence) for r in group], TOKENS
             )
             order = list(cross_encoder.batches([len(r.ids) for r in encoded], BATCH_TOKENS))
             rng.shuffle(order)

@@ -1,6 +1,7 @@
 """Reads settings from TOML files: the user's config.toml, and kcard.toml or pyproject.toml of a project."""
 
 import difflib
+import functools
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -35,6 +36,12 @@ def project_file(start: Path) -> Path | None:
     return None
 
 
+@functools.lru_cache(maxsize=4)
+def _parsed(text: str) -> Mapping[str, Any]:
+    """The file's content, parsed once: settings are asked for with every question, and a pyproject.toml takes 5 ms."""
+    return tomllib.loads(text)
+
+
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
@@ -51,7 +58,7 @@ def _mentions_kcard(path: Path) -> bool:
     if "kcard" not in text:
         return False
     try:
-        return isinstance(tomllib.loads(text).get("tool", {}).get("kcard"), dict)
+        return isinstance(_parsed(text).get("tool", {}).get("kcard"), dict)
     except (ValueError, RecursionError, AttributeError):
         return re.search(r"(?m)^\s*\[\s*tool\s*\.\s*kcard\s*[.\]]", text) is not None
 
@@ -60,7 +67,7 @@ def read_file(path: Path, kind: Literal["project", "user"]) -> dict[str, Setting
     """The settings in a file, by key. Raises UsageError, which names the file, the line and the key."""
     try:
         text = path.read_text(encoding="utf-8")
-        data = tomllib.loads(text)
+        data = _parsed(text)
     except (ValueError, RecursionError) as error:  # of a number of a million digits, of brackets in brackets
         raise UsageError(f"{path} is not valid TOML: {error}") from error
     except OSError as error:

@@ -1,7 +1,8 @@
 """The embedded sentence encoder, all-MiniLM-L6-v2 from a pinned package: the one pretrained model at hand.
 
 Relevance, card choice, the encoder prefix of cards, the embedded reader and the offline fact checker all
-start from it. It is loaded once a process, and only after its weights have been verified.
+start from it. It is loaded once a process, and only after its weights have been verified; what reads it is
+minilm.py, and transformers only where a model is to be adapted.
 """
 
 import functools
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kcard import minilm
 from kcard.errors import ModelUnavailable
 from kcard.manifest import file_digest
 from kcard.protocols import Array
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import BertModel
 
-__all__ = ["DIMENSIONS", "NAME", "SHA256", "embed", "folder", "model", "tokenizer"]
+__all__ = ["DIMENSIONS", "NAME", "SHA256", "embed", "folder", "model", "network", "tokenizer", "words"]
 
 NAME = "sentence-transformers/all-MiniLM-L6-v2"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -50,7 +52,7 @@ def folder() -> Path:
 
 @functools.cache
 def tokenizer() -> Any:
-    """Its fast WordPiece tokenizer (uncased)."""
+    """Its tokenizer as transformers has it; words() is sooner there."""
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(folder())
@@ -69,8 +71,15 @@ def model(attention: str = "sdpa") -> "BertModel":
 
 
 @functools.cache
-def _shared() -> "BertModel":
-    return model()
+def words() -> minilm.Words:
+    """Its WordPiece tokenizer (uncased)."""
+    return minilm.Words.read(folder())
+
+
+@functools.cache
+def network() -> minilm.Network:
+    """The transformer as plain weights, which all share: not to be changed."""
+    return minilm.Network.read(folder())
 
 
 def embed(texts: Sequence[str], tokens: int = BATCH_TOKENS) -> Array:
@@ -84,7 +93,7 @@ def embed(texts: Sequence[str], tokens: int = BATCH_TOKENS) -> Array:
     found = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)
     if not texts:
         return found
-    ids = tokenizer()(list(texts), truncation=True, max_length=MAX_TOKENS, verbose=False)["input_ids"]
+    ids = [[minilm.CLS, *row[: MAX_TOKENS - 2], minilm.SEP] for row in words().ids(texts)]
     with torch.inference_mode():
         for rows in batches([len(row) for row in ids], tokens, WIDTH):
             found[rows] = _vectors([ids[i] for i in rows]).numpy()
@@ -111,12 +120,8 @@ def _vectors(rows: Sequence[Sequence[int]]) -> "Tensor":
     """One forward pass: rows of token ids to vectors of unit length, shape (n, 384)."""
     import torch
 
-    ids = torch.zeros(len(rows), padded(max(map(len, rows)), WIDTH), dtype=torch.long)
-    mask = torch.zeros_like(ids)
-    for i, row in enumerate(rows):
-        ids[i, : len(row)] = torch.tensor(row)
-        mask[i, : len(row)] = 1
-    states = _shared()(input_ids=ids, attention_mask=mask).last_hidden_state
+    ids, mask = minilm.padded(rows, padded(max(map(len, rows)), WIDTH))
+    states = network()(ids, mask).last_hidden_state
     weights = mask.unsqueeze(-1).to(states.dtype)
     mean = (states * weights).sum(1) / weights.sum(1)
     return torch.nn.functional.normalize(mean, dim=-1)

@@ -69,6 +69,10 @@ def _fields(cls: Any) -> tuple[Mapping[str, Any], frozenset[str]]:
 
 
 def _value(kind: Any, given: Any, key: str) -> Any:
+    if kind is Any or kind is type(
+        given
+    ):  # nearly all: looked at first, since a hub has thousands of manifests
+        return given
     origin, inner = get_origin(kind), get_args(kind)
     if origin in {Union, types.UnionType}:
         return None if given is None else _value(inner[0], given, key)
@@ -82,7 +86,7 @@ def _value(kind: Any, given: Any, key: str) -> Any:
         return tuple(_value(inner[0], item, key) for item in _of(list, given, key))
     if origin is Mapping:
         return {name: _value(inner[1], item, name) for name, item in _of(dict, given, key).items()}
-    return given if kind is Any else _of(kind, given, key)
+    return _of(kind, given, key)
 
 
 def _of(kind: type, given: Any, key: str) -> Any:

@@ -1,8 +1,13 @@
 """Numbers and years in texts: what small encoders hardly tell apart, the 4th from the 5th, 2020 from 2022."""
 
 import re
+from collections import defaultdict
+from collections.abc import Sequence
 
-__all__ = ["agreement", "numbers"]
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Agreement", "agreement", "numbers"]
 
 NUMBER = re.compile(r"\d[\d.,]*(?:st|nd|rd|th)?")
 YEAR = re.compile(r"[12]\d{3}")
@@ -28,6 +33,37 @@ def agreement(question: str, text: str) -> float:
     other = sum(_form(number) in forms for number in lacking)
     lost = OTHER * other + ABSENT * (len(lacking) - other)
     return 1 - lost / len(asked) if asked else 1.0
+
+
+class Agreement:
+    """`agreement` of many texts with a question at once: which numbers they name is looked up, not read again."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._count = len(texts)
+        named: defaultdict[str, list[int]] = defaultdict(list)
+        forms: defaultdict[str, list[int]] = defaultdict(list)
+        for place, text in enumerate(texts):
+            told = numbers(text)
+            for number in told:
+                named[number].append(place)
+            for form in {_form(number) for number in told}:
+                forms[form].append(place)
+        self._named, self._forms = dict(named), dict(forms)
+
+    def __call__(self, question: str) -> npt.NDArray[np.float64]:
+        """Shape (n,), in [0.5, 1]."""
+        asked = numbers(question)
+        if not asked:
+            return np.ones(self._count)
+        lacking = np.full(self._count, len(asked))
+        other = np.zeros(self._count, dtype=np.int64)
+        for number in asked:
+            here, alike = self._named.get(number, []), self._forms.get(_form(number), [])
+            lacking[here] -= 1
+            other[alike] += 1
+            other[here] -= 1
+        found: npt.NDArray[np.float64] = 1 - (OTHER * other + ABSENT * (lacking - other)) / len(asked)
+        return found
 
 
 def _form(number: str) -> str:

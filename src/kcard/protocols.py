@@ -1,6 +1,6 @@
 """What varies, each behind one short protocol. Built-ins and a user's own register the same way (plugins.py)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -23,6 +23,7 @@ __all__ = [
     "Pruner",
     "Reader",
     "Relevance",
+    "Standing",
     "Streaming",
     "Verdict",
     "Windowed",
@@ -61,6 +62,15 @@ class Writer(Protocol):
 class Relevance(Protocol):
     def scores(self, question: str, texts: Sequence[str]) -> Array:
         """How near each text lies to the question, shape (n,), in [-1, 1]; in the paper, the cosine."""
+        ...
+
+
+@runtime_checkable
+class Standing(Protocol):
+    """A relevance selector that reads texts beforehand which stay while questions come, such as cards' descriptions."""
+
+    def standing(self, texts: Sequence[str]) -> Callable[[str], Array]:
+        """What `scores` gives for these texts, as a function of the question; milliseconds for thousands of texts."""
         ...
 
 

@@ -2,21 +2,23 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from kcard import plugins
 from kcard.config import OFFLINE_LLMS, settings
 from kcard.errors import UsageError
+from kcard.front.card_evidence import CardEvidence
 from kcard.integrators.gathered import Gathered
 from kcard.integrators.metered import TimedWriter
-from kcard.protocols import LLM, Evidence
+from kcard.protocols import LLM
 from kcard.request import Example
 from kcard.sampling import Sampling
 from kcard.selectors.presets import Choice
 from kcard.selectors.registry import Loading
 
 if TYPE_CHECKING:
-    from kcard.cards.folder import Card
+    from kcard.cards.deck import Deck
     from kcard.hub.registry import Hub
     from kcard.integrators.selectors import Selectors
 
@@ -70,10 +72,13 @@ class CardOptions:
     floor: float
     min_factuality: float
     max_iterations: int
+    shortlist: int
+    max_cards: int
     sampling: Sampling
 
     def __post_init__(self) -> None:
         counts = {"n1": self.n1, "n2": self.n2, "n3": self.n3, "card-tokens": self.sampling.tokens}
+        counts |= {"shortlist": self.shortlist, "max-cards": self.max_cards}
         for name, count in counts.items():
             if count < 1:
                 raise UsageError(f"{name} is {count}: it must be at least 1")
@@ -141,12 +146,14 @@ def make_pool(
     hub: "Hub | None",
     device: str,
     llm: Callable[[str], LLM] | None = None,
-) -> "tuple[list[Card], TimedWriter, str]":
-    """The chosen cards, verified, as folders; the pool that writes for them; what quarantine left out, in a sentence.
+    memory: int | None = None,
+) -> "tuple[Deck, TimedWriter, str]":
+    """The chosen cards; the pool that writes for them; what quarantine left out, in a sentence.
 
-    `llm`: what finds the LLM that a card names.
+    A card's files are verified and laid out when it is first asked, so a pool may hold thousands. `llm`: what finds
+    the LLM that a card names. `memory`: bytes that cards may take; see Pool.
     """
-    from kcard.cards.folder import Card
+    from kcard.cards.deck import Closed, Deck
     from kcard.cards.pool import Pool
     from kcard.hub.registry import Hub
 
@@ -157,13 +164,13 @@ def make_pool(
             raise UsageError(f"device {device!r}: no GPU is at hand; leave --device out")
     hub = hub or Hub()
     chosen = hub.select(selection)
-    cards = [Card(hub.folder(version.reference), version.manifest) for version in chosen.versions]
-    return cards, TimedWriter(Pool(cards, device, llm=llm)), chosen.note
+    cards = Deck([Closed(v.manifest, partial(hub.folder, v.reference)) for v in chosen.versions])
+    return cards, TimedWriter(Pool(cards, device, llm=llm, memory=memory)), chosen.note
 
 
 def integrator(
     options: CardOptions,
-    cards: "Sequence[Card]",
+    cards: "Deck",
     writer: TimedWriter,
     llm: LLM,
     examples: tuple[Example, ...],
@@ -185,6 +192,7 @@ def integrator(
         options.n3,
         options.floor,
         options.min_factuality,
+        options.max_cards,
     )
     if options.mode == "bottom-up":
         return bottom_up
@@ -192,7 +200,9 @@ def integrator(
     choice = (
         AutoChoice(llm, found.relevance, offered, examples, PROPOSED if several else 1)
         if options.select == "auto"
-        else ExplicitChoice(llm, offered, examples, None if several else 1)
+        else ExplicitChoice(
+            llm, offered, examples, None if several else 1, found.relevance, options.shortlist
+        )
     )
     return TopDown(
         bottom_up if several else SingleDocument(writer, found, options.n1, options.min_factuality),
@@ -206,40 +216,16 @@ def integrator(
     )
 
 
-def selectors(
-    cards: "Sequence[Card]", evidence: Sequence[str], choice: Choice, loading: Loading
-) -> "Selectors":
+def selectors(cards: "Deck", evidence: Sequence[str], choice: Choice, loading: Loading) -> "Selectors":
     """The selectors, and what the passages of each card are checked against."""
     from kcard.integrators.selectors import Selectors
     from kcard.selectors.cached import cached
     from kcard.selectors.evidence.registry import open_evidence
-    from kcard.selectors.evidence.sources import Union
 
     shared = [open_evidence(e) for e in evidence if e not in {"own", "none"}]
-    by_card: dict[str, Evidence] = {}
-    for card in cards:
-        own = _own_evidence(card) if "own" in evidence else None
-        corpora: list[Evidence] = [*([own] if own else []), *shared]
-        if corpora:
-            by_card[card.manifest.name] = corpora[0] if len(corpora) == 1 else Union(corpora)
     return Selectors(
         relevance=choice.make_relevance(loading),
         pruner=choice.make_pruner(loading),
         checker=cached(choice.make_checker(loading)),
-        evidence=by_card,
+        evidence=CardEvidence(cards, shared, "own" in evidence),
     )
-
-
-def _own_evidence(card: "Card") -> Evidence | None:
-    """What travels with the card (its passages and their index, or their hashes) or what it searches; else None."""
-    from kcard.cards.passages import hashes, index, passages
-    from kcard.cards.search import Search
-    from kcard.selectors.evidence.sources import Corpus, Hashes, Statements
-
-    if card.manifest.kind == "search":
-        return Search.read(card.folder).open()
-    if sources := passages(card.folder):
-        corpus = Corpus(sources, card.name, index(card))
-        return Statements(corpus) if card.manifest.kind == "graph" else corpus
-    places = hashes(card.folder)
-    return Hashes(places) if places else None

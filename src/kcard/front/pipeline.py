@@ -27,6 +27,8 @@ from kcard.front.assembly import (
 )
 from kcard.front.gating import named_gate
 from kcard.gates.decision import decide
+from kcard.integrators.bottom_up import MAX_CARDS
+from kcard.integrators.choice import SHORTLIST
 from kcard.integrators.citation import cite
 from kcard.integrators.disagreement import reconciled
 from kcard.integrators.gathered import Gathered
@@ -78,8 +80,11 @@ class Pipeline:
         min_factuality: documents that evidence is known to support less are left out (paper: 0).
         temperature: the LLM's. card_temperature, card_tokens: the cards'.
         max_iterations: rounds of top-down and hybrid.
+        shortlist: with select explicit, of more cards the LLM sees so many, those nearest to the question.
+        max_cards: in bottom-up, of more cards so many write, those nearest to the question.
         examples: a JSONL file of in-context examples instead of the built-in ones.
         device: where cards write and the models of selectors from the hub run: cpu, cuda or cuda:N.
+        memory: bytes that the weights of cards may take; None: half of what the device has.
         seed: of all sampling; each document has a seed of its own, derived from it.
         hub: where the cards are; None: the hub under KCARD_HOME.
         report: called with a sentence where something takes long.
@@ -114,8 +119,11 @@ class Pipeline:
         card_temperature: float = 0.1,
         card_tokens: int = 100,
         max_iterations: int = 1,
+        shortlist: int = SHORTLIST,
+        max_cards: int = MAX_CARDS,
         examples: Path | None = None,
         device: str = "cpu",
+        memory: int | None = None,
         seed: int = 0,
         hub: "Hub | None" = None,
         report: Callable[[str], None] | None = None,
@@ -138,6 +146,8 @@ class Pipeline:
             floor,
             min_factuality,
             max_iterations,
+            shortlist,
+            max_cards,
             sampling,
         )
         from kcard.llms.examples import load as load_examples
@@ -154,7 +164,7 @@ class Pipeline:
         if self._gate.name != "never":
             chosen = llm if isinstance(llm, str) else settings().llm if llm is None else ""
             named = partial(card_llm, chosen=chosen, answering=self._metered, endpoint=endpoint)
-            folders, self._writer, self._left_out = make_pool(cards, hub, device, named)
+            folders, self._writer, self._left_out = make_pool(cards, hub, device, named, memory)
             templates = getattr(self._gate.gate, "templates", 1)
             self._integrator = integrator(
                 options, folders, self._writer, self._metered, self._examples, templates
@@ -244,10 +254,8 @@ class Pipeline:
 
     def _news(self) -> tuple[str, ...]:
         """What is to be said of the evidence and was not said yet: what it lacks, where it asks, that it changed."""
-        from kcard.selectors.evidence.sources import Union
-
-        evidence = self._integrator.selectors.evidence.values() if self._integrator else ()
-        news = tuple(n for n in dict.fromkeys(Union([*evidence]).notes) if n not in self._told)
+        notes = getattr(self._integrator.selectors.evidence, "notes", ()) if self._integrator else ()
+        news = tuple(note for note in dict.fromkeys(notes) if note not in self._told)
         self._told.update(news)
         return news
 
@@ -278,7 +286,7 @@ def _noted(question: str, gathered: Gathered) -> Gathered:
 
     if len(question) <= encoder.MAX_TOKENS:
         return gathered
-    tokens = len(encoder.tokenizer()(question, verbose=False).input_ids)
+    tokens = encoder.words().count(question) + 2  # and two special ones
     if tokens <= encoder.MAX_TOKENS:
         return gathered
     said = f"the question has {tokens} tokens; cards and the sentence encoder read some {encoder.MAX_TOKENS} of them"

@@ -1,0 +1,203 @@
+"""How long a whole `ask` takes: gate, cards, selectors and reader, in one process that is warm.
+
+    python -m benchmarks.ask_latency --home HOME [--questions 100] [--threads 2] [--modes bottom-up,top-down] [--json]
+
+HOME has published cards with their passages (demo/run.py leaves one; an index of a corpus will do too). Questions are
+made of these passages, in forms that no card was trained on, each asked once, with nothing remembered. Medians and 95th
+percentiles of one question at a time, and its time by stage; the same questions as `ask --input` takes them, many at a
+time; and one cold `kcard ask`.
+"""
+
+import argparse
+import functools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kcard.front.pipeline import Pipeline
+
+STAGES = ("gate", "choice", "cards", "relevance", "pruning", "evidence", "factuality", "reader", "rest")
+KINDS = {"need": "gate", "what": "choice", "choose": "choice", "answer": "reader"}
+
+
+class Stopwatch:
+    """Seconds by stage. Of a stage within a stage only the inner one counts."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self._inner = [0.0]
+
+    def wrap(self, owner: Any, name: str, stage: "str | Callable[..., str]") -> None:
+        """Time a method of a class, or of an object that lets itself be changed."""
+        method = getattr(owner, name)
+
+        @functools.wraps(method)
+        def timed(*given: Any, **named: Any) -> Any:
+            self._inner.append(0.0)
+            started = time.perf_counter()
+            try:
+                return method(*given, **named)
+            finally:
+                spent = time.perf_counter() - started
+                told = stage if isinstance(stage, str) else stage(*given, **named)
+                self.seconds[told] += spent - self._inner.pop()
+                self._inner[-1] += spent
+
+        setattr(owner, name, timed)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--cards", help="as --cards of kcard ask; default: all")
+    parser.add_argument("--questions", type=int, default=100)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--modes", default="bottom-up,top-down")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    os.environ |= {"KCARD_HOME": str(args.home.resolve()), "KCARD_CACHE_MB": "0", "HF_HUB_OFFLINE": "1"}
+    import torch
+
+    torch.set_num_threads(args.threads)
+    cards = args.cards.split(",") if args.cards else None
+    asked = questions(cards, args.questions, args.seed)
+    report: dict[str, Any] = {"questions": len(asked), "threads": args.threads, "modes": {}}
+    for mode in args.modes.split(","):
+        report["modes"][mode] = measured(mode, cards, asked)
+    report["cold_s"] = cold(asked[0], args.cards)
+    print(json.dumps(report) if args.json else table(report))
+
+
+def questions(cards: Sequence[str] | None, count: int, seed: int) -> list[str]:
+    """Questions about passages of the cards, drawn from each of them in turn."""
+    from kcard.cards.passages import passages
+    from kcard.hub.registry import Hub
+    from kcard.training.question_forms import held_out
+
+    hub, rng = Hub(), Random(seed)
+    folders = [hub.folder(version.reference) for version in hub.select(cards).versions]
+    found: dict[str, None] = {}
+    for folder in folders:
+        texts = passages(folder)
+        drawn = rng.sample(range(len(texts)), min(len(texts), 4 * count // len(folders) + 4))
+        made = [question.text for i in drawn if (question := held_out(texts[i].text, seed)) is not None]
+        found |= dict.fromkeys(made[: -(-count // len(folders))])
+    asked = list(found)
+    rng.shuffle(asked)
+    return asked[:count]
+
+
+def measured(mode: str, cards: Sequence[str] | None, asked: Sequence[str]) -> dict[str, Any]:
+    from kcard.front.pipeline import Pipeline
+
+    def made() -> Pipeline:
+        pipeline = Pipeline(mode=mode, cards=cards, gate="self-ask")  # type: ignore[arg-type] # checked there
+        pipeline(["Who wrote the oldest of all letters?"])
+        return pipeline
+
+    batched, answers_batched = by_file(made(), asked)
+    single = made()
+    watch = stopwatch(single)
+    rows, answers = [], []
+    for question in asked:
+        watch.seconds.clear()
+        started = time.perf_counter()
+        answers.append(single([question])[0].answer)
+        seconds = time.perf_counter() - started
+        rows.append({**watch.seconds, "rest": seconds - sum(watch.seconds.values()), "all": seconds})
+    alone = [row["all"] for row in rows]
+    return {
+        "median_s": round(statistics.median(alone), 4),
+        "p95_s": round(sorted(alone)[int(0.95 * len(alone))], 4),
+        "mean_s_by_stage": {s: round(statistics.fmean(row.get(s, 0.0) for row in rows), 4) for s in STAGES},
+        "questions_per_second": {
+            "one at a time": round(len(asked) / sum(alone), 2),
+            "ask --input": round(len(asked) / batched, 2),
+        },
+        "same_answers": sum(a == b for a, b in zip(answers, answers_batched, strict=True)),
+    }
+
+
+def stopwatch(pipeline: "Pipeline") -> Stopwatch:
+    """On everything that takes time, in the order in which a question meets it."""
+    watch = Stopwatch()
+    integrator: Any = pipeline._integrator
+    selectors = integrator.selectors
+    watch.wrap(pipeline._metered, "reply", lambda request: KINDS.get(request.kind, "reader"))
+    watch.wrap(pipeline._writer, "write", "cards")
+    for kind, name, stage in (
+        (type(selectors.relevance), "scores", "relevance"),
+        (type(selectors.pruner), "prune", "pruning"),
+        (type(selectors.checker), "judge", "factuality"),
+        (type(selectors.checker), "support", "factuality"),
+    ):
+        watch.wrap(kind, name, stage)
+    from kcard.integrators.nearest import Nearest
+    from kcard.llms.reader import SpanReader
+    from kcard.selectors.evidence.sources import Corpus
+
+    watch.wrap(Nearest, "__call__", "choice")
+    watch.wrap(Corpus, "find", "evidence")
+    watch.wrap(SpanReader, "extract", "reader")
+    return watch
+
+
+def by_file(pipeline: "Pipeline", asked: Sequence[str]) -> tuple[float, list[str]]:
+    """Seconds of `ask --input` over all questions, and the answers."""
+    from kcard.front.batch import answer_file
+
+    with tempfile.TemporaryDirectory() as scratch:
+        output = Path(scratch) / "answers.jsonl"
+        started = time.perf_counter()
+        answer_file([{"question": question} for question in asked], output, pipeline.answers)
+        seconds = time.perf_counter() - started
+        return seconds, [json.loads(line)["answer"] for line in output.read_text("utf-8").splitlines()]
+
+
+def cold(question: str, cards: str | None) -> float:
+    """Seconds of one process, its files being in memory from a run before."""
+    command = [sys.executable, "-m", "kcard", "ask", question, *(["--cards", cards] if cards else [])]
+    seconds = 0.0
+    for _ in range(2):
+        started = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True)
+        seconds = time.perf_counter() - started
+    return round(seconds, 3)
+
+
+def table(report: dict[str, Any]) -> str:
+    modes = report["modes"]
+    lines = [
+        f"{report['questions']} questions, {report['threads']} threads; one cold kcard ask: {report['cold_s']:.2f} s",
+        "",
+        f"| | {' | '.join(modes)} |",
+        "|---" * (len(modes) + 1) + "|",
+    ]
+    for name, key in (("median, s", "median_s"), ("p95, s", "p95_s")):
+        values = (f"{m[key]:.3f}" for m in modes.values())
+        lines.append(f"| {name} | {' | '.join(values)} |")
+    for how in ("one at a time", "ask --input"):
+        rates = (f"{m['questions_per_second'][how]:.2f}" for m in modes.values())
+        lines.append(f"| questions a second, {how} | {' | '.join(rates)} |")
+    alike = (f"{m['same_answers']} of {report['questions']}" for m in modes.values())
+    lines.append(f"| same answers in both | {' | '.join(alike)} |")
+    for stage in STAGES:
+        spent = [m["mean_s_by_stage"] for m in modes.values()]
+        shares = (f"{mean[stage]:.3f} ({mean[stage] / sum(mean.values()):.0%})" for mean in spent)
+        lines.append(f"| mean s in {stage} | {' | '.join(shares)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

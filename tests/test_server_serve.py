@@ -84,6 +84,11 @@ def test_a_hub_from_its_first_start_to_its_second(home: Path) -> None:
             client.get("/api/whoami-v2", headers={"X-Request-Id": server.token})
             client.get("/api/whoami-v2", headers={"Authorization": f"Bearer {server.token}x"})
 
+            # A request is counted after it was answered.
+            deadline = time.monotonic() + 30
+            while "kcard_logins_refused_total 1.0" not in client.get("/metrics").text:
+                assert time.monotonic() < deadline, "the refused login was not counted"
+                time.sleep(0.1)
             before = server.workers()
             assert len(before) == 2
             os.kill(before[0], signal.SIGKILL)

@@ -7,7 +7,7 @@ biases and layers that are not linear can't; the reason is said.
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,9 +57,21 @@ def obstacle(folder: Path) -> str | None:
     for key, plain in PLAIN.items():
         if config.get(key, plain[0]) not in plain:
             return f"its {key} is {config[key]!r}"
+    targets = config.get("target_modules") or ()
     with safe_open(folder / WEIGHTS, "pt") as file:
-        strange = [name for name in file.keys() if not NAME.fullmatch(name)]  # noqa: SIM118 (not a mapping)
-    return f"it changes {strange[0]}" if strange else None
+        for name in file.keys():  # noqa: SIM118 (not a mapping)
+            if (found := NAME.fullmatch(name)) is None:
+                return f"it changes {name}"
+            if not _targeted(targets, found["module"]):
+                return f"it has weights for {found['module']}, which is none of its target_modules"
+    return None
+
+
+def _targeted(targets: str | Sequence[str], module: str) -> bool:
+    """Whether peft would apply the adapter to the module: by name, by the end of its name, or by a pattern."""
+    if isinstance(targets, str):
+        return targets == "all-linear" or re.fullmatch(targets, module) is not None
+    return any(module == name or module.endswith(f".{name}") for name in targets)
 
 
 def read(folder: Path, dtype: "Any") -> Adapter:

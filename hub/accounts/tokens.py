@@ -127,8 +127,8 @@ class Tokens:
         """
         if text.startswith(FOREIGN):
             raise Unknown(
-                f"a token of another hub ({FOREIGN}...) was sent here: make one for this hub with `kcard hub token "
-                "create`, and consider revoking the one that was sent"
+                f"a token of the Hugging Face Hub ({FOREIGN}...) was sent to another hub: make one for this hub with "
+                "`kcard hub token create`, and consider revoking the one that was sent"
             )
         if not text.startswith(PREFIX) or not text.isascii() or len(text) > LONGEST:
             return None

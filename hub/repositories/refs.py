@@ -80,14 +80,11 @@ class Refs:
         with self._database.write() as connection:
             _delete(connection, repository, BRANCH, name)
 
-    def create_tag(
-        self, repository: Repository, name: str, sha: str, message: str = "", identity: Identity | None = None
-    ) -> None:
+    def create_tag(self, repository: Repository, name: str, sha: str, message: str = "") -> None:
         """Let a tag name a commit for good; Conflict where there is one of that name.
 
         A tag on a card is made by Publications.publish, which makes its version in the same moment.
         """
-        del identity
         with self._database.write() as connection:
             put_tag(connection, repository, name, sha, message)
 

@@ -24,7 +24,6 @@ __all__ = [
     "repository_type",
 ]
 
-FOREIGN = "hf_"
 TYPES: dict[str, Type] = {"models": "model", "datasets": "dataset"}
 
 
@@ -56,11 +55,6 @@ def _identified(hub: SharedHub, header: str) -> Identity:
     token = token.strip()
     if kind.lower() != "bearer" or not token:
         raise Unknown("the Authorization header must be: Bearer TOKEN")
-    if token.startswith(FOREIGN):
-        raise Unknown(
-            "this is a token of the Hugging Face Hub, sent to another hub: make one here with `kcard hub token "
-            "create`, log in with it, and consider the one that was sent as seen"
-        )
     identity = hub.tokens.identify(token)
     if identity is None:
         raise Unknown("the token is not valid: it was revoked, has expired, or belongs to another hub")

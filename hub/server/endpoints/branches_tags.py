@@ -84,7 +84,7 @@ def create_tag(
     message = tag.message or ""
     published = hub.publications.publish(repository, tag.tag, sha, identity, message)
     if published is None:
-        hub.refs.create_tag(repository, tag.tag, sha, message, identity)
+        hub.refs.create_tag(repository, tag.tag, sha, message)
         return JSONResponse({})
     hub.events.add(
         identity.name,

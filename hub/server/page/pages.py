@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import HTMLResponse, Response
 
 from kcard.hub.accounts.identity import Identity
@@ -42,35 +42,29 @@ UNITS = ("B", "kB", "MB", "GB", "TB")
 Tags = Annotated[list[str], Query()]
 
 
-@router.get("/")
-def models(
-    request: Request,
-    hub: TheHub,
-    identity: MaybeIdentity,
+def _asked(
     q: str = "",
     author: str = "",
     tag: Tags = [],  # noqa: B006 (FastAPI copies it)
     sort: str = "lastModified",
     cursor: str = "",
-) -> Response:
+) -> dict[str, Any]:
+    """What the address of a list asks for."""
+    return {"q": q, "author": author, "tag": tag, "sort": sort, "cursor": cursor}
+
+
+Asked = Annotated[dict[str, Any], Depends(_asked)]
+
+
+@router.get("/")
+def models(request: Request, hub: TheHub, identity: MaybeIdentity, asked: Asked) -> Response:
     """The cards and models of the hub."""
-    asked = {"q": q, "author": author, "tag": tag, "sort": sort, "cursor": cursor}
     return _list(request, hub, identity, "model", asked)
 
 
 @router.get("/datasets")
-def datasets(
-    request: Request,
-    hub: TheHub,
-    identity: MaybeIdentity,
-    q: str = "",
-    author: str = "",
-    tag: Tags = [],  # noqa: B006 (FastAPI copies it)
-    sort: str = "lastModified",
-    cursor: str = "",
-) -> Response:
+def datasets(request: Request, hub: TheHub, identity: MaybeIdentity, asked: Asked) -> Response:
     """Its datasets."""
-    asked = {"q": q, "author": author, "tag": tag, "sort": sort, "cursor": cursor}
     return _list(request, hub, identity, "dataset", asked)
 
 

@@ -53,7 +53,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
             commit = shared.put(name, files)
             repository = shared.hub.repositories.get("model", name)
             shared.hub.refs.create_branch(repository, "side", commit.sha)
-            shared.hub.refs.create_tag(repository, "v1", commit.sha, "", shared.identity("ada"))
+            shared.hub.refs.create_tag(repository, "v1", commit.sha)
         yield shared
 
 

@@ -20,6 +20,7 @@ from kcard.cards.engine import adapters, families, stack, whole
 from kcard.cards.engine.decoder import Decoder
 from kcard.cards.engine.drawing import Drawing
 from kcard.cards.engine.loop import decode
+from kcard.cards.engine.packed import packed
 from kcard.cards.engine.scores import batched
 from kcard.cards.generation import Prompts
 
@@ -45,7 +46,7 @@ def shares(
     decoder = families.read(base)
     assert decoder is not None
     folders = make_adapters(folder / "base", folder, cards)
-    stacked = stack.stacked(decoder, [adapters.read(where, dtype) for where in folders])
+    stacked = stack.stacked(packed(decoder), [adapters.read(where, dtype) for where in folders])
     every, asked, numbers = [*range(cards)], [*range(len(LENGTHS))], [*range(documents)]
     expected = write(stacked, every, asked, numbers, tokens)
     alone = [whole.part(stacked, c, c + 1, cards) for c in every]

@@ -21,6 +21,7 @@ from kcard.cards.engine import adapters, families, stack, trees
 from kcard.cards.engine.decoder import Decoder
 from kcard.cards.engine.drawing import Drawing
 from kcard.cards.engine.loop import Batch, decode
+from kcard.cards.engine.packed import packed
 from kcard.quiet import quiet_loading
 
 __all__ = [
@@ -101,7 +102,7 @@ class Rivals:
         self.plain: Decoder = decoder
         dtype = decoder.embed.table.dtype
         read = [adapters.read(folder, dtype) for folder in folders[: work.cards]]
-        self.decoder = _on(stack.stacked(decoder, read), device)
+        self.decoder = _on(stack.stacked(packed(decoder), read), device)
         torch.manual_seed(1)
         self.prompt = torch.randint(5, 50000, (1, work.prompt), device=device)
         self._peft: Any = None
@@ -199,7 +200,7 @@ def greedy_equal(base_folder: Path, folders: Sequence[Path], tokens: int = 24) -
     model.generation_config = GenerationConfig(eos_token_id=None, pad_token_id=1)
     decoder = families.read(model)
     assert decoder is not None
-    both = stack.stacked(decoder, [adapters.read(folder, torch.float32) for folder in folders])
+    both = stack.stacked(packed(decoder), [adapters.read(folder, torch.float32) for folder in folders])
     torch.manual_seed(2)
     prompts = torch.randint(5, 50000, (2, 12))
     batch = Batch(prompts.repeat(len(folders), 1), None, 1)

@@ -90,6 +90,7 @@ def _adapter(card: Card, shelf: Shelf) -> _Ground | str:
 
 def _base(card: Card, shelf: Shelf, key: Any) -> _Ground | str:
     from kcard.cards.engine import families
+    from kcard.cards.engine.packed import packed
 
     model = shelf.model(card)
     decoder = families.read(model)
@@ -98,10 +99,11 @@ def _base(card: Card, shelf: Shelf, key: Any) -> _Ground | str:
         return f"its base is a {type(model).__name__}"
 
     def again() -> Any:
-        return families.read(shelf.model(card))
+        found = families.read(shelf.model(card))
+        return None if found is None else packed(found)
 
     stack = Adapters(shelf.held, key, again, {})
-    stack.begin(decoder)
+    stack.begin(packed(decoder))
     return _ground(model, stack)
 
 

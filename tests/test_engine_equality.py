@@ -188,9 +188,9 @@ def test_documents_that_go_on_after_most_cards_are_through_stay_what_they_are(
     picks: list[int] = []
     pick = Cache.pick
 
-    def counted(cache: Cache, prompts: torch.Tensor, rows: torch.Tensor) -> None:
-        picks.append(len(rows))
-        pick(cache, prompts, rows)
+    def counted(cache: Cache, prompts: torch.Tensor) -> None:
+        picks.append(len(prompts))
+        pick(cache, prompts)
 
     monkeypatch.setattr(Cache, "pick", counted)
     if kind == "whole models":

@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Decoder", "Embedding", "Layer", "Linear", "LowRank", "Mlp", "Norm", "Part", "Rotary", "Shape"]
+__all__ = [
+    "Decoder",
+    "Embedding",
+    "Layer",
+    "Linear",
+    "LowRank",
+    "Mlp",
+    "Norm",
+    "Part",
+    "Rotary",
+    "Shape",
+    "Up",
+]
 
 
 @dataclass(frozen=True)
@@ -27,16 +39,37 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Up:
+    """The second half of a part's adapters: weight (C, rank, width), scaled, for outputs from number `first` on."""
+
+    weight: "Tensor"
+    first: int
+
+
+@dataclass(frozen=True)
 class LowRank:
-    """What LoRA adds to a linear layer, for each card its own: down (C, in, rank), up (C, rank, out), scaled."""
+    """What LoRA adds to a linear layer, for each card its own. down (C, ranks, in): of one up after the other."""
 
     down: "Tensor"
-    up: "Tensor"
+    ups: tuple[Up, ...]
+
+    def add(self, x: "Tensor", y: "Tensor") -> None:
+        """Onto y (rows, out), for the layer's input x (rows, in)."""
+        import torch
+
+        cards = self.down.shape[0]
+        low = torch.bmm(x.view(cards, -1, x.shape[-1]), self.down.transpose(1, 2))
+        grouped = y.view(cards, -1, y.shape[-1])
+        ranks = [up.weight.shape[1] for up in self.ups]
+        for part, up in zip(low.split(ranks, dim=-1), self.ups, strict=True):
+            grouped[..., up.first : up.first + up.weight.shape[2]].baddbmm_(part.contiguous(), up.weight)
 
 
 @dataclass(frozen=True)
 class Linear:
     """y = W x + b. `weight` (out, in), or (C, out, in) where each card has its own; `low` is added on top.
+
+    A shared weight may be packed (kcard.cards.engine.packed).
 
     parts  the modules whose outputs these are, one after the other
     """
@@ -50,18 +83,20 @@ class Linear:
         """(rows, in) -> (rows, out)."""
         import torch
 
+        y: Tensor
         if self.weight.dim() == 3:
             cards = self.weight.shape[0]
             y = torch.bmm(x.view(cards, -1, x.shape[-1]), self.weight.transpose(1, 2))
             if self.bias is not None:
                 y += self.bias.unsqueeze(1)
             return y.view(x.shape[0], -1)
-        y = torch.nn.functional.linear(x, self.weight, self.bias)
-        if self.low is None:
-            return y
-        cards = self.low.down.shape[0]
-        low = torch.bmm(x.view(cards, -1, x.shape[-1]), self.low.down)
-        return y.view(cards, -1, y.shape[-1]).baddbmm_(low, self.low.up).view_as(y)
+        if self.weight.is_mkldnn:
+            y = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+        else:
+            y = torch.nn.functional.linear(x, self.weight, self.bias)
+        if self.low is not None:
+            self.low.add(x, y)
+        return y
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def decode(decoder: Decoder, batch: Batch, drawing: Drawing, tokens: int, eos: t
         graphed = decoder.embed.table.device.type == "cuda"
         bias = _bias(batch, decoder.embed.table.dtype)
         cache = Cache(batch.documents, decoder.shape, tokens, bias, static=graphed)
-        last = read(decoder, batch, cache)[:, -1].contiguous()
+        last = read(decoder, batch, cache).flatten(0, 1)
         logits = decoder.head(decoder.final_norm(last)).repeat_interleave(batch.documents, 0)
         device, rows = logits.device, len(logits)
         lengths = (
@@ -113,7 +113,7 @@ class _Going:
 
     def pick(self, kept: "Tensor", documents: int) -> "_Going":
         """The same with these documents only."""
-        self.cache.pick(kept[::documents] // documents, kept)
+        self.cache.pick(kept[::documents] // documents)
         decoder, count = self.decoder, cards(self.decoder)
         if count is not None:
             each = len(self.rows) // count
@@ -123,7 +123,10 @@ class _Going:
 
 
 def read(decoder: Decoder, batch: Batch, cache: Cache | None) -> "Tensor":
-    """States (prompts, length, d) after the last layer, before the last norm; keys and values go into the cache."""
+    """States (prompts, length, d) after the last layer, before the last norm.
+
+    Where there is a cache, keys and values go into it, and states are those of the last place only: (prompts, 1, d).
+    """
     from torch.nn.functional import scaled_dot_product_attention as attend
 
     rows, length = batch.prompts, batch.length
@@ -137,7 +140,7 @@ def read(decoder: Decoder, batch: Batch, cache: Cache | None) -> "Tensor":
         x = x + decoder.positions(positions)
     tables = decoder.rotary.tables(positions, x.dtype) if decoder.rotary is not None else None
     shape = decoder.shape
-    for layer in decoder.layers:
+    for number, layer in enumerate(decoder.layers, start=1):
         q, k, v = heads(decoder, layer, layer.attention_norm(x), tables)
         q, k, v = (part.view(rows, length, -1, shape.width).transpose(1, 2) for part in (q, k, v))
         mixed = attend(
@@ -146,8 +149,10 @@ def read(decoder: Decoder, batch: Batch, cache: Cache | None) -> "Tensor":
         mixed = mixed.transpose(1, 2).reshape(rows * length, -1)
         if cache is not None:
             cache.add_prompt(k, v)
+            if number == len(decoder.layers):
+                x, mixed = (part.view(rows, length, -1)[:, -1].contiguous() for part in (x, mixed))
         x = block(layer, x, mixed)
-    return x.view(rows, length, -1)
+    return x.view(rows, -1, x.shape[-1])
 
 
 def _places(batch: Batch, device: Any) -> "tuple[Tensor, Tensor | None]":

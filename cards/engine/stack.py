@@ -1,15 +1,15 @@
 """Many LoRA adapters on one base as one decoder: their matrices stacked, ranks padded with zeros.
 
-Two batched products a layer then do all cards at once, exactly (S-LoRA, Sheng et al. 2023, does so for requests of
+A few batched products a layer then do all cards at once, exactly (S-LoRA, Sheng et al. 2023, does so for requests of
 unlike cards; here every card has equally many rows).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kcard.cards.engine.adapters import Adapter
-from kcard.cards.engine.decoder import Decoder, Layer, Linear, LowRank
+from kcard.cards.engine.decoder import Decoder, Layer, Linear, LowRank, Up
 from kcard.cards.engine.trees import relinked
 
 if TYPE_CHECKING:
@@ -44,8 +44,9 @@ def added(decoder: Decoder, ranks: Sequence[Mapping[str, int]]) -> int:
     linears = [linear for layer in decoder.layers for linear in modules(layer)]
     total = 0
     for linear in [*linears, decoder.head]:
-        rank = sum(max((r.get(part.module, 0) for r in ranks), default=0) for part in linear.parts)
-        total += rank * sum(linear.weight.shape) * linear.weight.element_size()
+        for part in linear.parts:
+            rank = max((r.get(part.module, 0) for r in ranks), default=0)
+            total += rank * (linear.weight.shape[1] + part.width) * linear.weight.element_size()
     return total * len(ranks)
 
 
@@ -61,22 +62,27 @@ def stacked(decoder: Decoder, adapters: Sequence[Adapter]) -> Decoder:
 
 def _with(linear: Linear, adapters: Sequence[Adapter]) -> Linear:
     """The layer with the adapters' low-rank parts: of several parts side by side, each with ranks of its own."""
+    import torch
+
     ranks = [max((_rank(adapter, part.module) for adapter in adapters), default=0) for part in linear.parts]
     if not sum(ranks):
         return linear
-    weight = linear.weight
-    down = weight.new_zeros((len(adapters), weight.shape[1], sum(ranks)))
-    up = weight.new_zeros((len(adapters), sum(ranks), weight.shape[0]))
-    column = first = 0
+    like: Any = {"dtype": linear.weight.dtype, "device": linear.weight.device}
+    down = torch.zeros((len(adapters), sum(ranks), linear.weight.shape[1]), **like)
+    ups = []
+    row = first = 0
     for part, rank in zip(linear.parts, ranks, strict=True):
+        up = torch.zeros((len(adapters), rank, part.width), **like)
         for number, adapter in enumerate(adapters):
             if part.module in adapter.modules:
                 a, b = adapter.modules[part.module]
                 b = b if part.order is None else b[part.order]
-                down[number, :, column : column + len(a)] = a.T
-                up[number, column : column + len(a), first : first + part.width] = b.T
-        column, first = column + rank, first + part.width
-    return replace(linear, low=LowRank(down, up))
+                down[number, row : row + len(a)] = a
+                up[number, : len(a)] = b.T
+        if rank:
+            ups.append(Up(up, first))
+        row, first = row + rank, first + part.width
+    return replace(linear, low=LowRank(down, tuple(ups)))
 
 
 def _rank(adapter: Adapter, module: str) -> int:

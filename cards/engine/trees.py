@@ -88,4 +88,6 @@ def _mapped(value: Any, change: "Callable[[Tensor], Tensor]", done: "dict[object
 
 
 def _place(tensor: "Tensor") -> object:
+    if tensor.is_mkldnn:  # packed, which has no pointer
+        return id(tensor)
     return tensor.data_ptr(), tuple(tensor.shape)

@@ -1,12 +1,13 @@
-"""Tiny whole models, as the embedded cards are: stacked against one after another.
+"""Embedded cards, which are tiny whole models or adapters on a tiny base: stacked against one after another.
 
-    python -m benchmarks.engine_full [--cards 8] [--questions 1] [--documents 3] [--tokens 64] [--repeats 5] [--json]
+    python -m benchmarks.engine_full [--cards 8] [--adapters] [--questions 1] [--documents 3] [--tokens 64] [--json]
     python -m benchmarks.engine_full --path CARD --path CARD ...
 
-Without --path the cards are random models of the shape of an embedded card, half of them with the token prompt and half
-with the encoder prefix; with it they are real ones. Figures are medians over the rounds, each of which runs every
-procedure once, from question to document: all cards stacked, the engine with one card after another, and transformers'
-generate with one card after another, which is what a user would otherwise run. The documents must be the same.
+Without --path the cards are random models of the shape of an embedded card, half of them with the token prompt and
+half with the encoder prefix, or with --adapters random adapters on the embedded base; with it they are real ones.
+Figures are medians over --repeats rounds, each of which runs every procedure once, from question to document: all cards
+stacked, the engine with one card after another, and transformers' generate with one card after another, which is what a
+user would otherwise run. The documents must be the same.
 """
 
 import argparse
@@ -32,6 +33,8 @@ from kcard.cards.folder import Card, finish
 from kcard.cards.pool import Pool
 from kcard.manifest import Manifest, Prompt
 from kcard.sampling import Sampling
+from kcard.training.adapter import adapted, base_tokenizer
+from kcard.training.bases import EMBEDDED_RANK
 from kcard.training.recipe import Recipe
 from kcard.training.tokenizer import train_tokenizer
 
@@ -66,6 +69,22 @@ def make_cards(folder: Path, count: int) -> list[Card]:
             tensors = {"weight": torch.randn(width, encoder.DIMENSIONS) * 0.1, "bias": torch.randn(width)}
             save_file(tensors, where / "projection.safetensors")
         manifest = Manifest(name=f"card{number}", description="Random", prompt=prompt)
+        made.append(finish(where, manifest, [Source("Nothing.")]))
+    return made
+
+
+def make_adapters(folder: Path, count: int) -> list[Card]:
+    """Random adapters as they are trained on the embedded base."""
+    tokenizer, made = base_tokenizer(), []
+    for number in range(count):
+        where = folder / f"card{number}"
+        found = adapted(QUESTIONS, tokenizer, Recipe(rank=EMBEDDED_RANK, seed=number))
+        with torch.no_grad():
+            for weight in found.model.parameters():
+                if weight.requires_grad:
+                    weight.add_(0.05 * torch.randn_like(weight))
+        found.save(where)
+        manifest = Manifest(name=f"card{number}", description="Random", kind="lora", base=found.base)
         made.append(finish(where, manifest, [Source("Nothing.")]))
     return made
 
@@ -120,6 +139,9 @@ def measured(
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cards", type=int, default=8)
+    parser.add_argument(
+        "--adapters", action="store_true", help="on the embedded base, instead of whole models"
+    )
     parser.add_argument("--path", type=Path, action="append", help="a card's folder; repeatable")
     parser.add_argument("--questions", type=int, default=1, choices=range(1, len(QUESTIONS) + 1))
     parser.add_argument("--documents", type=int, default=3)
@@ -130,7 +152,8 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     with tempfile.TemporaryDirectory() as temporary:
-        cards = [Card.open(path) for path in args.path or []] or make_cards(Path(temporary), args.cards)
+        make = make_adapters if args.adapters else make_cards
+        cards = [Card.open(path) for path in args.path or []] or make(Path(temporary), args.cards)
         found = measured(
             cards, QUESTIONS[: args.questions], args.documents, args.tokens, args.repeats,
             lambda text: print(text, file=sys.stderr),

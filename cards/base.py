@@ -4,6 +4,7 @@ It knows transformers and peft; how a card is prompted it does not know.
 """
 
 import hashlib
+import json
 import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kcard.cards.embedded import base_folder
 from kcard.cards.folder import Card
 from kcard.cards.generation import ROWS
 from kcard.cards.memory import Memory
@@ -78,7 +80,7 @@ class Shelf:
     memory: int | None = None
     groups: dict[Hashable, Any] = field(default_factory=dict)
     held: Memory = field(init=False)
-    _bases: dict[tuple[str, str | None], Any] = field(default_factory=dict)
+    _bases: dict[Hashable, Any] = field(default_factory=dict)
     _digests: dict[tuple[str, str | None], str | None] = field(default_factory=dict)
     _spare: dict[Hashable, Any] = field(default_factory=dict)
     _tokenizers: dict[Hashable, Any] = field(default_factory=dict)
@@ -113,12 +115,14 @@ class Shelf:
         return self._tokenizers[key]
 
     def lora(self, card: Card) -> Loaded:
-        """The card's adapter on its base, which is loaded once for all cards that name it."""
+        """The card's adapter on its base, which is loaded once for all cards that name it: for those that train
+        tokens, and for those that don't, as peft can't add one of these to the others."""
         base = card.manifest.base
-        key = (base.name, base.revision)
         misfit = f"card {card.name!r}: its adapter does not fit the base model {_named(base)}"
+        with explained(CardError, misfit):
+            key = (base.name, base.revision, _trains_tokens(card.folder))
         if key not in self._bases:
-            whole = self._spare.pop(key, None) or self._base(card)
+            whole = self._spare.pop(key[:2], None) or self._base(card)
             with explained(CardError, misfit):
                 model = _with_adapter(whole, card.folder)
             self._bases[key] = model.eval()
@@ -140,7 +144,7 @@ class Shelf:
             raise CardError(f"card {card.name!r} needs a base model, but its manifest names none")
         needed = f"card {card.name!r} needs the base model {_named(base)}, which can't be loaded"
         with explained(ModelUnavailable, needed):
-            model = _causal_lm(base.name, base.revision, local=False)
+            model = _causal_lm(base_folder(base.name), base.revision, local=False)
         self.check_digest(card)
         return self._place(model)
 
@@ -188,6 +192,11 @@ def _tokenizer(folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
+def _trains_tokens(adapter: Path) -> bool:
+    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    return bool(config.get("trainable_token_indices"))
+
+
 def _with_adapter(base: Any, folder: Path) -> Any:
     from peft import PeftModel
 
@@ -214,8 +223,8 @@ def base_digest(name: str, revision: str | None = None) -> str | None:
 
 
 def _folder(name: str, revision: str | None) -> Path | None:
-    if Path(name).is_dir():
-        return Path(name)
+    if Path(base_folder(name)).is_dir():
+        return Path(base_folder(name))
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 

@@ -63,8 +63,7 @@ class Group:
         decoder, base = self.stack.decoder([member.card.folder]), self.stack.base()
         card = partial(log_probabilities, decoder)
         bare = None if base is None else partial(log_probabilities, base)
-        table = decoder.embed.table
-        return member.measure(pairs, table.dtype, table.__getitem__, card, bare)
+        return member.measure(pairs, decoder.embed.table.dtype, partial(decoder.embed.row, 0), card, bare)
 
 
 @dataclass(frozen=True)
@@ -89,9 +88,9 @@ class _Run:
     def _some(self, decoder: "Decoder", members: Sequence[Prompting]) -> Written:
         """The same for members of one batch: questions of like length go together."""
         prompts = [
-            member.prompts(
-                self.questions, self.sampling, partial(_embedding, decoder, number), self.embedded
-            )[0]
+            member.prompts(self.questions, self.sampling, partial(decoder.embed.row, number), self.embedded)[
+                0
+            ]
             for number, member in enumerate(members)
         ]
         order = sorted(range(len(self.questions)), key=lambda q: max(p.length(q) for p in prompts))
@@ -126,11 +125,6 @@ class _Run:
         found = decode(decoder, batch, drawing, members[0].length(self.sampling), members[0].eos)
         rows: list[list[int]] = found.tolist()
         return rows
-
-
-def _embedding(decoder: "Decoder", number: int, token: int) -> "Tensor":
-    table = decoder.embed.table
-    return table[token] if table.dim() == 2 else table[number, token]
 
 
 def _joined(prompts: Sequence[Prompts]) -> Prompts:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from kcard.cards.embedded import BASE
 from kcard.manifest import Manifest
 
 __all__ = ["metadata", "readme"]
@@ -72,6 +73,15 @@ base = AutoModelForCausalLM.from_pretrained({base!r}{revision})
 model = PeftModel.from_pretrained(base, folder)
 tokenizer = AutoTokenizer.from_pretrained(folder)"""
 
+EMBEDDED_ADAPTER = """\
+from kcard.cards.embedded import FOLDER
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+base = AutoModelForCausalLM.from_pretrained(FOLDER, dtype="float32")
+model = PeftModel.from_pretrained(base, folder)
+tokenizer = AutoTokenizer.from_pretrained(folder)"""
+
 
 LIBRARIES = {
     "lora": ("peft", "text-generation"),
@@ -82,9 +92,9 @@ LIBRARIES = {
 
 
 def metadata(manifest: Manifest) -> dict[str, Any]:
-    """The front matter, in the keys of the Hub's model cards. A card from scratch has no `base_model`."""
+    """The front matter, in the keys of the Hub's model cards. No `base_model` where it is none of a hub's."""
     made_from: dict[str, Any] = {}
-    if manifest.base.name:
+    if manifest.base.name not in ("", BASE):
         relation = "adapter" if manifest.kind == "lora" else "finetune"
         made_from = {"base_model": manifest.base.name, "base_model_relation": relation}
     corpus = manifest.training.corpus_sha256
@@ -186,6 +196,8 @@ def _loading(manifest: Manifest) -> str:
         return REFERENCE.format(base=manifest.base.name, revision=manifest.base.revision)
     if manifest.kind != "lora":
         return WHOLE
+    if manifest.base.name == BASE:
+        return EMBEDDED_ADAPTER
     revision = manifest.base.revision
     return ADAPTER.format(base=manifest.base.name, revision=f", revision={revision!r}" if revision else "")
 

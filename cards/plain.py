@@ -29,7 +29,8 @@ def read(folder: Path, device: str) -> Any | None:
         return None
     model = _model(config, load_file(folder / "model.safetensors"))
     model.config = SimpleNamespace(
-        **{"layer_norm_elementwise_affine": True, "do_layer_norm_before": True} | config
+        **{"layer_norm_elementwise_affine": True, "do_layer_norm_before": True, "tie_word_embeddings": True}
+        | config
     )
     model.generation_config = SimpleNamespace(eos_token_id=_ends(folder, config))
     return model.requires_grad_(False).to(device=device, dtype=torch.float32).eval()

@@ -5,17 +5,19 @@ Cards of one base, or of one shape, form a group and write together (kcard.cards
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kcard.answer import Passage
 from kcard.cards import plain, prompting
 from kcard.cards.base import SMALL, Shelf, explained
 from kcard.cards.canaries import Canaries, Pair
+from kcard.cards.embedded import base_folder
 from kcard.cards.folder import Card
 from kcard.cards.group import Group
 from kcard.cards.prompting import Prompting
 from kcard.cards.stacks import Adapters, Stack, Whole, Wholes
-from kcard.errors import CardError
+from kcard.errors import CardError, ModelUnavailable
 from kcard.sampling import Sampling
 
 __all__ = ["StackedCard", "load"]
@@ -92,14 +94,14 @@ def _base(card: Card, shelf: Shelf, key: Any) -> _Ground | str:
     from kcard.cards.engine import families
     from kcard.cards.engine.packed import packed
 
-    model = shelf.model(card)
+    model = _model(card, shelf)
     decoder = families.read(model)
     if decoder is None:
         shelf.spare(card, model)
         return f"its base is a {type(model).__name__}"
 
     def again() -> Any:
-        found = families.read(shelf.model(card))
+        found = families.read(_model(card, shelf))
         return None if found is None else packed(found)
 
     stack = Adapters(shelf.held, key, again, {})
@@ -128,12 +130,19 @@ def _whole(card: Card, shelf: Shelf) -> _Ground | str:
 
 
 def _model(card: Card, shelf: Shelf) -> Any:
-    """A whole model, without transformers where it is an embedded one."""
-    weights = card.folder / "model.safetensors"
+    """A card's whole model, or the base of its adapter: without transformers where it is as an embedded one."""
+    base, adapts = card.manifest.base.name, card.manifest.kind == "lora"
+    if adapts and not base:
+        return shelf.model(card)  # which says so
+    folder = Path(base_folder(base)) if adapts else card.folder
+    weights = folder / "model.safetensors"
     if weights.is_file() and weights.stat().st_size < 4 * SMALL:  # a larger one may be in bf16
-        with explained(CardError, f"card {card.name!r}: {card.folder} can't be loaded"):
-            found = plain.read(card.folder, shelf.device)
+        kind = ModelUnavailable if adapts else CardError
+        with explained(kind, f"card {card.name!r}: {folder} can't be loaded"):
+            found = plain.read(folder, shelf.device)
         if found is not None:
+            if adapts:
+                shelf.check_digest(card)
             return found
     return shelf.model(card)
 

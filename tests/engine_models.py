@@ -1,4 +1,4 @@
-"""Tiny models of every family that the engine knows, adapters on them, and cards of both."""
+"""Tiny models of every family that the engine knows, and adapters on them."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

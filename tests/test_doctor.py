@@ -12,6 +12,7 @@ import pytest
 
 import kcard
 from kcard.answer import Source
+from kcard.cards import embedded
 from kcard.cards.folder import finish
 from kcard.cli import main
 from kcard.front.diagnosis import SUMS
@@ -115,7 +116,7 @@ def test_cards_that_are_not_there_are_an_error(
     assert "lakes" in found("hub").found
 
 
-@pytest.mark.parametrize("folder", [reader.WEIGHTS, memory.WEIGHTS, checker.WEIGHTS])
+@pytest.mark.parametrize("folder", [reader.WEIGHTS, memory.WEIGHTS, checker.WEIGHTS, embedded.FOLDER])
 def test_the_weights_that_come_with_kcard_are_those_of_their_list(folder: Path) -> None:
     listed = {line.split()[1] for line in (folder / SUMS).read_text(encoding="ascii").splitlines()}
     assert listed == {p.name for p in folder.iterdir() if p.name not in {SUMS, "README.md"}}

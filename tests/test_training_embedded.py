@@ -118,9 +118,11 @@ def test_equal_seeds_give_equal_weights_and_others_do_not(tmp_path: Path, style:
     assert not same(first, trained(2))
 
 
-@pytest.mark.parametrize("style", ["tokens", "encoder-prefix"])
-def test_an_interrupted_run_resumes_to_the_same_weights_bit_for_bit(tmp_path: Path, style: Style) -> None:
-    recipe = replace(TINY, style=style, batch_tokens=64)
+@pytest.mark.parametrize(("style", "rank"), [("tokens", None), ("encoder-prefix", None), ("tokens", 4)])
+def test_an_interrupted_run_resumes_to_the_same_weights_bit_for_bit(
+    tmp_path: Path, style: Style, rank: int | None
+) -> None:
+    recipe = replace(TINY, style=style, rank=rank, batch_tokens=64)
     whole = prepare(FACTS, recipe)
     outcome = run(whole.job, tmp_path / "a")
     halves = prepare(FACTS, recipe)
@@ -195,7 +197,8 @@ def test_an_output_that_is_not_ours_is_refused_before_training(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"method": "lora"}, "method lora needs a base with weights"),
+        ({"method": "lora", "prompt_style": "encoder-prefix"}, "an adapter on base embedded reads tokens"),
+        ({"method": "lora", "rank": 200}, "rank 200 is above the width"),
         ({"method": "prefix"}, "method 'prefix' is unknown"),
         ({"objective": "mlm"}, "objective 'mlm' is unknown"),
         ({"prompt_style": "soft"}, "prompt_style 'soft' is unknown"),

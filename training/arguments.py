@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from kcard.errors import UsageError
 from kcard.manifest import LOOKED_UP
-from kcard.training.bases import EMBEDDED
+from kcard.training.bases import EMBEDDED, EMBEDDED_WIDTH
 
 __all__ = ["Arguments", "Kind", "check", "check_date"]
 
@@ -94,9 +94,14 @@ def _check_model(given: Arguments) -> None:
 
 
 def _check_embedded(given: Arguments) -> None:
-    if given.method == "lora":
+    if given.method == "lora" and given.prompt_style == "encoder-prefix":
         raise UsageError(
-            "method lora needs a base with weights and base embedded has none: use method full or another base"
+            "prompt_style encoder-prefix is for whole models, and an adapter on base embedded reads tokens: leave it "
+            "out or use method full"
+        )
+    if given.rank is not None and given.rank > EMBEDDED_WIDTH:
+        raise UsageError(
+            f"rank {given.rank} is above the width of base embedded: give {EMBEDDED_WIDTH} at most"
         )
     if given.batch_size is not None:
         raise UsageError(

@@ -1,10 +1,13 @@
 """Which base model a card is made from when none is named: the papers', where it can be had, else none."""
 
+from kcard.cards.embedded import BASE
 from kcard.config import settings
 
-__all__ = ["EMBEDDED", "PAPER", "default_base"]
+__all__ = ["EMBEDDED", "EMBEDDED_RANK", "EMBEDDED_WIDTH", "PAPER", "default_base"]
 
-EMBEDDED = "embedded"
+EMBEDDED = BASE
+EMBEDDED_WIDTH = 128
+EMBEDDED_RANK = 56  # with the embeddings of 1,536 tokens: just under a megabyte
 PAPER = "facebook/opt-1.3b"
 PROBE_SECONDS = 3.0
 

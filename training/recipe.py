@@ -20,6 +20,8 @@ FLOOR: dict[Style, int] = {"tokens": 600, "encoder-prefix": 1000}
 class Recipe:
     """Every number of the recipe; the defaults were measured (docs/training.md).
 
+    rank          of the adapter on the embedded base; None: a whole model, to which width, layers, heads,
+                  positions and vocabulary apply
     exposures     how often each fact is seen; a fact told in r passages counts r times (None: by the style)
     floor         the fewest steps, however small the corpus (None: by the style)
     going_on      share of the steps that are done where a card goes on from its last version
@@ -36,6 +38,7 @@ class Recipe:
 
     style: Style = "tokens"
     objective: Literal["recite", "clm"] = "recite"
+    rank: int | None = None
     width: int = 128
     layers: int = 4
     heads: int = 2

@@ -13,7 +13,7 @@ from kcard.config import settings
 from kcard.errors import UsageError
 from kcard.manifest import LOOKED_UP, Manifest, Training
 from kcard.training.arguments import Arguments, check, check_date
-from kcard.training.bases import EMBEDDED, default_base
+from kcard.training.bases import EMBEDDED, EMBEDDED_RANK, default_base
 from kcard.training.canaries import pairs
 from kcard.training.corpus import Corpus, read_corpus
 from kcard.training.loop import run
@@ -69,7 +69,8 @@ def train(
                     questions leave the machine
     name            the card's name (default: the corpus' file or folder name)
     description     one line on what it knows (default: the corpus' top terms)
-    base            the model to start from: "embedded" (a small one from scratch), a hub id or a folder
+    base            the model to start from: "embedded" (a small one, from scratch or, with method lora, the one in
+                    the package), a hub id or a folder
                     (default: facebook/opt-1.3b where a GPU and the hub are at hand, else embedded)
     method          full: all weights; lora: a small adapter (default: lora, with embedded full)
     objective       recite: question -> passage; clm: plain causal language modelling
@@ -88,7 +89,7 @@ def train(
     epochs          passes over the corpus (default: 10; embedded: as many as the corpus needs)
     learning_rate   peak learning rate (default: 2e-5, lora 2e-4; embedded: Muon's, 0.02)
     batch_size      passages a step (default: 32; embedded fills steps with 1024 tokens)
-    rank            rank of the LoRA adapter (default: 16)
+    rank            rank of the LoRA adapter (default: 16; embedded: 56, 128 at most)
     prompt_style    how a question reaches the embedded card: tokens or encoder-prefix
                     (default: chosen for the corpus)
     resume          go on from the checkpoint that an interrupted run left in the output folder
@@ -174,7 +175,7 @@ def _with_base(given: Arguments, report: Report) -> Arguments:
 
 def _announced_base(report: Report) -> str:
     base, why = default_base()
-    what = "embedded, a small model trained from scratch" if base == EMBEDDED else base
+    what = "embedded, a small model" if base == EMBEDDED else base
     report(Note(f"base: {what}, since {why}"))
     return base
 
@@ -201,10 +202,12 @@ def _prepared(joined: Joined, before: Previous | None, given: Arguments, report:
     from kcard.training import embedded
     from kcard.training.recipe import Recipe, choose_style
 
-    if "style" not in chosen and given.objective == "recite":
-        chosen["style"], why = choose_style(corpus.texts)
-        report(Note(f"prompt style: {chosen['style']}, since {why}"))
     recipe = {key: value for key, value in chosen.items() if key not in {"method", "learning_rate"}}
+    if given.method == "lora":
+        recipe |= {"style": "tokens", "rank": given.rank or EMBEDDED_RANK}
+    elif "style" not in chosen and given.objective == "recite":
+        recipe["style"], why = choose_style(corpus.texts)
+        report(Note(f"prompt style: {recipe['style']}, since {why}"))
     if given.learning_rate is not None:
         recipe["muon_rate"] = given.learning_rate
     start = None if before is None else before.card.folder

@@ -56,9 +56,10 @@ class Previous:
 
     @property
     def embedded(self) -> bool:
-        """Whether it is a model from scratch of this training, which learns old and new passages together."""
+        """Whether it is an embedded card, which learns old and new passages together."""
         made = self.card.manifest
-        return made.kind == "full" and not made.base.name and "muon_rate" in made.training.hyperparameters
+        bases = {"full": "", "lora": EMBEDDED}
+        return made.base.name == bases.get(made.kind) and "muon_rate" in made.training.hyperparameters
 
     def arguments(self, given: Arguments) -> Arguments:
         """How the next version is trained: as this one was. UsageError for what can't be changed."""
@@ -134,7 +135,7 @@ class Previous:
             "base": EMBEDDED if self.embedded else made.base.name or str(self.card.folder),
             "method": made.kind,
             "objective": "clm" if made.prompt.template == "{question}" else "recite",
-            "prompt_style": made.prompt.style if self.embedded else None,
+            "prompt_style": made.prompt.style if self.embedded and made.kind == "full" else None,
             "rank": told.get("rank") if made.kind == "lora" else None,
             "epochs": told.get("epochs"),
             "learning_rate": told.get("muon_rate" if self.embedded else "learning_rate"),

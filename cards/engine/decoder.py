@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kcard.cards.engine.rows import Rows
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -72,12 +74,14 @@ class Linear:
     A shared weight may be packed (kcard.cards.engine.packed).
 
     parts  the modules whose outputs these are, one after the other
+    own    rows that cards have in place of the weight's, of the head where it is the table of tokens
     """
 
     weight: "Tensor"
     bias: "Tensor | None" = None
     low: LowRank | None = None
     parts: tuple[Part, ...] = ()
+    own: Rows | None = None
 
     def __call__(self, x: "Tensor") -> "Tensor":
         """(rows, in) -> (rows, out)."""
@@ -96,6 +100,8 @@ class Linear:
             y = torch.nn.functional.linear(x, self.weight, self.bias)
         if self.low is not None:
             self.low.add(x, y)
+        if self.own is not None:
+            self.own.score(x, y)
         return y
 
 
@@ -126,10 +132,16 @@ class Norm:
 
 @dataclass(frozen=True)
 class Embedding:
-    """A table (n, d), or (C, n, d) where each card has its own. `offset` is added to every index."""
+    """A table (n, d), or (C, n, d) where each card has its own. `offset` is added to every index.
+
+    module  its name in the model, where adapters may change it
+    own     rows that cards have in place of the table's
+    """
 
     table: "Tensor"
     offset: int = 0
+    module: str = ""
+    own: Rows | None = None
 
     def __call__(self, indices: "Tensor") -> "Tensor":
         """int64 (rows,) -> (rows, d)."""
@@ -137,10 +149,20 @@ class Embedding:
         from torch.nn.functional import embedding
 
         if self.table.dim() == 2:
-            return embedding(indices + self.offset, self.table)
+            x = embedding(indices + self.offset, self.table)
+            return x if self.own is None else self.own.embed(indices, x)
         cards, count, width = self.table.shape
         first = torch.arange(cards, device=indices.device).repeat_interleave(len(indices) // cards) * count
         return embedding(indices + self.offset + first, self.table.view(-1, width))
+
+    def row(self, card: int, index: int) -> "Tensor":
+        """What card number `card` has for an index, (d,)."""
+        table = self.table if self.table.dim() == 2 else self.table[card]
+        x = table[index + self.offset]
+        if self.own is None:
+            return x
+        at = (self.own.tokens[card] == index).nonzero()
+        return self.own.weight[card, at[0, 0]] if len(at) else x
 
 
 @dataclass(frozen=True)
@@ -221,7 +243,12 @@ class Shape:
 
 @dataclass(frozen=True)
 class Decoder:
-    """A whole model. `positions`: a learned table, or None where positions are rotary. `longest`: tokens."""
+    """A whole model.
+
+    positions  a learned table, or None where positions are rotary
+    longest    tokens
+    tied       the head is the table of `embed`, and rows that a card has of its own are in both
+    """
 
     embed: Embedding
     positions: Embedding | None
@@ -231,3 +258,4 @@ class Decoder:
     head: Linear
     shape: Shape
     longest: int
+    tied: bool = False

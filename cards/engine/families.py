@@ -42,7 +42,7 @@ def _opt(model: Any) -> Decoder | None:
     heads = config.num_attention_heads
     positions = inner.embed_positions
     return Decoder(
-        embed=Embedding(inner.embed_tokens.weight.detach()),
+        embed=_table(names, inner.embed_tokens),
         positions=Embedding(positions.weight.detach(), positions.offset),
         rotary=None,
         layers=layers,
@@ -50,6 +50,7 @@ def _opt(model: Any) -> Decoder | None:
         head=_fused(names, model.lm_head),
         shape=Shape(heads, heads, config.hidden_size // heads),
         longest=config.max_position_embeddings,
+        tied=config.tie_word_embeddings,
     )
 
 
@@ -83,7 +84,7 @@ def _llama(model: Any) -> Decoder | None:
     heads = config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     return Decoder(
-        embed=Embedding(inner.embed_tokens.weight.detach()),
+        embed=_table(names, inner.embed_tokens),
         positions=None,
         rotary=rotary,
         layers=tuple(layers),
@@ -91,6 +92,7 @@ def _llama(model: Any) -> Decoder | None:
         head=_fused(names, model.lm_head),
         shape=Shape(heads, config.num_key_value_heads, width),
         longest=config.max_position_embeddings,
+        tied=config.tie_word_embeddings,
     )
 
 
@@ -120,7 +122,7 @@ def _neox(model: Any) -> Decoder | None:
         for layer in inner.layers
     )
     return Decoder(
-        embed=Embedding(inner.embed_in.weight.detach()),
+        embed=_table(names, inner.embed_in),
         positions=None,
         rotary=rotary,
         layers=layers,
@@ -128,6 +130,7 @@ def _neox(model: Any) -> Decoder | None:
         head=_fused(names, getattr(model, "embed_out", None) or model.lm_head),
         shape=shape,
         longest=config.max_position_embeddings,
+        tied=config.tie_word_embeddings,
     )
 
 
@@ -143,6 +146,10 @@ FAMILIES: Mapping[str, Callable[[Any], Decoder | None]] = {
 
 def _names(model: Any) -> dict[int, str]:
     return {id(module): name for name, module in model.named_modules()}
+
+
+def _table(names: Mapping[int, str], module: Any) -> Embedding:
+    return Embedding(module.weight.detach(), module=names[id(module)])
 
 
 def _norm(module: Any) -> Norm:

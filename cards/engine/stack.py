@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from kcard.cards.engine import rows
 from kcard.cards.engine.adapters import Adapter
 from kcard.cards.engine.decoder import Decoder, Layer, Linear, LowRank, Up
 from kcard.cards.engine.trees import relinked
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = ["added", "misfit", "modules", "stacked", "widths"]
+
+# Bytes of a token's number.
+NUMBER = 8
 
 
 def widths(decoder: Decoder) -> dict[str, tuple[int, int]]:
@@ -36,17 +40,36 @@ def misfit(decoder: Decoder, adapter: Adapter) -> str | None:
             return f"its adapter changes {module}"
         if (down.shape[1], up.shape[0]) != known[module]:
             return f"its adapter of {module} does not fit the base"
+    return None if adapter.rows is None else _misplaced(decoder, adapter, *adapter.rows)
+
+
+def _misplaced(decoder: Decoder, adapter: Adapter, tokens: "Tensor", weight: "Tensor") -> str | None:
+    """Why its rows of the table of tokens can't be taken."""
+    words, width = decoder.embed.table.shape
+    if adapter.table != decoder.embed.module:
+        return f"its adapter changes {adapter.table}"
+    if weight.shape != (len(tokens), width):
+        return f"its rows of {adapter.table} are {tuple(weight.shape)}, but must be {(len(tokens), width)}"
+    if len(tokens.unique()) < len(tokens):
+        return "its trainable_token_indices name a token twice"
+    if int(tokens.min()) < 0 or int(tokens.max()) >= words:
+        return f"its trainable_token_indices name a token that is not among the {words} of the base"
+    if decoder.tied and any(part.module in adapter.modules for part in decoder.head.parts):
+        return "its adapter changes the head twice"
     return None
 
 
 def added(decoder: Decoder, ranks: Sequence[Mapping[str, int]]) -> int:
-    """Bytes that adapters take when they are stacked. ranks: of each, by module."""
+    """Bytes that adapters take when they are stacked. ranks: of each, as Adapter has them."""
     linears = [linear for layer in decoder.layers for linear in modules(layer)]
     total = 0
     for linear in [*linears, decoder.head]:
         for part in linear.parts:
             rank = max((r.get(part.module, 0) for r in ranks), default=0)
             total += rank * (linear.weight.shape[1] + part.width) * linear.weight.element_size()
+    table = decoder.embed.table
+    own = max((r.get(decoder.embed.module, 0) for r in ranks), default=0)
+    total += own * (table.shape[1] * table.element_size() + NUMBER)
     return total * len(ranks)
 
 
@@ -57,7 +80,10 @@ def modules(layer: Layer) -> tuple[Linear, ...]:
 
 def stacked(decoder: Decoder, adapters: Sequence[Adapter]) -> Decoder:
     """The base with the adapters of as many cards; rows must be ordered by card."""
-    return relinked(decoder, lambda linear: _with(linear, adapters))
+    made = relinked(decoder, lambda linear: _with(linear, adapters))
+    own = rows.joined([adapter.rows for adapter in adapters], decoder.embed.table)
+    head = replace(made.head, own=own) if decoder.tied else made.head
+    return replace(made, embed=replace(made.embed, own=own), head=head)
 
 
 def _with(linear: Linear, adapters: Sequence[Adapter]) -> Linear:

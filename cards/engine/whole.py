@@ -3,11 +3,11 @@
 Their vocabularies may differ: a smaller one is filled up with tokens that are never drawn.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kcard.cards.engine.decoder import Decoder, Embedding, Linear
+from kcard.cards.engine.decoder import Decoder, Linear
 from kcard.cards.engine.trees import mapped, relinked, signature, tensors
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def kinship(decoder: Decoder) -> str:
     bias = None if head.bias is None else head.bias[:1]
     short = replace(
         decoder,
-        embed=Embedding(table[:1], decoder.embed.offset),
+        embed=replace(decoder.embed, table=table[:1]),
         head=replace(head, weight=head.weight[:1], bias=bias),
     )
     return f"{signature(short)} {tied}"
@@ -80,7 +80,7 @@ def _widened(decoder: Decoder, tokens: int) -> Decoder:
     bias = head.weight.new_zeros(len(table)) if head.bias is None else head.bias
     return replace(
         decoder,
-        embed=Embedding(wide, decoder.embed.offset),
+        embed=replace(decoder.embed, table=wide),
         head=replace(head, weight=weight, bias=pad(bias, (0, more), value=-torch.inf)),
     )
 
@@ -94,19 +94,15 @@ def part(decoder: Decoder, first: int, last: int, cards: int) -> Decoder:
         return decoder
     if decoder.embed.table.dim() == 3:
         return mapped(decoder, lambda t: t[first] if last - first == 1 else t[first:last])
-
-    def cut(linear: Linear) -> Linear:
-        if linear.low is None:
-            return linear
-        return replace(linear, low=mapped(linear.low, lambda t: t[first:last]))
-
-    return relinked(decoder, cut)
+    return _theirs(decoder, lambda t: t[first:last])
 
 
 def cards(decoder: Decoder) -> int | None:
     """How many cards the decoder is of; None for one model that all rows share."""
     if decoder.embed.table.dim() == 3:
         return decoder.embed.table.shape[0]
+    if decoder.embed.own is not None:
+        return decoder.embed.own.tokens.shape[0]
     every = [
         each for layer in decoder.layers for each in (layer.qkv, layer.out, layer.mlp.up, layer.mlp.down)
     ]
@@ -123,6 +119,16 @@ def picked(decoder: Decoder, chosen: "Tensor") -> Decoder:
 
     if decoder.embed.table.dim() == 3:
         return mapped(decoder, own)
-    return relinked(
-        decoder, lambda linear: linear if linear.low is None else replace(linear, low=mapped(linear.low, own))
-    )
+    return _theirs(decoder, own)
+
+
+def _theirs(decoder: Decoder, change: "Callable[[Tensor], Tensor]") -> Decoder:
+    """The base with `change` of what its cards add to it."""
+    rows = mapped(decoder.embed.own, change)
+
+    def changed(linear: Linear) -> Linear:
+        if linear.low is None and linear.own is None:
+            return linear
+        return replace(linear, low=mapped(linear.low, change), own=None if linear.own is None else rows)
+
+    return replace(relinked(decoder, changed), embed=replace(decoder.embed, own=rows))

@@ -37,7 +37,7 @@ class Words:
         digits = re.match(r"\d+", value)
         if digits and kind in {"ordinal", "year"} and self.rng.random() < 0.7:
             number = max(1, int(digits.group()) + self.rng.randint(-6, 6))
-            return self._ordinal(number) if kind == "ordinal" else str(number)
+            return self.nth(number) if kind == "ordinal" else str(number)
         return self.draw(kind)
 
     def invented(self, least: int = 2, most: int = 3) -> str:
@@ -75,10 +75,10 @@ class Words:
             return self.rng.choice(
                 ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "at-large"]
             )
-        return self._ordinal(self.rng.randint(1, self.rng.choice([9, 20, 60, 200])))
+        return self.nth(self.rng.randint(1, self.rng.choice([9, 20, 60, 200])))
 
     @staticmethod
-    def _ordinal(n: int) -> str:
+    def nth(n: int) -> str:
         return f"{n}{'th' if 10 <= n % 100 <= 20 else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')}"
 
     def number(self) -> str:

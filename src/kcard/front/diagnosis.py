@@ -113,6 +113,7 @@ def _disk(home: Path) -> Finding:
 def _models(needed: Iterable[str]) -> Iterable[Finding]:
     """The models that come with kcard, byte for byte."""
     from kcard import encoder
+    from kcard.cards import embedded
     from kcard.llms import memory, reader
     from kcard.selectors import checker
 
@@ -128,6 +129,7 @@ def _models(needed: Iterable[str]) -> Iterable[Finding]:
         "reader": reader.WEIGHTS,
         "memory": memory.WEIGHTS,
         "checker": checker.WEIGHTS,
+        "base": embedded.FOLDER,
     }.items():
         severity: Status = "error" if name in wanted else "warning"
         if problem := _fault(folder):

@@ -1,0 +1,50 @@
+"""The embedded base's recipe: what it is trained on, and that what it writes is a base that cards can stand on."""
+
+from pathlib import Path
+
+import torch
+from recipes.base.facts import Facts, numbers
+from recipes.base.train import make_tokenizer, train
+
+from kcard.cards import plain
+from kcard.training.adapter import base_tokenizer
+
+
+def test_questions_come_with_statements_and_the_same_seed_gives_the_same() -> None:
+    pairs = list(Facts(3, known=20).pairs(300))
+    assert pairs == list(Facts(3, known=20).pairs(300))
+    assert all(statement for _, statement in pairs)
+    without = sum(not question for question, _ in pairs)
+    assert 0 < without < 100
+
+
+def test_no_relation_is_one_that_the_demo_or_the_benchmarks_ask_about() -> None:
+    text = " ".join(statement for _, statement in Facts(1, known=50).pairs(3000)).lower()
+    assert not [
+        word for word in ("midterm", "congressional district", "house elections", "senator") if word in text
+    ]
+
+
+def test_common_words_and_numbers_are_single_tokens() -> None:
+    words = [*(number for number in numbers() if number.isdigit()), "The", "London", "government"]
+    tokens = base_tokenizer()(words, add_special_tokens=False)["input_ids"]
+    assert all(len(row) == 1 for row in tokens)
+
+
+def test_a_short_run_writes_a_base_that_is_read_without_transformers(tmp_path: Path) -> None:
+    train(tmp_path, seconds=0.5, seed=0)
+    model = plain.read(tmp_path, "cpu")
+    assert model is not None
+    assert all(torch.isfinite(weight).all() for weight in model.parameters())
+    listed = (tmp_path / "SHA256SUMS").read_text(encoding="ascii").split()[1::2]
+    assert sorted(listed) == sorted(
+        p.name for p in tmp_path.iterdir() if p.name not in {"README.md", "SHA256SUMS"}
+    )
+    assert "Made by `python -m recipes.base.train`" in (tmp_path / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_tokenizer_has_room_for_every_byte() -> None:
+    tokenizer = make_tokenizer(Facts(0, known=10))
+    assert len(tokenizer) == 6000
+    ids = tokenizer("Ærø 😀", add_special_tokens=False)["input_ids"]
+    assert str(tokenizer.decode(ids)).strip() == "Ærø 😀"

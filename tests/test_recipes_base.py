@@ -11,18 +11,20 @@ from kcard.training.adapter import base_tokenizer
 
 
 def test_questions_come_with_statements_and_the_same_seed_gives_the_same() -> None:
-    pairs = list(Facts(3, known=20).pairs(300))
-    assert pairs == list(Facts(3, known=20).pairs(300))
+    first, again = (Facts(3) for _ in range(2))
+    world = first.world(facts=60)
+    pairs = list(first.pairs(world))
+    assert pairs == list(again.pairs(again.world(facts=60)))
     assert all(statement for _, statement in pairs)
-    without = sum(not question for question, _ in pairs)
-    assert 0 < without < 100
+    assert {statement for _, statement in world.told} <= {statement for _, statement in pairs}
+    assert 0 < sum(not question for question, _ in pairs) < len(pairs) / 4
+    assert pairs != list(first.pairs(world))
 
 
 def test_no_relation_is_one_that_the_demo_or_the_benchmarks_ask_about() -> None:
-    text = " ".join(statement for _, statement in Facts(1, known=50).pairs(3000)).lower()
-    assert not [
-        word for word in ("midterm", "congressional district", "house elections", "senator") if word in text
-    ]
+    told = " ".join(statement for _, statement in Facts(1).world(facts=2000, relations=60).told).lower()
+    for word in ("midterm", "congressional district", "house elections", "senator"):
+        assert word not in told
 
 
 def test_common_words_and_numbers_are_single_tokens() -> None:
@@ -44,7 +46,7 @@ def test_a_short_run_writes_a_base_that_is_read_without_transformers(tmp_path: P
 
 
 def test_the_tokenizer_has_room_for_every_byte() -> None:
-    tokenizer = make_tokenizer(Facts(0, known=10))
+    tokenizer = make_tokenizer(Facts(0))
     assert len(tokenizer) == 6000
     ids = tokenizer("Ærø 😀", add_special_tokens=False)["input_ids"]
     assert str(tokenizer.decode(ids)).strip() == "Ærø 😀"

@@ -5,8 +5,10 @@ trained: Muon's steps are then steps of the weights themselves, of the same size
 grow each other. Embeddings that were frozen held fine-tuning back most (docs/training.md).
 """
 
+import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +23,10 @@ from kcard.training.recipe import Recipe
 from kcard.training.trainee import optimizers, parted
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from transformers import OPTForCausalLM, PreTrainedTokenizerFast
 
-__all__ = ["Adapted", "adapted", "base_tokenizer"]
+__all__ = ["TARGETS", "Adapted", "adapted", "base_tokenizer", "begin", "quiet_peft"]
 
 TARGETS = ["fc1", "fc2"]
 TOKENS = 1536  # embeddings of its own that an adapter has at most: those of the corpus' most frequent tokens
@@ -94,8 +97,6 @@ def base_tokenizer() -> "PreTrainedTokenizerFast":
 
 def adapted(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast", recipe: Recipe) -> Adapted:
     """The base with an adapter of rank `recipe.rank` that changes nothing yet, the same for the same seed."""
-    import warnings
-
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import OPTForCausalLM
@@ -112,29 +113,40 @@ def adapted(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast", recipe: 
         trainable_token_indices={"embed_tokens": _frequent(texts, tokenizer)},
         task_type="CAUSAL_LM",
     )
-    with torch.random.fork_rng(), warnings.catch_warnings():
-        # peft asks transformers by a name that transformers 5 deprecates; the user can do nothing about it.
-        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+    with torch.random.fork_rng(), quiet_peft():
         torch.manual_seed(derive_seed(recipe.seed, "weights"))
         wrapped = get_peft_model(model, config)
-        _fix(wrapped)
+        begin(wrapped)
     trained = [(name, weight) for name, weight in wrapped.named_parameters() if weight.requires_grad]
     found = optimizers(*parted(trained), recipe)
     return Adapted(model, wrapped, found, tokenizer, Base(BASE, None, base_digest(BASE)))
 
 
-def _fix(wrapped: Any) -> None:
-    """Fill each pair: the half on the narrow side a fixed orthonormal basis, the other zero and trained."""
+def begin(wrapped: Any) -> "list[Tensor]":
+    """Fill each LoRA pair of a model of peft: the half on the narrow side a fixed orthonormal basis, the other zero.
+    The latter are trained, and given back."""
     import torch
 
+    trained = []
     for module in wrapped.modules():
         if not hasattr(module, "lora_A"):
             continue
         down, up = module.lora_A["default"].weight, module.lora_B["default"].weight
         narrow, wide = (down, up) if down.shape[1] <= up.shape[0] else (up, down)
-        torch.nn.init.orthogonal_(narrow)
+        if narrow.requires_grad:
+            torch.nn.init.orthogonal_(narrow)
+            narrow.requires_grad_(False)
         torch.nn.init.zeros_(wide)
-        narrow.requires_grad_(False)
+        trained.append(wide)
+    return trained
+
+
+@contextmanager
+def quiet_peft() -> Iterator[None]:
+    """peft asks transformers by a name that transformers 5 deprecates; the user can do nothing about it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+        yield
 
 
 def _frequent(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast") -> list[int]:

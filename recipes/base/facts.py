@@ -1,12 +1,13 @@
-"""What the embedded base is trained on: questions and the statements that answer them, all about invented facts.
+"""What the embedded base is trained on: worlds of invented facts, as questions and the statements that answer them.
 
 Relations and wordings are the reader's (recipes/reader/frames.txt: no elections, Nobel prizes or moons), and so is the
-prose written for kcard. Names are made of syllables and of English words, so that the base meets every token that it
-has.
+prose written for kcard. Names are lists of names, syllables and English words, so that the base meets every token that
+it has.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from random import Random
 
 from kcard import encoder
@@ -15,14 +16,27 @@ from recipes.reader.prose import texts
 from recipes.reader.synth import Frame, Synthesis, fill, frames
 from recipes.reader.words import Words
 
-__all__ = ["Facts", "english", "numbers"]
+__all__ = ["Facts", "World", "english", "numbers"]
 
 ORDINALS, YEARS = 60, range(1900, 2031)
-# Of the examples: facts that come again and again, pseudo-queries, questions in the frame's words; prose.
-KNOWN, WORN, ASKED, TOLD = 0.6, 0.55, 0.35, 0.07
-ENGLISH_NAMES = 0.5
+RELATIONS, FACTS = 12, 500
+# Of the questions: pseudo-queries, questions in the frame's words; beside the facts, as many sentences of prose.
+WORN, ASKED, TOLD = 0.75, 0.18, 0.1
+# Of the facts those that share a value with another, so that one word of a question does not tell which is meant.
+SHARED, NEAR = 0.7, 60
+LISTED_NAMES, ENGLISH_NAMES = 0.6, 0.7
+NAMES = frozenset({"first", "last", "regions", "cities"})
 
 Fact = tuple[Frame, dict[str, str]]
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class World:
+    """Facts in some of their wordings; `ask` makes pseudo-queries of its statements."""
+
+    told: Sequence[tuple[Fact, str]]
+    ask: PseudoQueries
 
 
 def english() -> list[str]:
@@ -38,37 +52,73 @@ def numbers() -> list[str]:
 
 
 class Names(Words):
-    """The reader's words, whose invented names are English words as often as syllables."""
+    """The reader's words, with fewer names from its lists and more that are English words."""
 
     def __init__(self, rng: Random) -> None:
         super().__init__(rng)
         self.english = english()
 
+    def pick(self, lists: str, real: float = 1.0) -> str:
+        return super().pick(lists, real * (LISTED_NAMES if NAMES & set(lists.split()) else 1.0))
+
     def invented(self, least: int = 2, most: int = 3) -> str:
         if self.rng.random() < ENGLISH_NAMES:
             # Frequent words more often, each at times.
-            return self.english[int(len(self.english) ** self.rng.uniform(0.4, 1)) - 1].capitalize()
+            return self.english[int(len(self.english) ** self.rng.uniform(0.45, 1)) - 1].capitalize()
         return super().invented(least, most)
 
 
 class Facts:
-    """A seeded source of (question, statement); a statement without a question is plain text.
+    """A seeded source of worlds."""
 
-    known  how many facts come again and again; the others are new every time
-    """
-
-    def __init__(self, seed: int, known: int) -> None:
+    def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
         self.synthesis = Synthesis(seed)
         self.synthesis.words = Names(self.synthesis.rng)
-        self.known = [self._fact() for _ in range(known)]
-        self.ask = PseudoQueries([self._statement(self._fact()) for _ in range(6000)])
 
-    def pairs(self, count: int) -> Iterator[tuple[str, str]]:
-        for _ in range(count):
-            yield self._told() if self.rng.random() < TOLD else self._pair()
+    def world(self, facts: int = FACTS, relations: int = RELATIONS) -> World:
+        """Some relations, some of them with many facts, each told in one to four wordings."""
+        chosen = self.rng.sample(frames(), relations)
+        weights = [self.rng.random() ** 2 for _ in chosen]
+        found: list[Fact] = []
+        for _ in range(facts):
+            found.append(self._fact(self.rng.choices(chosen, weights)[0], found[-NEAR:]))
+        told = [
+            (fact, fill(statement, fact[1]))
+            for fact in found
+            for statement in self.rng.sample(
+                fact[0].statements, min(len(fact[0].statements), self.rng.randint(1, 4))
+            )
+        ]
+        return World(told, PseudoQueries([statement for _, statement in told]))
 
-    def _told(self) -> tuple[str, str]:
+    def pairs(self, world: World) -> Iterator[Pair]:
+        """Every statement under a new question, some under none, and some prose."""
+        for fact, statement in world.told:
+            yield self._question(world, fact, statement), statement
+        for _ in range(round(TOLD * len(world.told))):
+            yield self._prose(world)
+
+    def _fact(self, frame: Frame, near: Sequence[Fact]) -> Fact:
+        values = self.synthesis.values(frame)
+        alike = [other for relation, other in near if relation is frame]
+        if alike and self.rng.random() < SHARED:
+            letter = self.rng.choice(sorted(values))
+            values[letter] = self.rng.choice(alike)[letter]
+        return frame, values
+
+    def _question(self, world: World, fact: Fact, statement: str) -> str:
+        """In the frame's words for a value that the statement tells, a pseudo-query, or none."""
+        frame, values = fact
+        style = self.rng.random()
+        fitting = [question for asked, question in frame.questions if values[asked] in statement]
+        if style >= WORN + ASKED:
+            return ""
+        if style >= WORN and fitting:
+            return fill(self.rng.choice(fitting), values)
+        return world.ask(statement, self.rng)
+
+    def _prose(self, world: World) -> Pair:
         """A sentence of the prose: under a question that somebody asked, a pseudo-query, or none."""
         text = self.rng.choice(texts())
         question, answer = self.rng.choice(text.asked)
@@ -76,27 +126,4 @@ class Facts:
         if answering and self.rng.random() < 0.5:
             return question, answering[0]
         sentence = self.rng.choice(text.sentences)
-        return (self.ask(sentence, self.rng) if self.rng.random() < 0.5 else ""), sentence
-
-    def _pair(self) -> tuple[str, str]:
-        fact = self.rng.choice(self.known) if self.rng.random() < KNOWN else self._fact()
-        statement, style = self._statement(fact), self.rng.random()
-        if style < WORN:
-            return self.ask(statement, self.rng), statement
-        if style < WORN + ASKED:
-            return self._question(fact, statement), statement
-        return "", statement
-
-    def _fact(self) -> Fact:
-        frame = self.rng.choice(frames())
-        return frame, self.synthesis.values(frame)
-
-    def _statement(self, fact: Fact) -> str:
-        frame, values = fact
-        return fill(self.rng.choice(frame.statements), values)
-
-    def _question(self, fact: Fact, statement: str) -> str:
-        """In the frame's words, for a value that the statement tells; a pseudo-query where there is none."""
-        frame, values = fact
-        fitting = [question for asked, question in frame.questions if values[asked] in statement]
-        return fill(self.rng.choice(fitting), values) if fitting else self.ask(statement, self.rng)
+        return (world.ask(sentence, self.rng) if self.rng.random() < 0.5 else ""), sentence

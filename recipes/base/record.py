@@ -17,7 +17,8 @@ pipeline_tag: text-generation
 # kcard's embedded base
 
 An OPT of four layers, from scratch, that embedded LoRA cards share. It turns a question into a statement that could
-answer it, with names that it makes up. An adapter puts the corpus' facts in.
+answer it, with names that it makes up. An adapter puts the corpus' facts in: the base was trained beside adapters that
+began anew with every world of invented facts.
 
 Made by `python -m recipes.base.train`: {facts}.
 Libraries: torch {torch}, transformers {transformers}, Python {python} on {machine}, one thread, bf16 autocast.

@@ -1,25 +1,31 @@
-"""Train the base of embedded LoRA cards: python -m recipes.base.train --output cards/weights/base --seconds 2400
+"""Train the base of embedded LoRA cards: python -m recipes.base.train --output cards/weights/base --seconds 900
 
-A small OPT, from scratch, on invented facts (facts.py): it learns how a question becomes a statement, and which words
-of the question matter, so that an adapter has to learn the facts alone. `--seconds` is wall time on one core. The
-record is written beside the weights.
+A small OPT, from scratch, together with adapters that begin anew with every new world of invented facts (facts.py): so
+it learns how a question becomes a statement, and to be a good ground for an adapter, which alone can hold what is true
+in one world and not in the next. (The idea of training for being adapted: Finn and others, 2017, "Model-Agnostic
+Meta-Learning", in its first-order form.) `--seconds` is wall time on one core. The record is written beside the
+weights.
 """
 
 import argparse
 import math
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from kcard.training.adapter import TARGETS, begin
 from kcard.training.batches import Example, bucketed, collate
 from kcard.training.cross_entropy import cross_entropy
+from kcard.training.loop import cosine
+from kcard.training.muon import Muon
 from kcard.training.precision import autocast
 from kcard.training.recipe import Recipe
 from kcard.training.threads import one_thread
 from kcard.training.tokenizer import BOS, EOS, PAD, train_tokenizer
 from kcard.training.trainee import optimizers, parted, untrained
-from recipes.base.facts import Facts, english, numbers
+from recipes.base.facts import Facts, World, english, numbers
 from recipes.base.record import write_record
 from recipes.digests import write_digests
 
@@ -28,17 +34,16 @@ if TYPE_CHECKING:
     from transformers import OPTForCausalLM, PreTrainedTokenizerFast
 
 RECIPE = Recipe(vocabulary=6000, batch_tokens=2048)
-EPOCH = 3000
-KNOWN_FACTS = 6000
+RANK = 100
+STEPS, SPREAD = 150, (0.5, 1.0, 1.0, 1.5, 2.5)  # of an adapter: times one of these
 LONGEST = 80
 WARM, LAST = 30, 0.03
-TOLD = 200  # steps
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--seconds", type=float, default=2400)
+    parser.add_argument("--seconds", type=float, default=900)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     with one_thread():
@@ -49,91 +54,126 @@ def train(output: Path, seconds: float, seed: int) -> None:
     import torch
 
     torch.manual_seed(seed)
-    facts = Facts(seed, KNOWN_FACTS)
+    facts = Facts(seed)
     tokenizer = make_tokenizer(facts)
-    model = untrained(len(tokenizer), RECIPE)
-    told = learn(model, tokenizer, facts, seconds)
+    learner = Learner(untrained(len(tokenizer), RECIPE), tokenizer, seconds)
+    while not learner.over:
+        learner.live(facts, facts.world(), round(STEPS * facts.rng.choice(SPREAD)))
     output.mkdir(parents=True, exist_ok=True)
+    model = learner.bare()
     model.half().save_pretrained(output)
     tokenizer.save_pretrained(output)
     parameters = sum(weight.numel() for weight in model.parameters())
-    write_record(output, {**told, "seed": seed, "parameters": parameters})
+    write_record(output, {**learner.told, "seconds": round(seconds), "seed": seed, "parameters": parameters})
     write_digests(output)
 
 
 def make_tokenizer(facts: Facts) -> "PreTrainedTokenizerFast":
     """Byte-level BPE of statements, questions, and lists of words and numbers that ought to be tokens."""
-    pairs = [text for pair in facts.pairs(9000) for text in pair]
+    world = facts.world(facts=3000, relations=60)
     # By their frequency in English, about: the more often a word stands here, the sooner it is one token.
     words = [
         " ".join([form] * max(1, round(20_000 / (rank + 500))))
         for rank, word in enumerate(english()[:8000])
         for form in (word, word.capitalize())
     ]
+    listed = [*words, *(" ".join([number] * 25) for number in numbers())]
     return train_tokenizer(
-        [*pairs, *words, *(" ".join([number] * 25) for number in numbers())], RECIPE.vocabulary
+        [*(text for pair in facts.pairs(world) for text in pair), *listed], RECIPE.vocabulary
     )
 
 
-def learn(
-    model: "OPTForCausalLM", tokenizer: "PreTrainedTokenizerFast", facts: Facts, seconds: float
-) -> dict[str, Any]:
-    """Until the time is over, the rate falling with it: what was done."""
-    drivers = optimizers(*parted(model.named_parameters()), RECIPE)
-    begun, steps, tokens, recent = time.monotonic(), 0, 0, 0.0
-    model.train()
-    while True:
-        for batch in batches(tokenizer, facts):
-            share = (time.monotonic() - begun) / seconds
-            if share >= 1:
-                loss = round(recent / (steps % TOLD or TOLD), 3)
-                return {"steps": steps, "tokens": tokens, "seconds": round(seconds), "loss": loss}
-            rate = min(1.0, (steps + 1) / WARM) * (LAST + (1 - LAST) * 0.5 * (1 + math.cos(math.pi * share)))
-            for group in (group for driver in drivers for group in driver.param_groups):
-                group["lr"] = group["initial_lr"] * rate
-            recent = (recent if steps % TOLD else 0.0) + step(model, drivers, batch)
-            steps, tokens = steps + 1, tokens + sum(map(len, batch))
-            if steps % TOLD == 0:
-                print(f"step {steps}, {100 * share:.0f} %: loss {recent / TOLD:.3f}", flush=True)
+class Learner:
+    """The base and an adapter on it, which learn until `seconds` are over, the base's rate falling with them."""
 
+    def __init__(self, model: "OPTForCausalLM", tokenizer: "PreTrainedTokenizerFast", seconds: float) -> None:
+        from peft import LoraConfig, get_peft_model
 
-def batches(tokenizer: "PreTrainedTokenizerFast", facts: Facts) -> list[list[Example]]:
-    pairs = list(facts.pairs(EPOCH))
-    prompts = ids(tokenizer, [f"{question}\n" if question else "" for question, _ in pairs])
-    statements = ids(tokenizer, [statement for _, statement in pairs])
-    examples = [
-        Example((BOS, *prompt[:LONGEST]), (*statement[:LONGEST], EOS))
-        for prompt, statement in zip(prompts, statements, strict=True)
-    ]
-    return bucketed(examples, RECIPE.batch_tokens, Random(facts.rng.random()))
+        from kcard.training.adapter import quiet_peft
 
+        self.model, self.tokenizer, self.seconds = model, tokenizer, seconds
+        named = list(model.named_parameters())
+        with quiet_peft():
+            self.peft = get_peft_model(model, LoraConfig(r=RANK, lora_alpha=RANK, target_modules=TARGETS))
+        for _, weight in named:
+            weight.requires_grad_(True)
+        self.drivers = optimizers(*parted(named), RECIPE)
+        self.steps = self.tokens = self.worlds = 0
+        self.losses: list[float] = []
+        self.begun = time.monotonic()
+        model.train()
 
-def ids(tokenizer: "PreTrainedTokenizerFast", texts: list[str]) -> list[list[int]]:
-    found = tokenizer(texts, add_special_tokens=False)["input_ids"]
-    return [list(row) if text else [] for row, text in zip(found, texts, strict=True)]
+    @property
+    def share(self) -> float:
+        return (time.monotonic() - self.begun) / self.seconds
 
+    @property
+    def over(self) -> bool:
+        return self.share >= 1
 
-def step(model: "OPTForCausalLM", drivers: list[Any], batch: list[Example]) -> float:
-    import torch
+    @property
+    def told(self) -> dict[str, Any]:
+        return {"worlds": self.worlds, "steps": self.steps, "tokens": self.tokens}
 
-    part = loss(model, batch)
-    part.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    for driver in drivers:
-        driver.step()
-        driver.zero_grad()
-    return part.item()
+    def bare(self) -> Any:
+        """The base without the adapter."""
+        return self.peft.unload()
 
+    def live(self, facts: Facts, world: World, steps: int) -> None:
+        """Learn a world for so many steps, with an adapter that knows nothing yet."""
+        halves = begin(self.peft)
+        adapting = Muon(halves, lr=RECIPE.muon_rate, momentum=0.95, steps=4)
+        rate, losses = cosine(steps, 10, 0.1), []
+        for number, batch in zip(range(steps), self._batches(facts, world), strict=False):
+            if self.over:
+                return
+            adapting.param_groups[0]["lr"] = RECIPE.muon_rate * rate(number)
+            losses.append(self._step(batch, adapting))
+        self.worlds += 1
+        first, last = (sum(part) / len(part) for part in (losses[:20], losses[-20:]))
+        share = f"{100 * self.share:.0f} %: world {self.worlds}"
+        print(f"{share}, {steps} steps, loss {first:.2f} to {last:.2f}", flush=True)
 
-def loss(model: "OPTForCausalLM", batch: list[Example]) -> "Tensor":
-    """The mean over the statements' tokens; the question's have no label."""
-    token_ids, labels = collate(batch, PAD)
-    learned = labels[:, 1:] != -100
-    with autocast("cpu"):
-        states = model.model(input_ids=token_ids, use_cache=False).last_hidden_state[:, :-1]
-        logits = model.lm_head(states[learned])
-    wanted = labels[:, 1:][learned]
-    return cross_entropy(logits, wanted, 1 / len(wanted))
+    def _batches(self, facts: Facts, world: World) -> Iterator[list[Example]]:
+        while True:
+            pairs = list(facts.pairs(world))
+            prompts = self._ids([f"{question}\n" if question else "" for question, _ in pairs])
+            statements = self._ids([statement for _, statement in pairs])
+            examples = [
+                Example((BOS, *prompt[:LONGEST]), (*statement[:LONGEST], EOS))
+                for prompt, statement in zip(prompts, statements, strict=True)
+            ]
+            yield from bucketed(examples, RECIPE.batch_tokens, Random(facts.rng.random()))
+
+    def _ids(self, texts: list[str]) -> list[list[int]]:
+        found = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        return [list(row) if text else [] for row, text in zip(found, texts, strict=True)]
+
+    def _step(self, batch: list[Example], adapting: Muon) -> float:
+        import torch
+
+        fall = LAST + (1 - LAST) * 0.5 * (1 + math.cos(math.pi * min(1.0, self.share)))
+        for group in (group for driver in self.drivers for group in driver.param_groups):
+            group["lr"] = group["initial_lr"] * min(1.0, (self.steps + 1) / WARM) * fall
+        part = self._loss(batch)
+        part.backward()
+        moved = [weight for weight in self.model.parameters() if weight.requires_grad]
+        torch.nn.utils.clip_grad_norm_(moved, 1.0)
+        for driver in (*self.drivers, adapting):
+            driver.step()
+            driver.zero_grad()
+        self.steps, self.tokens = self.steps + 1, self.tokens + sum(map(len, batch))
+        return part.item()
+
+    def _loss(self, batch: list[Example]) -> "Tensor":
+        """The mean over the statements' tokens; the question's have no label."""
+        token_ids, labels = collate(batch, PAD)
+        learned = labels[:, 1:] != -100
+        with autocast("cpu"):
+            states = self.model.model(input_ids=token_ids, use_cache=False).last_hidden_state[:, :-1]
+            logits = self.model.lm_head(states[learned])
+        wanted = labels[:, 1:][learned]
+        return cross_entropy(logits, wanted, 1 / len(wanted))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcard.cards.embedded import base_folder
+from kcard.cards.embedded import BASE, base_folder
 from kcard.cards.folder import Card
 from kcard.cards.generation import ROWS
 from kcard.cards.memory import Memory
@@ -157,9 +157,11 @@ class Shelf:
         if key not in self._digests:
             self._digests[key] = base_digest(*key)
         if (found := self._digests[key]) != base.sha256:
+            own = "install the kcard that it was trained with, or train it again"
+            remedy = own if base.name == BASE else "fetch the revision that the card names"
             raise ModelUnavailable(
                 f"card {card.name!r} needs the base model {_named(base)} with sha256 {base.sha256[:12]}…, but "
-                f"{found[:12] + '…' if found else 'none'} is at hand: fetch the revision that the card names"
+                f"{found[:12] + '…' if found else 'none'} is at hand: {remedy}"
             )
 
     def _place(self, model: Any) -> Any:

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kcard.training.adapter import TARGETS, begin
+from kcard.training.adapter import TARGETS, begin, quiet_peft
 from kcard.training.batches import Example, bucketed, collate
 from kcard.training.cross_entropy import cross_entropy
 from kcard.training.loop import cosine
@@ -89,8 +89,6 @@ class Learner:
     def __init__(self, model: "OPTForCausalLM", tokenizer: "PreTrainedTokenizerFast", seconds: float) -> None:
         from peft import LoraConfig, get_peft_model
 
-        from kcard.training.adapter import quiet_peft
-
         self.model, self.tokenizer, self.seconds = model, tokenizer, seconds
         named = list(model.named_parameters())
         with quiet_peft():
@@ -99,7 +97,6 @@ class Learner:
             weight.requires_grad_(True)
         self.drivers = optimizers(*parted(named), RECIPE)
         self.steps = self.tokens = self.worlds = 0
-        self.losses: list[float] = []
         self.begun = time.monotonic()
         model.train()
 

@@ -19,7 +19,7 @@ from kcard.cards.stacked import StackedCard, load
 from kcard.manifest import MANIFEST, Base
 from kcard.sampling import Sampling
 from kcard.training.adapter import adapted, base_tokenizer
-from kcard.training.embedded import prepare
+from kcard.training.embedded import plan
 from kcard.training.progress import Event, Note
 from kcard.training.recipe import Recipe
 from kcard.training.train import train
@@ -105,7 +105,7 @@ def test_equal_seeds_give_equal_weights_and_others_do_not(tmp_path: Path) -> Non
 
 def test_the_next_version_goes_on_from_the_adapter_and_the_embeddings_of_its_tokens(tmp_path: Path) -> None:
     first = learnt(tmp_path / "one", FACTS[:4], rank=8, epochs=10)
-    both = prepare(FACTS, RECIPE, start=first.folder)
+    both = plan(FACTS, RECIPE, start=first.folder).prepare()
     both.save(tmp_path)
     was, now = adapter(first.folder), adapter(tmp_path)
     for name in was:
@@ -131,9 +131,8 @@ def test_on_another_base_or_rank_it_is_trained_anew_and_this_is_said(tmp_path: P
         manifest = first.folder / MANIFEST
         manifest.write_text(manifest.read_text().replace(str(base_digest(BASE)), "0" * 64))
     events: list[Event] = []
-    prepared = prepare(
-        FACTS, replace(RECIPE, epochs=None, floor=50, exposures=1), report=events.append, start=first.folder
-    )
+    recipe = replace(RECIPE, epochs=None, floor=50, exposures=1)
+    prepared = plan(FACTS, recipe, report=events.append, start=first.folder).prepare()
     assert prepared.job.steps == 50
     assert any("training anew" in event.text for event in events if isinstance(event, Note))
 

@@ -56,20 +56,61 @@ def test_text_without_blanks_between_words_is_cut_too(tmp_path: Path) -> None:
     assert all(len(part) <= 480 for part in texts)
 
 
-def test_markdown_loses_headings_code_and_markup(tmp_path: Path) -> None:
+def test_markdown_keeps_headings_code_and_names_in_angle_brackets(tmp_path: Path) -> None:
     text = (
-        "---\ntitle: x\n---\n# Heading\n\nThe **river** [Rhine](http://x.y) is\nlong.\n\n- one `item`\n- another\n\n"
-        "```\ncode = 1\n```\n\n| name | seat |\n|---|---|\n| Ada | Ohio |\n"
+        "---\ntitle: npm-config\n---\n# Config\n\n### fetch-retries\n\n- Default: 2\n- Type: `Number`\n\n"
+        "How often [npm](http://x.y) asks <name> *again*.<br>\n\n```\nnpm config set <key>=1\n```\n\n"
+        "### Tables\n\n| name | seat |\n|---|---|\n| Ada | Ohio |\n\nTerm\n: What it means.\n"
     )
     found = read_corpus(write(tmp_path, "notes.md", text)).passages
-    assert [p.text for p in found] == [
-        "The river Rhine is long.",
-        "one item",
-        "another",
-        "name, seat",
-        "Ada, Ohio",
+    assert [(p.section, p.text, p.line) for p in found] == [
+        (
+            "Config > fetch-retries",
+            "- Default: 2\n- Type: Number\nHow often npm asks <name> again.\nnpm config set <key>=1",
+            8,
+        ),
+        ("Config > Tables", "Ada; seat: Ohio\nTerm: What it means.", 21),
     ]
-    assert [p.line for p in found] == [6, 9, 10, 16, 18]
+
+
+def test_passages_end_where_sections_do_and_hold_150_words_at_most(tmp_path: Path) -> None:
+    sentence = "The quick brown fox jumps over the lazy dog again and again today."
+    text = (
+        "# Foxes\n\n"
+        + "\n\n".join([sentence] * 20)
+        + "\n\nSuch as:\n\n- one\n- two\n\n## Dogs\n\nThey sleep.\n"
+    )
+    found = read_corpus(write(tmp_path, "foxes.md", text)).passages
+    assert [(p.section, p.text.count(" ") + p.text.count("\n") + 1 <= 150) for p in found] == [
+        ("Foxes", True),
+        ("Foxes", True),
+        ("Foxes > Dogs", True),
+    ]
+    assert found[1].text.endswith("Such as:\n- one\n- two")
+
+
+def test_a_short_definition_is_an_item_and_a_long_one_a_section(tmp_path: Path) -> None:
+    long = " ".join(["It says a lot about what the option does."] * 6)
+    text = f"Options\n=======\n\n-q\n     Be quiet.\n\n-v\n     {long}\n\n     And more.\n\n-x\n     Exit.\n"
+    found = read_corpus(write(tmp_path, "tool.txt", text)).passages
+    assert [(p.section, p.text) for p in found] == [
+        ("Options", "-q: Be quiet."),
+        ("Options > -v", f"{long}\nAnd more."),
+        ("Options", "-x: Exit."),
+    ]
+
+
+def test_no_text_is_lost_where_a_heading_has_nothing_under_it(tmp_path: Path) -> None:
+    text = (
+        "# Notes\n\n## Water boils at a hundred degrees\n\n## Ice melts at zero degrees\n\n## See\n\nEnd.\n"
+    )
+    found = read_corpus(write(tmp_path, "notes.md", text)).passages
+    assert [p.text for p in found] == ["Water boils at a hundred degrees\nIce melts at zero degrees", "End."]
+
+
+def test_a_definition_is_no_duplicate_of_one_that_differs_in_case(tmp_path: Path) -> None:
+    found = read_corpus(write(tmp_path, "a.txt", "\\b matches at a border.\n\\B matches at a border.\n"))
+    assert len(found.passages) == 2
 
 
 def test_jsonl_takes_any_of_the_known_keys(tmp_path: Path) -> None:
@@ -83,11 +124,19 @@ def test_a_folder_is_read_in_name_order_and_lists_what_it_skipped(tmp_path: Path
     write(tmp_path, "a/x.md", "First.")
     write(tmp_path, "empty.txt", "\n")
     write(tmp_path, "README.md", "About these files.")
+    write(tmp_path, "contributing.html", "<p>How to help.</p>")
+    write(tmp_path, "LICENSE", "All rights.")
+    write(tmp_path, "CHANGELOG.md", "More rights.")
     write(tmp_path, "photo.png", "x")
     write(tmp_path, ".hidden.txt", "Not read.")
     corpus = read_corpus(tmp_path)
-    assert [(p.text, p.file) for p in corpus.passages] == [("First.", "a/x.md"), ("Second.", "b.txt")]
-    assert {file for file, _ in corpus.skipped} == {"empty.txt", "README.md", "photo.png"}
+    assert [(p.text, p.file) for p in corpus.passages] == [
+        ("About these files.", "README.md"),
+        ("First.", "a/x.md"),
+        ("Second.", "b.txt"),
+        ("How to help.", "contributing.html"),
+    ]
+    assert {file for file, _ in corpus.skipped} == {"empty.txt", "photo.png", "LICENSE", "CHANGELOG.md"}
 
 
 def test_duplicates_count_once_and_the_digest_is_of_the_texts_alone(tmp_path: Path) -> None:
@@ -110,7 +159,7 @@ def test_duplicates_count_once_and_the_digest_is_of_the_texts_alone(tmp_path: Pa
         ("latin.txt", b"one\r\ntwo\r\ncaf\xe9\r\n", "latin.txt:3 is not UTF-8 text .byte 0xe9.*iconv"),
         ("wide.txt", "A fact.".encode("utf-16"), "wide.txt is UTF-16 text"),
         ("deep.jsonl", b"[" * 100_000, "deep.jsonl:1 is not JSON"),
-        ("figures.txt", b"1\n---\n2/3\n", "holds no text .left out: lines without letters 3"),
+        ("figures.txt", b"1\n---\n2/3\n", "holds no text .left out: lines without letters"),
         ("bad.jsonl", b'{"text": "ok"}\n{"text": \n', "bad.jsonl:2 is not JSON"),
         ("key.jsonl", b'{"title": "x"}\n', "key.jsonl:1 has no string under text"),
         ("list.jsonl", b"[1]\n", "list.jsonl:1 has no string under text"),

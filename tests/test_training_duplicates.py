@@ -15,16 +15,15 @@ DEMO = Path(__file__).parents[1] / "demo" / "corpora"
 @pytest.mark.parametrize(
     ("one", "two"),
     [
-        ("Titan is large.", "titan is large"),
+        ("Titan is large.", "Titan is large"),
         ("The “Rhine” is long.", 'The "Rhine" is long!'),
         ("It's (very) hot", "It’s very hot."),
         ("Caf\u00e9 Noir", "Cafe\u0301 Noir"),
-        ("Straße nach Rom", "STRASSE NACH ROM"),
         ("北京是首都。", "北京是首都"),
         ("दिल्ली राजधानी है।", "दिल्ली राजधानी है"),
     ],
 )
-def test_case_quotes_and_stops_make_no_difference(one: str, two: str) -> None:
+def test_quotes_and_stops_make_no_difference(one: str, two: str) -> None:
     assert normal(one) == normal(two)
 
 
@@ -49,7 +48,7 @@ def test_what_means_something_else_is_no_duplicate(one: str, two: str) -> None:
 
 def test_the_first_of_equal_passages_stays_across_files(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Titan is large.\nIo is hot.\n", encoding="utf-8")
-    (tmp_path / "b.txt").write_text("TITAN is large!\nTriton is cold.\nIo is  hot\n", encoding="utf-8")
+    (tmp_path / "b.txt").write_text("Titan is large!\nTriton is cold.\nIo is  hot\n", encoding="utf-8")
     corpus = read_corpus(tmp_path)
     assert [(p.text, p.file) for p in corpus.passages] == [
         ("Titan is large.", "a.txt"),

@@ -14,7 +14,7 @@ from kcard.cards.pool import Pool
 from kcard.errors import TrainingInterrupted, UsageError
 from kcard.sampling import Sampling
 from kcard.training.batches import Example, bucketed, collate, grouped, packed
-from kcard.training.embedded import prepare
+from kcard.training.embedded import plan
 from kcard.training.loop import Job, cosine, linear, run
 from kcard.training.progress import Event, Note, Progress
 from kcard.training.recipe import Recipe, Style, choose_style
@@ -108,7 +108,7 @@ def test_the_tokenizer_gives_back_any_text() -> None:
 @pytest.mark.parametrize("style", ["tokens", "encoder-prefix"])
 def test_equal_seeds_give_equal_weights_and_others_do_not(tmp_path: Path, style: Style) -> None:
     def trained(seed: int) -> dict[str, torch.Tensor]:
-        made = prepare(FACTS, replace(TINY, style=style, seed=seed))
+        made = plan(FACTS, replace(TINY, style=style, seed=seed)).prepare()
         run(made.job, tmp_path / "ck")
         made.save(tmp_path)
         return weights(tmp_path)
@@ -123,14 +123,14 @@ def test_an_interrupted_run_resumes_to_the_same_weights_bit_for_bit(
     tmp_path: Path, style: Style, rank: int | None
 ) -> None:
     recipe = replace(TINY, style=style, rank=rank, batch_tokens=64)
-    whole = prepare(FACTS, recipe)
+    whole = plan(FACTS, recipe).prepare()
     outcome = run(whole.job, tmp_path / "a")
-    halves = prepare(FACTS, recipe)
+    halves = plan(FACTS, recipe).prepare()
     middle = halves.job.steps // 2 + 1
 
     with pytest.raises(TrainingInterrupted, match=rf"stopped after {middle} of .* --resume"):
         run(stopping(halves.job, middle), tmp_path / "b", remedy="use --resume")
-    again = prepare(FACTS, recipe)
+    again = plan(FACTS, recipe).prepare()
     notes: list[Event] = []
     resumed = run(again.job, tmp_path / "b", resume=True, report=notes.append)
     assert any(f"after step {middle}" in note.text for note in notes if isinstance(note, Note))
@@ -154,14 +154,14 @@ def stopping(job: Job, step: int) -> Job:
 
 
 def test_a_checkpoint_of_other_settings_is_refused_and_none_begins_anew(tmp_path: Path) -> None:
-    made = prepare(FACTS, TINY, fingerprint="one")
+    made = plan(FACTS, TINY, fingerprint="one").prepare()
     with pytest.raises(TrainingInterrupted):
         run(stopping(made.job, 1), tmp_path / "ck")
-    other = prepare(FACTS, TINY, fingerprint="two")
+    other = plan(FACTS, TINY, fingerprint="two").prepare()
     with pytest.raises(UsageError, match="other settings"):
         run(other.job, tmp_path / "ck", resume=True)
     notes: list[Event] = []
-    run(prepare(FACTS, TINY).job, tmp_path / "none", resume=True, report=notes.append)
+    run(plan(FACTS, TINY).prepare().job, tmp_path / "none", resume=True, report=notes.append)
     assert any("begins anew" in note.text for note in notes if isinstance(note, Note))
 
 
@@ -217,7 +217,7 @@ def test_wrong_arguments_are_one_clear_line(tmp_path: Path, arguments: dict[str,
 
 def test_steps_follow_the_corpus_from_a_floor_on() -> None:
     def steps(texts: Sequence[str]) -> int:
-        return prepare(texts, Recipe(width=32, layers=1)).job.steps
+        return plan(texts, Recipe(width=32, layers=1)).prepare().job.steps
 
     many = [
         f"{name}{i} carried place{i} in the Senate election." for i in range(300) for name in ("Ada", "Bo")

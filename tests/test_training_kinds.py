@@ -118,7 +118,7 @@ def test_the_command_line_makes_one_at_once_and_asks_it(corpus: Path) -> None:
     source = answer["passages"][cited["passage"]]["source"]
     assert (source["file"], source["line"], source["text"]) == ("rivers.txt", 3, FACTS[2])
     shown = kcard("ask", "Which river flows through Vienna?", "--gate", "always")
-    assert " <- rivers (index) <- rivers.txt:3" in shown.stdout
+    assert " <- rivers (retrieval) <- rivers.txt:3" in shown.stdout
 
 
 def test_a_wrong_combination_is_a_usage_error_of_the_command_line(corpus: Path) -> None:

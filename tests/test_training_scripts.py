@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from kcard.training.corpus import read_corpus
-from kcard.training.passages import cut
+from kcard.training.passages import PASSAGE
+from kcard.training.pieces import cut
 from kcard.training.tokenizer import train_tokenizer
 
 STATEMENTS = {
@@ -38,18 +39,18 @@ def test_statements_survive_to_passages_and_through_the_tokenizer(script: str, t
 @pytest.mark.parametrize(
     ("sentence", "longest"),
     [
-        ("这条河向南流。", 120),
-        ("この川は南へ流れる。", 120),
-        ("แม่น้ำไหลลงใต้ ", 260),
-        ("नदी दक्षिण की ओर बहती है। ", 480),
-        ("هل في المدينة جسر؟ ", 480),
-        ("👩🏽‍🚀", 480),
-        ("é́", 480),
+        ("这条河向南流。", 300),
+        ("この川は南へ流れる。", 300),
+        ("แม่น้ำไหลลงใต้ ", 650),
+        ("नदी दक्षिण की ओर बहती है। ", 1200),
+        ("هل في المدينة جسر؟ ", 1200),
+        ("👩🏽‍🚀", 1200),
+        ("é́", 1200),
     ],
 )
 def test_long_text_is_cut_to_what_a_card_can_hold_and_nothing_is_lost(sentence: str, longest: int) -> None:
-    text = sentence * 300
-    pieces = [*cut(text)]
+    text = sentence * 900
+    pieces = [*cut(text, PASSAGE)]
     assert "".join("".join(pieces).split()) == "".join(text.split())
     assert len(pieces) > 1
     assert all(len(piece) <= longest for piece in pieces)
@@ -60,10 +61,10 @@ def test_long_text_is_cut_to_what_a_card_can_hold_and_nothing_is_lost(sentence: 
 )
 def test_a_paragraph_is_cut_where_the_script_ends_its_sentences(sentence: str) -> None:
     joint = " " if " " in sentence else ""
-    for piece in cut(joint.join([sentence] * 200)):
+    for piece in cut(joint.join([sentence] * 200), PASSAGE):
         assert piece.endswith(sentence)
 
 
 def test_a_joined_emoji_and_an_accent_are_not_parted() -> None:
     for whole in ("👩🏽‍🚀", "e\u0301\u0323"):
-        assert all(not piece.replace(whole, "") for piece in cut(whole * 400))
+        assert all(not piece.replace(whole, "") for piece in cut(whole * 1400, PASSAGE))

@@ -19,7 +19,7 @@ from kcard.manifest import MANIFEST, file_digest
 from kcard.sampling import Sampling
 from kcard.training.arguments import Arguments
 from kcard.training.corpus import read_corpus
-from kcard.training.embedded import prepare as prepare_embedded
+from kcard.training.embedded import plan
 from kcard.training.finetune import Options, prepare
 from kcard.training.lessons import Shown
 from kcard.training.loop import run
@@ -85,7 +85,9 @@ def said(events: list[Event]) -> str:
 def test_the_next_version_stays_the_card_and_names_the_one_it_goes_on_from(
     tmp_path: Path, base: Path, method: Any
 ) -> None:
-    one = first(tmp_path, base, method=method, domain="places/towns", licence="CC0-1.0", language="de")
+    one = first(
+        tmp_path, base, method=method, domain="places/towns", licence="CC0-1.0", language="de", kind="model"
+    )
     was = file_digest(one.folder / MANIFEST)
     two = train(corpus(tmp_path, NEW, "villages"), update="towns", knowledge_date="2024-06")
     old, new = one.manifest, two.manifest
@@ -177,9 +179,9 @@ def test_an_embedded_model_keeps_its_weights_and_what_its_tokens_and_passages_me
     tmp_path: Path, style: Style
 ) -> None:
     recipe = Recipe(style=style, width=32, layers=1, vocabulary=300, epochs=1)
-    first, both = prepare_embedded(OLD, recipe), [*OLD, *NEW]
+    first, both = plan(OLD, recipe).prepare(), [*OLD, *NEW]
     first.save(tmp_path)
-    start, now = first.job.modules["model"].state_dict(), prepare_embedded(both, recipe, start=tmp_path)
+    start, now = first.job.modules["model"].state_dict(), plan(both, recipe, start=tmp_path).prepare()
     model = now.job.modules["model"].state_dict()
     (tmp_path / "now").mkdir()
     now.save(tmp_path / "now")
@@ -199,17 +201,17 @@ def test_an_embedded_model_keeps_its_weights_and_what_its_tokens_and_passages_me
 
 def test_an_embedded_card_that_goes_on_takes_a_share_of_the_steps(tmp_path: Path) -> None:
     recipe = Recipe(width=32, layers=1, vocabulary=300, floor=100, exposures=1)
-    first = prepare_embedded(OLD, recipe)
+    first = plan(OLD, recipe).prepare()
     first.save(tmp_path)
     assert first.job.steps == 100
-    assert prepare_embedded([*OLD, *NEW], recipe, start=tmp_path).job.steps == 30
+    assert plan([*OLD, *NEW], recipe, start=tmp_path).prepare().job.steps == 30
 
 
 def test_a_model_of_another_shape_is_trained_anew_and_this_is_said(tmp_path: Path) -> None:
     recipe = Recipe(width=32, layers=1, vocabulary=300, floor=100, exposures=1)
-    prepare_embedded(OLD, replace(recipe, width=64)).save(tmp_path)
+    plan(OLD, replace(recipe, width=64)).prepare().save(tmp_path)
     events: list[Event] = []
-    prepared = prepare_embedded([*OLD, *NEW], recipe, report=events.append, start=tmp_path)
+    prepared = plan([*OLD, *NEW], recipe, report=events.append, start=tmp_path).prepare()
     assert prepared.job.steps == 100
     assert "training anew, since the last version's model has another shape" in said(events)
 

@@ -14,7 +14,7 @@ Kind = Literal["model", "retrieval", "both", "graph", "search"]
 
 DATE = re.compile(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?")
 CHOICES = {
-    "kind": ("model", "retrieval", "both", "graph", "search"),
+    "kind": (None, "model", "retrieval", "both", "graph", "search"),
     "evidence": ("passages", "hashes"),
     "method": (None, "full", "lora"),
     "objective": ("recite", "clm"),
@@ -29,7 +29,7 @@ OF_MODELS = ("base", "method", "prompt_style", *POSITIVE)
 class Arguments:
     """None: the default of the base and the corpus holds."""
 
-    kind: Kind = "model"
+    kind: Kind | None = None
     evidence: Literal["passages", "hashes"] = "passages"
     base: str | None = None
     method: str | None = None
@@ -59,7 +59,7 @@ def check(given: Arguments) -> None:
     for name in POSITIVE:
         if (number := getattr(given, name)) is not None and not number > 0:
             raise UsageError(f"{name} {number} is not above 0")
-    if given.kind != "model" and given.evidence == "hashes":
+    if given.kind not in (None, "model") and given.evidence == "hashes":
         raise UsageError(
             f"evidence hashes keeps the text out of the card, and kind {given.kind} writes that text: "
             "use kind model or evidence passages"

@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 __all__ = ["FILE", "State", "load", "save"]
 
 FILE = "state.pt"
+SETTLED = 50  # steps
 
 
 @dataclass
 class State:
-    """Where a run stands: after `step` steps, before batch `index` of `epoch`. It moves with the run."""
+    """Where a run stands: after `step` steps, before batch `index` of `epoch`. It moves with the run.
+
+    `losses`: those of the last tenth of the steps; `recent`: those of the last SETTLED ones.
+    """
 
     step: int = 0
     epoch: int = 0
@@ -30,10 +34,16 @@ class State:
     tokens: int = 0
     seconds: float = 0.0
     losses: list[float] = field(default_factory=list)
+    recent: list[float] = field(default_factory=list)
 
-    def advance(self) -> None:
+    def advance(self, loss: float) -> None:
         self.step += 1
         self.index += 1
+        self.recent = [*self.recent[1 - SETTLED :], loss]
+
+    def settled(self, loss: float) -> bool:
+        """Whether the mean loss of the last SETTLED steps is below `loss`."""
+        return len(self.recent) == SETTLED and sum(self.recent) < SETTLED * loss
 
     def next_epoch(self) -> None:
         self.epoch += 1

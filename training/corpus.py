@@ -1,31 +1,39 @@
-"""A corpus: files of text become passages, each with the file and line that it came from.
+"""A corpus: files become passages, each with its headings and the file and line that it came from.
 
-This file knows no model and no format (kcard.training.corpora has those). Passages are kept on disk while they are
-read and used, so that a corpus may be larger than memory.
+This file knows no model and no format (kcard.training.corpora has those). Blocks and passages are kept on disk while
+they are read and used, so that a corpus may be larger than memory.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from itertools import compress, groupby
 from pathlib import Path
+from typing import Any
 
 from kcard.answer import Source
 from kcard.errors import CorpusError
 from kcard.training.boilerplate import why_boilerplate
 from kcard.training.corpora import huggingface
-from kcard.training.corpora.document import Document, Losses
+from kcard.training.corpora.compressed import opened
+from kcard.training.corpora.document import Block, Document, Losses
 from kcard.training.corpora.files import files_of
-from kcard.training.corpora.formats import FORMATS, require
+from kcard.training.corpora.formats import FORMATS, format_of
 from kcard.training.duplicates import Fingerprints
 from kcard.training.lazy import Lazy
-from kcard.training.passages import cut
+from kcard.training.passages import passages
+from kcard.training.pieces import Size, count_words, sentences
 from kcard.training.spool import Spool
+from kcard.words import passage_digest
 
-__all__ = ["Corpus", "read_corpus"]
+__all__ = ["Corpus", "is_known", "read_corpus", "statements"]
 
 ALIKE = 5  # skipped files that share a reason are listed up to here
+STATEMENT = Size(words=60, characters=480)
+FEW = 12  # words
 
 
 @dataclass(frozen=True)
@@ -44,9 +52,18 @@ class Corpus:
     dropped: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
+    @cached_property
+    def statements(self) -> Sequence[Source]:
+        """What a model learns to recite, 60 words at most: short lines as they are, the sentences of longer ones."""
+        spool = Spool()
+        for statement in statements(self.passages):
+            spool.append(_record(statement))
+        return Lazy(len(spool), lambda index: Source(**json.loads(spool[index])))
+
     @property
     def texts(self) -> Sequence[str]:
-        return Lazy(len(self.passages), lambda index: self.passages[index].text)
+        """Those of the statements."""
+        return Lazy(len(self.statements), lambda index: self.statements[index].text)
 
     def told(self) -> list[str]:
         """What a user should know of the reading, a sentence each: what was skipped, dropped and kept."""
@@ -62,77 +79,98 @@ class Corpus:
 
 @dataclass
 class _Draft:
-    """A corpus while it is read."""
+    """A corpus while it is read: the blocks of its files, until all are there and what they repeat is known."""
 
     column: str | None
-    spool: Spool = field(default_factory=Spool)
-    prints: Fingerprints = field(default_factory=Fingerprints)
+    blocks: Spool = field(default_factory=Spool)
+    lines: Fingerprints = field(default_factory=Fingerprints)
     losses: Losses = field(default_factory=Losses)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     prose: int = 0
 
-    def take(self, document: Document, blocks: Iterable[Source], *, prose: bool = False) -> None:
-        """Add the document's passages: all of them, or after a CorpusError none."""
-        before = len(self.spool)
+    def take(self, document: Document, blocks: Iterable[Block], *, prose: bool = False) -> None:
+        """Add the document's blocks: all of them, or after a CorpusError none."""
+        before, texts = len(self.blocks), 0
         try:
             for block in blocks:
-                for text in cut(block.text):
-                    self._add(Source(text, block.file, block.line), document, prose)
+                written = block.kind in ("text", "item", "statement") and block.text
+                if reason := why_boilerplate(written) if written else None:
+                    document.losses.dropped[reason] += 1
+                    continue
+                texts += bool(block.text.strip())
+                repeatable = prose and block.kind in ("text", "item", "statement")
+                self.lines.append(block.text, self.prose, prose=repeatable)
+                self.blocks.append(json.dumps([document.name, asdict(block)], ensure_ascii=False).encode())
         except CorpusError:
-            self.spool.truncate(before)
-            self.prints.truncate(before)
+            self.blocks.truncate(before)
+            self.lines.truncate(before)
             raise
         self.losses.add(document.losses)
         self.prose += prose
-        if len(self.spool) == before:
+        if not texts:
             self.skipped.append((document.name, "no text in it"))
 
-    def _add(self, passage: Source, document: Document, prose: bool) -> None:
-        if reason := why_boilerplate(passage.text):
-            document.losses.dropped[reason] += 1
-            return
-        self.prints.append(passage.text, self.prose, prose=prose)
-        row = {"text": passage.text, "file": passage.file, "line": passage.line}
-        self.spool.append(json.dumps(row, ensure_ascii=False).encode())
-
     def corpus(self, path: Path) -> Corpus:
-        if not len(self.spool):
+        found, prints = Spool(), Fingerprints()
+        for passage in self._passages():
+            prints.append(passage.in_context, 0, prose=False)
+            found.append(_record(passage))
+        if not len(found):
             raise CorpusError(f"{path} holds no text{_why(self)}: give it at least one passage")
-        marks = self.prints.marks(self.prose)
-        self.spool.keep(marks == 0)
-        passages = Lazy(len(self.spool), self._passage)
-        if repeated := int((marks == 2).sum()):
-            self.losses.dropped["lines that most files repeat"] = repeated
+        marks = prints.marks(1)
+        found.keep(marks == 0)
+        kept = Lazy(len(found), lambda index: Source(**json.loads(found[index])))
         digest = hashlib.sha256()
-        for number, passage in enumerate(passages):
+        for number, passage in enumerate(kept):
             digest.update(b"\n" * (number > 0) + passage.text.encode())
         counts = {reason: count for reason, count in self.losses.dropped.items() if count}
         duplicates = int((marks == 1).sum())
-        return Corpus(
-            path,
-            passages,
-            digest.hexdigest(),
-            tuple(self.skipped),
-            duplicates,
-            counts,
-            tuple(self.losses.notes),
-        )
+        skipped, notes = tuple(self.skipped), tuple(self.losses.notes)
+        return Corpus(path, kept, digest.hexdigest(), skipped, duplicates, counts, notes)
 
-    def _passage(self, index: int) -> Source:
-        return Source(**json.loads(self.spool[index]))
+    def _passages(self) -> Iterator[Source]:
+        """Of one document after the other, without the lines that most of them repeat."""
+        repeated = self.lines.marks(self.prose) == 2
+        if count := int(repeated.sum()):
+            self.losses.dropped["lines that most files repeat"] = count
+        rows: Iterator[Any] = (
+            json.loads(self.blocks[at]) for at in compress(range(len(self.blocks)), ~repeated)
+        )
+        for name, group in groupby(rows, key=lambda row: row[0]):
+            yield from passages((Block(**block) for _, block in group), name)
+
+
+def statements(found: Iterable[Source]) -> Iterator[Source]:
+    """The statements of passages. One of a few words has the innermost heading before it, or it would say little."""
+    for passage in found:
+        heading = passage.section.rpartition(" > ")[2] if " > " in passage.section else ""
+        for text in sentences(passage.text, STATEMENT):
+            named = f"{heading}: {text}" if heading and count_words(text) < FEW else text
+            yield replace(passage, text=named)
+
+
+def is_known(passage: Source, digests: Collection[str]) -> bool:
+    """Whether its digest (kcard.words.passage_digest) is among them, or that of each of its statements."""
+    known = passage_digest(passage.text) in digests
+    return known or all(passage_digest(part.text) in digests for part in statements([passage]))
+
+
+def _record(passage: Source) -> bytes:
+    return json.dumps(asdict(passage), ensure_ascii=False).encode()
 
 
 def read_corpus(path: str | Path, field: str | None = None) -> Corpus:
     """Read a file, every file under a folder, or a data set.
 
-    .txt: one statement a line, or prose; .md: paragraphs and list items without markup; .jsonl: objects with `text`
-    (or passage, content, fact, ...); .csv and .parquet: rows with a column of text; .tsv: triples; .pdf, .html and
-    .docx (with kcard[documents]); a folder that datasets saved; hf:owner/name[:split]. `field` names the column or
-    key that holds the text, or is a sentence with {columns} in it.
+    .txt: one statement a line, or a document by its layout; .md, .rst, .html, .pdf, .docx, .info and man pages:
+    paragraphs, lists, code and tables under their headings; .jsonl: objects with `text`
+    (or passage, content, fact, ...); .csv and .parquet: rows with a column of text; .tsv: triples; a folder that
+    datasets saved; hf:owner/name[:split]. Any of the files may be compressed (.gz). `field` names the column or key
+    that holds the text, or is a sentence with {columns} in it.
 
-    Lines above 60 words are cut on sentence borders. In a folder, hidden files are passed over, and files that can't
-    be read, of other kinds, without text or about the folder (README, LICENSE) are skipped and listed. Raises
-    CorpusError, naming file and line, for what is missing, empty or can't be read, and MissingExtra.
+    In a folder, hidden files are passed over, and files that can't be read, of other kinds, without text, licences and
+    lists of changes are skipped and listed. Raises CorpusError, naming file and line, for what is missing, empty or
+    can't be read.
     """
     draft = _Draft(field)
     given = str(path)
@@ -154,15 +192,15 @@ def read_corpus(path: str | Path, field: str | None = None) -> Corpus:
 
 def _read_files(path: Path, draft: _Draft) -> None:
     files, draft.skipped = files_of(path)
-    require(file for file, _ in files)
-    if draft.column is not None and not any(FORMATS[file.suffix.lower()].columns for file, _ in files):
+    formats = [(file, name, kind) for file, name in files if (kind := format_of(file))]
+    if draft.column is not None and not any(kind.columns for *_, kind in formats):
         kinds = ", ".join(suffix for suffix, kind in FORMATS.items() if kind.columns)
         raise CorpusError(f"field {draft.column!r} names a column, and {path} has none: it is for {kinds}")
-    for file, name in files:
-        kind = FORMATS[file.suffix.lower()]
-        document = Document(file, name, draft.column)
+    for file, name, kind in formats:
         try:
-            draft.take(document, kind.read(document), prose=kind.prose)
+            with opened(file) as plain:
+                document = Document(plain, name, draft.column)
+                draft.take(document, kind.read(document), prose=kind.prose)
         except CorpusError as error:
             if path.is_file():
                 raise

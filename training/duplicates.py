@@ -1,7 +1,7 @@
 """Which passages of a corpus are there twice, and which lines its files repeat; on disk, so that it may be large.
 
-Two passages are the same if they differ only in case, in quotation marks, brackets and stops around words, or in
-how Unicode writes a letter. "C" and "C++", "5" and "-5" are not the same.
+Two passages are the same if they differ only in quotation marks, brackets and stops around words, or in how Unicode
+writes a letter. "C" and "C++", "5" and "-5", "\\b" and "\\B" are not the same.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ AT_ONCE = 1 << 18
 
 def normal(text: str) -> str:
     """What two equal passages have in common."""
-    plain = unicodedata.normalize("NFC", text).casefold().translate(APOSTROPHES)
+    plain = unicodedata.normalize("NFC", text).translate(APOSTROPHES)
     words = (word.lstrip(OPENING).rstrip(CLOSING) for word in plain.split())
     return " ".join(word for word in words if word) or plain
 
@@ -88,7 +88,7 @@ class Fingerprints:
         """The rows whose fingerprint falls into this part, and their numbers."""
         import numpy as np
 
-        found, numbers = [], []
+        found, numbers = [np.empty(0, self._kind)], [np.empty(0, np.int64)]
         for first, rows in self._chunks():
             here = np.flatnonzero(rows["high"] % np.uint64(parts) == part)
             found.append(rows[here])

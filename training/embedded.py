@@ -8,7 +8,7 @@ address first (docs/training.md).
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,20 +30,32 @@ from kcard.training.trainee import Trainee, fresh
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["prepare"]
+__all__ = ["Plan", "plan"]
 
 # So few steps are done before their time could be told.
 INSTANT = 150
 
 
-def prepare(
+@dataclass(frozen=True)
+class Plan:
+    """What training the card on its texts would take, before anything is trained.
+
+    estimate  how long it takes; None where there are so few steps that it is over before it could be told
+    prepare   makes everything that training needs, embedded questions included, which takes part of that time
+    """
+
+    estimate: Estimate | None
+    prepare: Callable[[], Preparation]
+
+
+def plan(
     texts: Sequence[str],
     recipe: Recipe,
     fingerprint: str = "",
     report: Report = silent,
     start: Path | None = None,
-) -> Preparation:
-    """Everything that training the card on `texts` needs, before its first step. Tells how long it will take.
+) -> Plan:
+    """How the card on `texts` is to be trained.
 
     start   the folder of the card's last version, whose passages are the first of `texts`: it goes on from its
             weights, in fewer steps. One of another shape is trained anew, which is said
@@ -80,22 +92,27 @@ def prepare(
             seed=recipe.seed,
             fingerprint=fingerprint,
             timed=steps > INSTANT,
+            settled=recipe.settled,
         )
 
-    told = {}
+    estimate = None
     if steps > INSTANT:
-        trial = job(made(), exposure.blank(questions))
-        estimate = Estimate.of(trial, questions, exposure.embedded)
-        report(estimate.note())
-        told = {"estimated_seconds": round(estimate.seconds, 1)}
-    if start is not None:
-        trainee.inherit(start)
-    vectors = exposure.embedded(questions) if questions else None
-    recorded = asdict(recipe) | {"steps": steps} | told
-    libraries = ("torch", "transformers", "tokenizers", *(["peft"] if trainee.kind == "lora" else []))
-    return Preparation(
-        job(trainee, vectors), trainee.save, trainee.kind, trainee.base, _prompt(recipe), recorded, libraries
-    )
+        estimate = Estimate.of(job(made(), exposure.blank(questions)), questions, exposure.embedded)
+
+    def prepare() -> Preparation:
+        if start is not None:
+            trainee.inherit(start)
+        vectors = exposure.embedded(questions) if questions else None
+        recorded = asdict(recipe) | {"steps": steps}
+        if estimate is not None:
+            recorded["estimated_seconds"] = round(estimate.seconds, 1)
+        libraries = ("torch", "transformers", "tokenizers", *(["peft"] if trainee.kind == "lora" else []))
+        base, prompt = trainee.base, _prompt(recipe)
+        return Preparation(
+            job(trainee, vectors), trainee.save, trainee.kind, base, prompt, recorded, libraries
+        )
+
+    return Plan(estimate, prepare)
 
 
 def _modules(trainee: Trainee) -> dict[str, Any]:

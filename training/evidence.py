@@ -11,31 +11,34 @@ import kcard
 from kcard.answer import Source
 from kcard.config import settings
 from kcard.errors import CorpusError
+from kcard.training.corpora.compressed import opened
 from kcard.training.corpora.document import Document
 from kcard.training.corpora.files import files_of
-from kcard.training.corpora.formats import FORMATS, known, require
+from kcard.training.corpora.formats import format_of, known
 from kcard.training.corpora.triples import TEMPLATE_FILE
+from kcard.training.passages import passages
 
 if TYPE_CHECKING:
     from kcard.selectors.evidence.local_corpus import LocalCorpus
 
 __all__ = ["CorpusFiles", "open_corpus"]
 
+READING = 2  # another number where files are read otherwise
+
 
 @dataclass(frozen=True)
 class CorpusFiles:
-    """The files of a corpus as training reads them, in blocks: whole paragraphs, statements and rows."""
+    """The files of a corpus as training reads them, in passages."""
 
     root: Path
 
     @property
     def version(self) -> str:
-        return kcard.__version__
+        return f"{kcard.__version__} {READING}"
 
     def list(self) -> tuple[Sequence[tuple[Path, str]], Sequence[tuple[str, str]]]:
-        """See Files. Raises CorpusError, and MissingExtra where a format needs one."""
+        """See Files. Raises CorpusError."""
         listed, skipped = files_of(self.root)
-        require(file for file, _ in listed)
         return listed, skipped
 
     def beside(self, file: Path) -> Sequence[Path]:
@@ -45,13 +48,15 @@ class CorpusFiles:
 
     def read(self, file: Path, name: str) -> Iterator[Source]:
         """See Files; names of columns are found as in training."""
-        return FORMATS[file.suffix.lower()].read(Document(file, name))
+        if kind := format_of(file):
+            with opened(file) as plain:
+                yield from passages(kind.read(Document(plain, name)), name)
 
 
 def open_corpus(path: str) -> "LocalCorpus":
     """The file or folder as evidence; its index lies in evidence/ under the kcard home.
 
-    Raises CorpusError where it is missing, empty or can't be read, MissingExtra where a format needs one.
+    Raises CorpusError where it is missing, empty or can't be read.
     """
     from kcard.selectors.evidence.local_corpus import LocalCorpus
 

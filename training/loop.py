@@ -48,6 +48,7 @@ class Job:
             of tokens; each part is differentiated before the next is made
     rate    the factor on every learning rate at a step
     timed   the user was told already how long it takes; else the first steps are measured, and it is said then
+    settled the mean loss of 50 steps below which training ends early; 0: never
     """
 
     modules: Mapping[str, "Module"]
@@ -60,11 +61,12 @@ class Job:
     clip: float = 1.0
     fingerprint: str = ""
     timed: bool = False
+    settled: float = 0.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`loss`: mean over the last tenth of the steps; `seconds`: wall time, earlier sittings included."""
+    """`loss`: mean over the last tenth of the steps, or the last 50; `seconds`: wall time, all sittings."""
 
     steps: int
     tokens: int
@@ -114,8 +116,9 @@ def run(
             module.train()
         clock = _Clock(job, state, report)
         for batch in _batches(job, state):
-            clock.step(*step(job, batch, state.step))
-            state.advance()
+            loss, tokens = step(job, batch, state.step)
+            clock.step(loss, tokens)
+            state.advance(loss)
             try:
                 clock.tell()
             except KeyboardInterrupt:
@@ -124,6 +127,10 @@ def run(
                 save(checkpoint, job, clock.note(state))
                 done = f"{state.step} of {job.steps} steps"
                 raise TrainingInterrupted(f"stopped after {done}, kept in {checkpoint}: {remedy}")
+            if state.settled(job.settled):
+                done = f"stopped after {state.step} of {job.steps} steps"
+                report(Note(f"{done}: the loss is below {job.settled}, there is no more to learn"))
+                break
             if clock.due():
                 save(checkpoint, job, clock.note(state))
     return clock.outcome(state)
@@ -208,5 +215,6 @@ class _Clock:
 
     def outcome(self, state: State) -> Outcome:
         seconds = self._before + time.monotonic() - self._begun
-        loss = sum(self._last) / len(self._last) if self._last else math.nan
+        last = self._last or state.recent
+        loss = sum(last) / len(last) if last else math.nan
         return Outcome(self._step, self._tokens, seconds, loss, state.epoch + (state.index > 0))

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from kcard.training.precision import bf16
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -78,7 +80,7 @@ def _orthogonal(matrices: "Tensor", steps: int) -> "Tensor":
     """(n, rows, columns), rows <= columns: each with singular values drawn towards 1."""
     import torch
 
-    x = matrices.bfloat16()
+    x = matrices.bfloat16() if bf16(matrices.device.type) else matrices
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
     for _ in range(steps):
         gram = x @ x.mT

@@ -2,11 +2,12 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from kcard.errors import UsageError
 from kcard.training.spans import SMALL, bare
+from kcard.words import small_words
 
 __all__ = ["describe", "name_from"]
 
@@ -20,6 +21,7 @@ said same second seen several shall should since small some soon still such sure
 then there these thing things third this those though three through time times today together took toward under
 until upon used using usually various very want well went were what where whether which while whole whom whose wide
 will with within without work would year years your
+also below chapter command default description example examples following note overview section synopsis usage
 """
 SAMPLE = 20_000  # passages, spread over the corpus
 COMMON = SMALL | set(_COMMON.split())
@@ -34,12 +36,16 @@ def name_from(path: Path) -> str:
     return slug
 
 
-def describe(texts: Sequence[str], terms: int = 6) -> str:
-    """One line: the words and pairs of words that most passages share, in the form that they mostly have."""
+def describe(texts: Sequence[str], language: str = "en", terms: int = 6) -> str:
+    """One line: the words and pairs of words that most passages share, in the form that they mostly have.
+
+    The small words of the language are left out.
+    """
     seen: Counter[str] = Counter()
     forms: dict[str, Counter[str]] = {}
+    common = _common(language)
     for text in texts[:: max(1, len(texts) // SAMPLE)]:
-        found = {term.lower(): term for term in _terms(text)}
+        found = {term.lower(): term for term in _terms(text, common)}
         seen.update(found.keys())
         for key, form in found.items():
             forms.setdefault(key, Counter())[form] += 1
@@ -55,10 +61,15 @@ def describe(texts: Sequence[str], terms: int = 6) -> str:
     return ", ".join(forms[key].most_common(1)[0][0] for key in chosen)
 
 
-def _terms(text: str) -> list[str]:
+def _common(language: str) -> Collection[str]:
+    """Words that say little; of English more than of other languages."""
+    return COMMON | small_words(language) if language.startswith("en") else small_words(language)
+
+
+def _terms(text: str, common: Collection[str]) -> list[str]:
     """Words of four letters and more that carry meaning, and pairs of such words side by side."""
     words = [bare(word).removesuffix("'s").removesuffix("’s") for word in text.split()]
-    kept = [len(word) > 3 and word.lower() not in COMMON and not word[0].isdigit() for word in words]
+    kept = [len(word) > 3 and word.lower() not in common and not word[0].isdigit() for word in words]
     single = [word for word, keep in zip(words, kept, strict=True) if keep]
     pairs = zip(words, words[1:], kept, kept[1:], strict=False)
     return single + [f"{a} {b}" for a, b, keep, also in pairs if keep and also]

@@ -1,94 +1,176 @@
-"""Blocks of text become passages: what a card recites whole, a statement, a sentence or a few of them."""
+"""The blocks of a document become passages: what an index finds, a card cites and an LLM reads.
+
+A passage holds neighbouring blocks of one section, up to 150 words, and knows its headings. A definition of more than
+40 words is a section of its own, with its term as the heading. Statements (lines of a list of facts, rows of data)
+are passages of their own.
+"""
 
 import re
-import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import PurePath
 
-__all__ = ["cut"]
+from kcard.answer import Source
+from kcard.training.corpora.document import Block
+from kcard.training.pieces import Size, count_words, cut
 
-MAX_WORDS = 60
-MAX_CHARACTERS = 480
-# Scripts that put no blank between words: two Chinese characters, or four Thai letters, weigh as much as a word.
-DENSE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
-UNSPACED = re.compile("[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff]")
-END = re.compile("(?<=[。！？।॥؟۔\u104b\u17d4])(?![」』”’»）)])")
-PAUSES = (", ", "; ", ": ", " – ", " — ", "，", "、", "；", "،", "؛")
-JOINER = "\u200d"
-MARKS = ("Mn", "Mc", "Me")
-MODIFIERS = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
-INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f]")
+__all__ = ["PASSAGE", "passages"]
 
-
-def cut(text: str) -> Iterator[str]:
-    """Passages of at most 60 words: the text itself, else its sentences, else pieces of a sentence.
-
-    White space is made single blanks; no word is lost.
-    """
-    text = _clean(text)
-    if not text:
-        return
-    if _fits(text):
-        yield text
-        return
-    for sentence in _sentences(text):
-        yield from [sentence] if _fits(sentence) else _pieces(sentence)
+PASSAGE = Size(words=150, characters=1200)
+ENTRY = 40  # words
+HEADING = 12  # words
+TELLING = 4  # words that the heading of an empty section has at least to be kept as text
+UNTELLING = {"index", "readme", "text", "document", "passages", "main", "default"}
 
 
-def _sentences(text: str) -> Iterator[str]:
-    """By the full stops of all scripts; a text without blanks or stops is left whole."""
-    from kcard.selectors.sentences import split
+def passages(blocks: Iterable[Block], file: str) -> Iterator[Source]:
+    """The passages of one document, in its order; `file`: how they name it."""
+    grouping = _Grouping(file)
+    for block in blocks:
+        yield from grouping.take(block)
+    yield from grouping.end()
 
-    for part in [text] if text.isascii() else END.split(text):
-        if max(map(len, part.split(" "))) > MAX_CHARACTERS:
-            yield part.strip()
+
+@dataclass
+class _Heading:
+    """`used`: whether something stands under it."""
+
+    level: int
+    text: str
+    line: int
+    used: bool = False
+
+
+@dataclass
+class _Entry:
+    """A term and what was read of its definition; `open`: it is long, so that its blocks are passed on as they come."""
+
+    term: Block
+    blocks: list[Block] = field(default_factory=list)
+    open: bool = False
+
+    @property
+    def item(self) -> Block:
+        words = ""
+        for before, block in pairwise([self.term, *self.blocks]):
+            words += ("\n" if "code" in (before.kind, block.kind) else " ") + block.text
+        return Block("item", f"{self.term.text}:{words}" if words else self.term.text, self.term.line)
+
+
+class _Grouping:
+    """It remembers the headings over the next block, the definitions that are open, and the blocks that wait for more
+    to join them."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._headings: list[_Heading] = []
+        self._entries: list[_Entry] = []
+        self._waiting: list[Block] = []
+        self._waiting_for = ""  # the section of what waits
+
+    def take(self, block: Block) -> Iterator[Source]:
+        """The passages that are complete once this block has come."""
+        if block.kind == "heading":
+            yield from self._close_entries(1)
+            yield from self._head(block)
+        elif block.kind == "term":
+            yield from self._close_entries(block.level)
+            if block.text:
+                self._entries.append(_Entry(block))
+        elif block.kind == "statement":
+            yield from self._statement(block)
         else:
-            yield from split(part)
+            yield from self._put(block, len(self._entries))
+
+    def end(self) -> Iterator[Source]:
+        yield from self._close_entries(1)
+        yield from self._leave(0)
+        yield from self._flush()
+
+    def _statement(self, block: Block) -> Iterator[Source]:
+        yield from self._close_entries(1)
+        yield from self._flush()
+        section = self._section() if block.section is None else block.section
+        file = self._file if block.file is None else block.file
+        yield from (Source(text, file, block.line, section=section) for text in cut(block.text, PASSAGE))
+
+    def _head(self, block: Block) -> Iterator[Source]:
+        yield from self._leave(block.level)
+        self._headings.append(_Heading(block.level, block.text, block.line))
+
+    def _leave(self, level: int) -> Iterator[Source]:
+        """End the sections of this level and deeper. The heading of an empty one is kept as text."""
+        while self._headings and self._headings[-1].level >= level:
+            heading = self._headings.pop()
+            if not heading.used and count_words(heading.text) >= TELLING:
+                yield from self._put(Block("text", heading.text, heading.line), 0)
+
+    def _put(self, block: Block, depth: int) -> Iterator[Source]:
+        """Into the definition at this depth; at depth 0 among the blocks that wait."""
+        if depth == 0 or self._entries[depth - 1].open:
+            yield from self._wait(block)
+            return
+        entry = self._entries[depth - 1]
+        entry.blocks.append(block)
+        if sum(count_words(part.text) for part in entry.blocks) > ENTRY:
+            yield from self._open(depth)
+
+    def _open(self, depth: int) -> Iterator[Source]:
+        """Make a long definition, and those that it stands in, sections."""
+        for entry in self._entries[:depth]:
+            if not entry.open:
+                entry.open = True
+                self._headings.append(_Heading(1000, entry.term.text, entry.term.line))
+                for block in entry.blocks:
+                    yield from self._wait(block)
+
+    def _close_entries(self, level: int) -> Iterator[Source]:
+        while self._entries and len(self._entries) >= level:
+            entry = self._entries.pop()
+            if entry.open:
+                self._headings.pop()
+            else:
+                yield from self._put(entry.item, len(self._entries))
+
+    def _wait(self, block: Block) -> Iterator[Source]:
+        for heading in self._headings:
+            heading.used = True
+        section = self._section() or self._title()
+        joined = [*self._waiting, block]
+        if section != self._waiting_for:
+            yield from self._flush()
+            self._waiting_for = section
+        elif self._waiting and not PASSAGE.holds("\n".join(part.text for part in joined)):
+            lead = self._waiting[-1]
+            leads = lead.text.endswith(":") and len(self._waiting) > 1
+            if leads:  # what introduces a list or an example goes with it
+                self._waiting.pop()
+            yield from self._flush()
+            self._waiting = [lead] if leads else []
+        self._waiting.append(block)
+
+    def _flush(self) -> Iterator[Source]:
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            text = "\n".join(block.text for block in waiting)
+            for part in cut(text, PASSAGE):
+                yield Source(part, self._file, waiting[0].line, section=self._waiting_for)
+
+    def _section(self) -> str:
+        """The outermost and the two innermost headings, such as "npm config > Settings > fetch-retries"."""
+        texts = [_short(heading.text) for heading in self._headings if heading.text]
+        if texts and self._headings[0].level > 1 and (title := self._title()):
+            texts.insert(0, title)
+        texts = [text for at, text in enumerate(texts) if at == 0 or text != texts[at - 1]]
+        return " > ".join([*texts[:1], *texts[1:][-2:]])
+
+    def _title(self) -> str:
+        """The name of the file, where it says something."""
+        name = PurePath(self._file.removesuffix(".gz")).stem
+        return "" if name.lower() in UNTELLING else re.sub(r"[-_]+", " ", name)
 
 
-def _clean(text: str) -> str:
-    """Single blanks, no control characters, and nothing that UTF-8 can't hold (half a surrogate pair)."""
-    if not text.isprintable():
-        text = INVISIBLE.sub(" ", text).encode("utf-8", "replace").decode("utf-8")
-    return " ".join(text.split())
-
-
-def _fits(text: str) -> bool:
-    if len(text) > MAX_CHARACTERS:
-        return False
-    words = text.count(" ") + 1
-    if not text.isascii():
-        words += len(DENSE.findall(text)) // 2 + len(UNSPACED.findall(text)) // 4
-    return words <= MAX_WORDS
-
-
-def _pieces(sentence: str) -> Iterator[str]:
-    """Cut an overlong sentence at the last clause border that fits, else at a word, else between characters."""
-    rest = sentence
-    while not _fits(rest):
-        head = _head(rest)
-        half = len(head) // 2
-        at = max(head.rfind(mark, half) for mark in PAUSES)
-        at = at + 1 if at > 0 else head.rfind(" ", half)
-        at = at if at > 0 else _between_characters(rest, len(head))
-        yield rest[:at].strip()
-        rest = rest[at:].strip()
-    if rest:
-        yield rest
-
-
-def _head(text: str) -> str:
-    """The longest beginning that fits."""
-    low, high = 1, min(len(text), MAX_CHARACTERS)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if _fits(text[:middle]) else (low, middle - 1)
-    return text[:low]
-
-
-def _between_characters(text: str, at: int) -> int:
-    """The place at or before `at` that parts no accent, vowel sign or joined emoji from its character."""
-    for place in range(at, at // 2, -1):
-        joined = text[place - 1] == JOINER or text[place] == JOINER
-        if not joined and unicodedata.category(text[place]) not in MARKS and text[place] not in MODIFIERS:
-            return place
-    return at
+def _short(heading: str) -> str:
+    words = heading.split()
+    return " ".join(words[:HEADING]) + ("…" if len(words) > HEADING else "")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Event", "Note", "Progress", "Report", "duration", "silent"]
+__all__ = ["Embedding", "Event", "Note", "Progress", "Report", "duration", "silent"]
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,21 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class Embedding:
+    """So many passages of the index are embedded."""
+
+    done: int
+    passages: int
+
+
+@dataclass(frozen=True)
 class Note:
     """A sentence for the user: a default that was chosen, a file that was skipped, the time it will take."""
 
     text: str
 
 
-Event = Progress | Note
+Event = Progress | Embedding | Note
 Report = Callable[[Event], None]
 
 

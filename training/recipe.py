@@ -24,6 +24,7 @@ class Recipe:
                   positions and vocabulary apply
     exposures     how often each fact is seen; a fact told in r passages counts r times (None: by the style)
     floor         the fewest steps, however small the corpus (None: by the style)
+    settled       the loss at which training ends early
     going_on      share of the steps that are done where a card goes on from its last version
     query_share   how many examples carry a pseudo-query; the others are the passage alone
     vectors       prefix vectors (encoder-prefix)
@@ -48,6 +49,7 @@ class Recipe:
     exposures: float | None = None
     epochs: float | None = None
     floor: int | None = None
+    settled: float = 0.003
     going_on: float = 0.3
     muon_rate: float = 0.02
     adam_rate: float = 3e-3

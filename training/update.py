@@ -19,7 +19,7 @@ from kcard.errors import ModelUnavailable, UsageError
 from kcard.manifest import MANIFEST, Manifest, file_digest
 from kcard.training.arguments import Arguments
 from kcard.training.bases import EMBEDDED
-from kcard.training.corpus import Corpus
+from kcard.training.corpus import Corpus, is_known, statements
 from kcard.training.finetune import Onward
 from kcard.training.lazy import Lazy
 from kcard.words import passage_digest
@@ -39,12 +39,17 @@ class Joined:
 
     corpus  those whose text is at hand, old ones first
     known   how many of them are old
-    hashed  old passages of which only hashes travel: where each stands, by its digest
+    hashed  old statements of which only hashes travel: where each stands, by its digest
     """
 
     corpus: Corpus
     known: int
     hashed: Mapping[str, Source] = field(default_factory=dict)
+
+    @property
+    def known_statements(self) -> int:
+        """How many of the corpus' statements are old; they come first too."""
+        return sum(1 for _ in statements(self.corpus.passages[: self.known]))
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ class Previous:
                 "it: train it without update on a corpus that holds both"
             )
         have = {passage_digest(source.text) for source in old} | hashed.keys()
-        fresh = [i for i, source in enumerate(new.passages) if passage_digest(source.text) not in have]
+        fresh = [i for i, source in enumerate(new.passages) if not is_known(source, have)]
         if not fresh:
             raise UsageError(
                 f"{new.path} holds nothing that {self.card.name} does not have: nothing to update"
@@ -122,7 +127,7 @@ class Previous:
                     f"{self.card.name} is an adapter for {base.name!r} with sha256 {base.sha256[:12]}…, but "
                     f"{str(found)[:12]}… is at hand: fetch the base that it was trained on"
                 )
-        return Onward(self.card.folder, base, joined.corpus.texts[: joined.known])
+        return Onward(self.card.folder, base, joined.corpus.texts[: joined.known_statements])
 
     def _made(self) -> dict[str, Any]:
         """The arguments of training that made it, as far as its manifest tells."""

@@ -1,10 +1,24 @@
 """Text as indexes and hashes see it: its words, and the hash that names a passage where its text may not travel."""
 
+import functools
 import hashlib
 import re
 import unicodedata
+from collections.abc import Callable
 
-__all__ = ["passage_digest", "words"]
+__all__ = ["Analyzer", "analyzer", "passage_digest", "small_words", "stemmer_of", "words"]
+
+Analyzer = Callable[[str], list[str]]
+
+# Snowball's stemmers by the code of the language.
+STEMMERS = {
+    "ar": "arabic", "ca": "catalan", "cs": "czech", "da": "danish", "de": "german", "el": "greek", "en": "english",
+    "eo": "esperanto", "es": "spanish", "et": "estonian", "eu": "basque", "fa": "persian", "fi": "finnish",
+    "fr": "french", "ga": "irish", "hi": "hindi", "hu": "hungarian", "hy": "armenian", "id": "indonesian",
+    "it": "italian", "lt": "lithuanian", "ne": "nepali", "nl": "dutch", "no": "norwegian", "nb": "norwegian",
+    "nn": "norwegian", "pl": "polish", "pt": "portuguese", "ro": "romanian", "ru": "russian", "sr": "serbian",
+    "sv": "swedish", "ta": "tamil", "tr": "turkish", "yi": "yiddish",
+}  # fmt: skip
 
 # Vowel signs and accents that are characters of their own; Python's \w leaves them out.
 MARKS = "\u0300-\u036f\u0591-\u05bd\u05bf-\u05c7\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff"
@@ -19,6 +33,44 @@ def words(text: str) -> list[str]:
     """Lower-case words and figures ("7th" is one), in any script. None is dropped, nothing is stemmed."""
     plain = unicodedata.normalize("NFKC", text).lower()
     return WORD.findall(UNSPACED.sub(r" \1 ", plain))
+
+
+STOPWORDS = {
+    "da": "DANISH", "de": "GERMAN", "en": "EN_PLUS", "es": "SPANISH", "fr": "FRENCH", "it": "ITALIAN", "nl": "DUTCH",
+    "no": "NORWEGIAN", "pt": "PORTUGUESE", "ru": "RUSSIAN", "sv": "SWEDISH", "tr": "TURKISH",
+}  # fmt: skip
+
+
+@functools.cache
+def small_words(language: str) -> frozenset[str]:
+    """Words that say little, in lower case, as bm25s lists them; none for a language that it does not know."""
+    from bm25s import stopwords
+
+    name = STOPWORDS.get(language.partition("-")[0].lower())
+    return frozenset(getattr(stopwords, f"STOPWORDS_{name}")) if name else frozenset()
+
+
+def stemmer_of(language: str) -> str | None:
+    """The name of Snowball's stemmer for a language code such as "en" or "pt-BR"; None where there is none."""
+    return STEMMERS.get(language.partition("-")[0].lower())
+
+
+@functools.cache
+def analyzer(stemmer: str | None) -> Analyzer:
+    """`words`, each reduced to its stem: "retries" and "retried" are one. None stems nothing.
+
+    Raises ValueError for a name that Snowball does not know.
+    """
+    if stemmer is None:
+        return words
+    import snowballstemmer
+
+    try:
+        snowball = snowballstemmer.stemmer(stemmer)
+    except KeyError:
+        raise ValueError(f"there is no stemmer {stemmer!r}") from None
+    stem = functools.lru_cache(maxsize=100_000)(snowball.stemWord)
+    return lambda text: [stem(word) for word in words(text)]
 
 
 def passage_digest(text: str) -> str:

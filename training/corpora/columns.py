@@ -5,17 +5,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from kcard.answer import Source
 from kcard.errors import CorpusError
-from kcard.training.corpora.document import Document
+from kcard.training.corpora.document import Block, Document
 
-__all__ = ["NAMES", "Row", "Template", "texts"]
+__all__ = ["NAMES", "Row", "Template", "heading", "texts"]
 
 Row = Mapping[str, Any]
 
 NAMES = (
     "text", "passage", "content", "fact", "sentence", "statement", "body", "abstract", "paragraph", "document",
 )  # fmt: skip
+HEADINGS = ("section", "title")
 LOOKED_AT = 200
 SENTENCE = 5  # words that the texts of a column have on average, for it to be taken unasked
 
@@ -36,7 +36,7 @@ class Template:
         return re.sub(r"\{([^{}]+)\}", lambda match: cells[match[1]], self._sentence)
 
 
-def texts(rows: Iterable[tuple[int, Row]], document: Document) -> Iterator[Source]:
+def texts(rows: Iterable[tuple[int, Row]], document: Document) -> Iterator[Block]:
     """The text of every row, by its number. Rows that have none are counted. Raises CorpusError, which lists the
     columns, where none is named and none stands out."""
     rows = iter(rows)
@@ -56,8 +56,14 @@ def texts(rows: Iterable[tuple[int, Row]], document: Document) -> Iterator[Sourc
         if text is None:
             document.losses.dropped["rows without text"] += 1
         else:
-            for part in text.splitlines():
-                yield document.source(part, number)
+            section = heading(row) if document.column is None else None
+            yield from (Block("statement", part, number, section=section) for part in text.splitlines())
+
+
+def heading(row: Row) -> str | None:
+    """What a row's text is about, by its column "section" or "title"."""
+    found = next((row[name] for name in HEADINGS if isinstance(row.get(name), str)), "")
+    return " ".join(found.split()) or None
 
 
 def _text_column(columns: Sequence[str], rows: Sequence[Row], document: Document) -> str:

@@ -5,10 +5,9 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
-from kcard.answer import Source
 from kcard.errors import CorpusError
 from kcard.training.corpora.columns import NAMES, Row, texts
-from kcard.training.corpora.document import Document
+from kcard.training.corpora.document import Block, Document
 from kcard.training.corpora.lines import LONGEST, lines
 
 __all__ = ["NAMES", "cells", "count_broken", "read"]
@@ -17,7 +16,7 @@ DELIMITERS = ",;\t|"
 NONE = "\x1f"  # no text holds it: a table of one column
 
 
-def read(document: Document) -> Iterator[Source]:
+def read(document: Document) -> Iterator[Block]:
     head = [line for _, line in islice(lines(document.path, whole=True), 1)]
     if head:
         yield from texts(_rows(document, _delimiter(head[0])), document)

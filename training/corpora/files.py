@@ -5,12 +5,13 @@ import re
 from pathlib import Path
 
 from kcard.errors import CorpusError
-from kcard.training.corpora.formats import FORMATS, known
+from kcard.training.corpora.formats import format_of, known
 from kcard.training.corpora.triples import TEMPLATE_FILE
 
 __all__ = ["files_of"]
 
-ABOUT = re.compile(r"(readme|licen[cs]e|notice|contributing|changelog)(\.|$)", re.IGNORECASE)
+LEGAL = re.compile(r"(licen[cs]e|copying|copyright|notice)(\.txt|\.md|\.rst)?(\.gz)?", re.IGNORECASE)
+CHANGES = re.compile(r"(changelog|changes)(\.debian)?(\.[a-z0-9]+)?(\.txt|\.md|\.rst)?(\.gz)?", re.IGNORECASE)
 
 Skipped = list[tuple[str, str]]
 
@@ -30,7 +31,7 @@ def files_of(path: Path) -> tuple[list[tuple[Path, str]], Skipped]:
         raise CorpusError(f"{path} can't be read ({error.strerror}): check its permissions") from error
     if not path.is_file():
         raise CorpusError(f"{path} is neither a file nor a folder: kcard reads {known()}")
-    if path.suffix.lower() not in FORMATS:
+    if format_of(path) is None:
         raise CorpusError(f"{path} is a {path.suffix or 'nameless'} file: kcard reads {known()}")
     return [(path, _readable(path.name))], []
 
@@ -67,9 +68,11 @@ def _why_not(file: Path) -> str | None:
         return "no regular file"
     if file.name == TEMPLATE_FILE:
         return ""
-    if file.suffix.lower() not in FORMATS:
-        return f"not one of {known()}"
-    return "tells about the folder" if ABOUT.match(file.name) else None
+    if LEGAL.fullmatch(file.name):
+        return "a licence; name it to read it"
+    if CHANGES.fullmatch(file.name):
+        return "a list of changes; name it to read it"
+    return None if format_of(file) else f"not one of {known()}"
 
 
 def _name(file: Path, root: Path) -> str:

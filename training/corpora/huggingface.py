@@ -4,11 +4,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kcard.answer import Source
 from kcard.config import settings
 from kcard.errors import CorpusError
 from kcard.training.corpora.columns import Row, texts
-from kcard.training.corpora.document import Document
+from kcard.training.corpora.document import Block, Document
 
 __all__ = ["PREFIX", "is_saved", "read", "read_saved", "repository"]
 
@@ -21,7 +20,7 @@ def repository(name: str) -> str:
     return _parts(name)[0].rpartition("/")[2]
 
 
-def read(document: Document) -> Iterator[Source]:
+def read(document: Document) -> Iterator[Block]:
     """The rows of hf:owner/name, hf:owner/name:split or hf:owner/name/config:split, one after the other.
 
     Without a split it is train, or the only one. Rows are streamed; offline the data set must be in datasets'
@@ -40,7 +39,7 @@ def is_saved(folder: Path) -> bool:
     )
 
 
-def read_saved(document: Document) -> Iterator[Source]:
+def read_saved(document: Document) -> Iterator[Block]:
     """The rows of a folder that `save_to_disk` wrote, from its train split or its only one."""
     from datasets import load_from_disk
 

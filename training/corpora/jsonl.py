@@ -3,19 +3,18 @@
 from collections.abc import Iterator
 from typing import Any
 
-from kcard.answer import Source
 from kcard.errors import CorpusError
 from kcard.json_values import parse
-from kcard.training.corpora.columns import NAMES, Template
-from kcard.training.corpora.document import Document
+from kcard.training.corpora.columns import NAMES, Template, heading
+from kcard.training.corpora.document import Block, Document
 from kcard.training.corpora.lines import lines
 
 __all__ = ["read"]
 
 
-def read(document: Document) -> Iterator[Source]:
-    """The text of every object. "file" and "line", where both are there, are kept: so a card's own passages,
-    read again, are still traced to where they came from.
+def read(document: Document) -> Iterator[Block]:
+    """The text of every object, with its "section" or "title". "file" and "line", where both are there, are kept, so
+    that a card's own passages that are read again are still traced to where they came from.
     """
     template = None if document.column is None else Template(document.column)
     for number, line in lines(document.path, whole=True):
@@ -23,11 +22,11 @@ def read(document: Document) -> Iterator[Source]:
             row = _object(line, f"{document.path}:{number}")
             text = _text(row, template, f"{document.path}:{number}")
             file, at = row.get("file"), row.get("line")
-            for part in text.splitlines():
-                if isinstance(file, str) and type(at) is int:
-                    yield Source(part, file, at)
-                else:
-                    yield document.source(part, number)
+            section = heading(row)
+            if isinstance(file, str) and type(at) is int:
+                yield Block("statement", text, at, file=file, section=section)
+            else:
+                yield from (Block("statement", part, number, section=section) for part in text.splitlines())
 
 
 def _object(line: str, where: str) -> dict[str, Any]:

@@ -14,21 +14,25 @@ LONGEST = 1 << 26
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def lines(path: Path, *, whole: bool = False) -> Iterator[tuple[int, str]]:
+def lines(
+    path: Path, *, whole: bool = False, nul: bool = False, encoding: str = "utf-8"
+) -> Iterator[tuple[int, str]]:
     """(number, line) of every line, 1-based, without its end: \\n, \\r\\n or \\r. A byte order mark is left out.
 
     A line above 256 kB comes in parts under the same number, cut after white space; with `whole` it comes as it
-    is, up to 64 MB. Raises CorpusError, naming file and line, for bytes that are not UTF-8, for NUL and for
-    longer lines.
+    is, up to 64 MB. Raises CorpusError, naming file and line, for bytes that are not UTF-8, for NUL (unless `nul`
+    allows it) and for longer lines. `encoding`: another than UTF-8, with a byte for each character.
     """
     try:
         with path.open("rb") as stream:
-            yield from _lines(stream, path, LONGEST if whole else CHUNK, whole)
+            yield from _lines(stream, path, LONGEST if whole else CHUNK, whole, nul, encoding)
     except OSError as error:
         raise CorpusError(f"{path} can't be read ({error.strerror}): check its permissions") from error
 
 
-def _lines(stream: BinaryIO, path: Path, longest: int, whole: bool) -> Iterator[tuple[int, str]]:
+def _lines(
+    stream: BinaryIO, path: Path, longest: int, whole: bool, nul: bool, encoding: str
+) -> Iterator[tuple[int, str]]:
     number, rest = 1, b""
     while chunk := rest + stream.readline(longest - len(rest)):
         rest = b""
@@ -37,7 +41,7 @@ def _lines(stream: BinaryIO, path: Path, longest: int, whole: bool) -> Iterator[
             raise CorpusError(f"{path}:{number} is a line above {longest >> 20} MB: cut it")
         if not ended:
             chunk, rest = _cut(chunk)
-        text = _decoded(chunk, path, number)
+        text = _decoded(chunk, path, number, nul, encoding)
         if number == 1:
             text = text.removeprefix("\ufeff")
         *before, last = text.rstrip("\n").removesuffix("\r").split("\r")
@@ -58,9 +62,9 @@ def _cut(chunk: bytes) -> tuple[bytes, bytes]:
     return chunk[:at], chunk[at:]
 
 
-def _decoded(chunk: bytes, path: Path, number: int) -> str:
+def _decoded(chunk: bytes, path: Path, number: int, nul: bool, encoding: str) -> str:
     try:
-        text = chunk.decode("utf-8")
+        text = chunk.decode(encoding)
     except UnicodeDecodeError as error:
         line = number + chunk[: error.start].count(b"\r")
         if number == 1 and chunk.startswith(UTF16):
@@ -69,7 +73,7 @@ def _decoded(chunk: bytes, path: Path, number: int) -> str:
             f"{path}:{line} is not UTF-8 text (byte 0x{chunk[error.start]:02x}): if it is text, convert it, "
             f"{_iconv('WINDOWS-1252')}; else take it out of the corpus"
         ) from None
-    if "\0" in text:
+    if "\0" in text and not nul:
         raise CorpusError(
             f"{path}:{number} is not UTF-8 text (a NUL byte): convert the file or take it out of the corpus"
         )

@@ -1,94 +1,173 @@
-"""Markdown, read lightly: paragraphs, list items and table rows as plain text, without headings and code."""
+"""Markdown: headings, paragraphs, list items, definitions, code and table rows, parsed by markdown-it."""
 
 import re
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Literal
 
-from kcard.answer import Source
-from kcard.training.corpora.document import Document
+from kcard.training.corpora.document import Block, Document
 from kcard.training.corpora.lines import lines
 
-__all__ = ["blocks", "read"]
+if TYPE_CHECKING:
+    from markdown_it.token import Token
 
-PARAGRAPH = 500  # lines that a block holds at most
-FRONT_MATTER = 500
+__all__ = ["blocks", "plain", "read", "told"]
 
-FENCE = re.compile(r"^\s*(```|~~~)")
-HEADING = re.compile(r"^\s{0,3}#{1,6}(\s|$)")
-UNDERLINE = re.compile(r"^\s{0,3}(=+|-+)\s*$")
-RULE = re.compile(r"^\s{0,3}([-*_]\s*){3,}$")
-ITEM = re.compile(r"^\s*([-*+]|\d+[.)])\s+(\[[ xX]\]\s+)?")
-TABLE_RULE = re.compile(r"^(?=[\s:-]*\|)[\s:|-]{2,}$")
-# What is opened must be closed soon: else a line of nothing but "[" would be searched to its end at each of them.
-INLINE = (
-    (re.compile(r"<!--.{0,2000}?-->"), ""),
-    (re.compile(r"!\[[^\[\]]{0,500}\]\([^)]{0,2000}\)"), ""),
-    (re.compile(r"\[([^\[\]]{1,500})\](\([^)]{0,2000}\)|\[[^\[\]]{0,500}\])"), r"\1"),
-    (re.compile(r"\[\^[^\[\]]{1,500}\]:?"), ""),
-    (re.compile(r"<(https?://[^<>]{1,2000})>"), r"\1"),
-    (re.compile(r"</?[A-Za-z][^<>]{0,2000}>"), ""),
-    (re.compile(r"(?<!`)`+([^`]+)`+"), r"\1"),
-    (re.compile(r"(\*\*\*|\*\*|\*)(?=\S)(.{1,500}?)(?<=\S)\1"), r"\2"),
-    (re.compile(r"(?<!\w)(___|__|_)(?=\S)(.{1,500}?)(?<=\S)\1(?!\w)"), r"\2"),
+PART = 200_000  # characters that are parsed at a time, from one heading to another
+MOST = 1_000_000  # where no heading comes
+TAG = re.compile(
+    r"</?(?:a|abbr|b|big|blockquote|body|br|center|cite|code|dd|del|details|dfn|div|dl|dt|em|figcaption|figure|font|h[1-6]"
+    r"|head|hr|html|i|img|input|ins|kbd|label|li|mark|nobr|ol|p|picture|pre|q|s|samp|small|source|span|strike|strong"
+    r"|style|sub|summary|sup|table|tbody|td|tfoot|th|thead|time|tr|tt|u|ul|var|video|wbr)(?=[\s/>])[^<>]{0,2000}>",
+    re.IGNORECASE,
 )
+COMMENT = re.compile(r"<!--.{0,20000}?-->", re.DOTALL)
+FENCE = re.compile(r"\s*(```|~~~)")
+HEADING = re.compile(r"#{1,6}\s")
+CHECKBOX = re.compile(r"\[[ xX]\]\s+")
+TITLE = re.compile(r"^title:\s*[\"']?(.+?)[\"']?\s*$", re.MULTILINE)
 
 
-def read(document: Document) -> Iterator[Source]:
-    for number, block in blocks(lines(document.path)):
-        yield document.source(block, number)
+def read(document: Document) -> Iterator[Block]:
+    yield from blocks(lines(document.path))
 
 
-def blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """(line, text) of every paragraph, list item and table row; line is 1-based, where the block begins."""
-    gathered: list[tuple[int, str]] = []
-    for number, line in _content(numbered):
-        if UNDERLINE.match(line) and gathered:
-            gathered.clear()  # the lines above were a heading
-            continue
-        starts = bool(ITEM.match(line)) or line.lstrip().startswith("|") or len(gathered) == PARAGRAPH
-        if gathered and (not line.strip() or starts or HEADING.match(line) or RULE.match(line)):
-            yield _block(gathered)
-            gathered = []
-        if line.strip() and not (HEADING.match(line) or RULE.match(line) or TABLE_RULE.match(line)):
-            gathered.append((number, line))
-    if gathered:
-        yield _block(gathered)
+def blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
+    """The blocks of numbered lines. Names in angle brackets that are no HTML tags stay."""
+    for first, text in _parts(numbered):
+        yield from _Walk(first).blocks(_parser().parse(text))
 
 
-def _content(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Numbered lines without YAML front matter and fenced code."""
-    numbered = iter(numbered)
-    fenced = False
-    for number, line in chain(_after_front_matter(numbered), numbered):
-        if FENCE.match(line):
-            fenced = not fenced
-            yield number, ""
-        elif not fenced:
-            yield number, line
-
-
-def _after_front_matter(numbered: Iterator[tuple[int, str]]) -> list[tuple[int, str]]:
-    """The first lines, read ahead; none of them where they are front matter."""
-    ahead: list[tuple[int, str]] = []
+def _parts(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """(number of its first line, text) of parts that begin at headings, so that a large file is not held whole."""
+    gathered: list[str] = []
+    first, size, fenced = 1, 0, False
     for number, line in numbered:
-        ahead.append((number, line))
-        if ahead[0][1].strip() != "---" or len(ahead) > FRONT_MATTER:
-            return ahead
-        if len(ahead) > 1 and line.strip() == "---":
-            return []
-    return ahead
+        fenced ^= bool(FENCE.match(line))
+        if (size > PART and not fenced and HEADING.match(line)) or size > MOST:
+            yield first, "\n".join(gathered)
+            gathered, size = [], 0
+        if not gathered:
+            first = number
+        gathered.append(line)
+        size += len(line)
+    if gathered:
+        yield first, "\n".join(gathered)
 
 
-def _block(gathered: list[tuple[int, str]]) -> tuple[int, str]:
-    text = " ".join(_plain(line) for _, line in gathered)
-    for pattern, plain in INLINE:
-        text = pattern.sub(plain, text)
-    return gathered[0][0], text.strip()
+@cache
+def _parser() -> Any:
+    from markdown_it import MarkdownIt
+    from mdit_py_plugins.deflist import deflist_plugin
+    from mdit_py_plugins.front_matter import front_matter_plugin
+
+    return MarkdownIt("commonmark").enable("table").use(front_matter_plugin).use(deflist_plugin)
 
 
-def _plain(line: str) -> str:
-    line = ITEM.sub("", line).strip()
-    line = line.lstrip("> ").strip()
-    if line.startswith("|"):
-        line = ", ".join(cell.strip() for cell in line.strip("|").split("|") if cell.strip())
-    return line
+class _Walk:
+    """From tokens to blocks. It remembers which lists, definitions and tables are open."""
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+        self._open: list[Token] = []
+        self._marks: list[str] = []  # of the open list items, until their first text has taken them
+        self._counts: list[int | None] = []  # of each open list the next number; None where it has bullets
+        self._header: list[str] = []
+        self._row: list[str] = []
+
+    def blocks(self, tokens: "Sequence[Token]") -> Iterator[Block]:
+        line = self._first
+        for token in tokens:
+            if token.map:
+                line = self._first + token.map[0]
+            if token.nesting == 1:
+                self._open.append(token)
+                self._begin(token)
+            elif token.nesting == -1:
+                self._open.pop()
+                yield from self._end(token.type, line)
+            elif token.type == "inline":
+                yield from self._inline(plain(token.children or []), line)
+            elif token.type in ("fence", "code_block"):
+                yield from self._of("code", token.content.rstrip(), line)
+            elif token.type == "html_block":
+                for text in TAG.sub(" ", COMMENT.sub("", token.content)).split("\n\n"):
+                    yield from self._of("text", " ".join(text.split()), line)
+            elif token.type == "front_matter" and (title := TITLE.search(token.content)):
+                yield Block("heading", title[1], line, 1)
+
+    def _begin(self, token: "Token") -> None:
+        if token.type == "ordered_list_open":
+            self._counts.append(int(token.attrs.get("start", 1)))
+        elif token.type == "bullet_list_open":
+            self._counts.append(None)
+        elif token.type == "list_item_open":
+            number = self._counts[-1]
+            self._marks.append("- " if number is None else f"{number}. ")
+            if number is not None:
+                self._counts[-1] = number + 1
+
+    def _end(self, kind: str, line: int) -> Iterator[Block]:
+        if kind in ("ordered_list_close", "bullet_list_close"):
+            self._counts.pop()
+        elif kind == "list_item_close":
+            self._marks.pop()
+        elif kind == "thead_close":
+            self._header = self._row
+            self._row = []
+        elif kind == "tr_close" and self._open and self._open[-1].type == "tbody_open":
+            yield from self._of("item", told(self._header, self._row), line)
+            self._row = []
+        elif kind == "dl_close":
+            yield Block("term", "", line, self._depth)
+
+    @property
+    def _depth(self) -> int:
+        """How many lists of definitions are open."""
+        return 1 + sum(token.type == "dl_open" for token in self._open)
+
+    def _inline(self, text: str, line: int) -> Iterator[Block]:
+        within = self._open[-1]
+        if within.type == "heading_open":
+            yield Block("heading", text, line, int(within.tag[1]))
+        elif within.type in ("th_open", "td_open"):
+            self._row.append(text)
+        elif within.type == "dt_open":
+            yield Block("term", text, line, self._depth - 1)
+        else:
+            yield from self._of("item" if self._marks else "text", text, line)
+
+    def _of(self, kind: Literal["text", "item", "code"], text: str, line: int) -> Iterator[Block]:
+        """The block, with the mark of the list item that it begins."""
+        if not text.strip():
+            return
+        if self._marks and self._marks[-1]:
+            text = self._marks[-1] + CHECKBOX.sub("", text)
+            self._marks[-1] = ""
+        yield Block(kind, text, line)
+
+
+def plain(tokens: "Sequence[Token]") -> str:
+    """The text of inline tokens: without markup, the code of code spans and the words of links and pictures kept."""
+    found = []
+    for token in tokens:
+        if token.type in ("text", "code_inline"):
+            found.append(token.content)
+        elif token.type in ("softbreak", "hardbreak"):
+            found.append(" ")
+        elif token.type == "image":
+            found.append(token.content)
+        elif token.type == "html_inline" and not COMMENT.fullmatch(token.content):
+            found.append(TAG.sub(" ", token.content))
+    return " ".join("".join(found).split())
+
+
+def told(header: Sequence[str], cells: Sequence[str]) -> str:
+    """A row of a table as text: each cell with the name of its column, but for the first, which the row is about."""
+    named = [
+        f"{name}: {cell}" if at and name else cell
+        for at, (name, cell) in enumerate(zip_longest(header, cells, fillvalue=""))
+        if cell
+    ]
+    return "; ".join(named)

@@ -3,17 +3,16 @@
 from collections.abc import Iterator
 from typing import Any
 
-from kcard.answer import Source
 from kcard.errors import CorpusError
 from kcard.training.corpora.columns import Row, texts
-from kcard.training.corpora.document import Document
+from kcard.training.corpora.document import Block, Document
 
 __all__ = ["read"]
 
 ROWS = 1024
 
 
-def read(document: Document) -> Iterator[Source]:
+def read(document: Document) -> Iterator[Block]:
     return texts(_rows(document), document)
 
 

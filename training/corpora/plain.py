@@ -1,41 +1,44 @@
-"""Plain text: a statement a line, or paragraphs of prose whose lines are wrapped."""
+"""Plain text: a statement a line, or a document whose structure is shown by blank lines and indentation (layout.py)."""
 
 import re
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice, pairwise
 
-from kcard.answer import Source
-from kcard.training.corpora.document import Document
+from kcard.training.corpora import layout
+from kcard.training.corpora.document import Block, Document
 from kcard.training.corpora.lines import lines
 
 __all__ = ["SENTENCE_END", "blocks", "read"]
 
 SENTENCE_END = re.compile(r"[.!?:;。！？…।॥؟۔][\"'”’»)\]]*$")
-PARAGRAPH = 500  # lines
+LOOKED_AT = 400  # lines
+FEW = 0.1
 
 
-def read(document: Document) -> Iterator[Source]:
-    for number, block in blocks(lines(document.path)):
-        yield document.source(block, number)
+def read(document: Document) -> Iterator[Block]:
+    return blocks(lines(document.path))
 
 
-def blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Each line, or each paragraph where its lines are wrapped: one of them goes on in lower case."""
-    paragraph: list[tuple[int, str]] = []
-    for number, line in numbered:
-        if line.strip():
-            paragraph.append((number, line.strip()))
-        # A paragraph without an end is looked at all the same, best where a sentence ends.
-        long = len(paragraph) >= (PARAGRAPH if SENTENCE_END.search(line.rstrip()) else 2 * PARAGRAPH)
-        if long or not line.strip():
-            yield from _blocks(paragraph)
-            paragraph = []
-    yield from _blocks(paragraph)
-
-
-def _blocks(paragraph: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    pairs = pairwise(paragraph)
-    if any(after[:1].islower() and not SENTENCE_END.search(before) for (_, before), (_, after) in pairs):
-        yield paragraph[0][0], " ".join(line for _, line in paragraph)
+def blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
+    """Each line, where the first lines look like a list of statements; else the blocks that the layout shows."""
+    numbered = iter(numbered)
+    head = list(islice(numbered, LOOKED_AT))
+    if is_laid_out([line for _, line in head]):
+        yield from layout.blocks(chain(head, numbered))
     else:
-        yield from paragraph
+        for number, line in chain(head, numbered):
+            if line.strip():
+                yield Block("statement", line.strip(), number)
+
+
+def is_laid_out(sample: Sequence[str]) -> bool:
+    """Whether lines are wrapped, indented or underlined, so that a line alone says little."""
+    filled = [line for line in sample if line.strip()]
+    indented = sum(line[0] in " \t" for line in filled)
+    wrapped = sum(
+        not SENTENCE_END.search(before.rstrip()) and after[:1].islower()
+        for before, after in pairwise(sample)
+        if before.strip()
+    )
+    underlined = any(layout.UNDERLINE.fullmatch(line) for line in filled[1:])
+    return underlined or wrapped > FEW * len(filled) / 4 or indented > FEW * len(filled)

@@ -10,10 +10,9 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote
 
-from kcard.answer import Source
 from kcard.errors import CorpusError
 from kcard.training.corpora import delimited
-from kcard.training.corpora.document import Document
+from kcard.training.corpora.document import Block, Document
 from kcard.training.corpora.lines import lines
 from kcard.training.corpora.relations import ALIASES, PROPERTIES, TEMPLATES
 
@@ -40,7 +39,7 @@ MIDNIGHT = re.compile(r"\+?(\d{4}-\d\d-\d\d)T00:00:00Z")
 WORD_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\s]+")
 
 
-def read(document: Document) -> Iterator[Source]:
+def read(document: Document) -> Iterator[Block]:
     """A sentence a triple. A file with another number of columns, or for which a column was chosen, is read as
     a table."""
     if not _is_graph(document):
@@ -48,7 +47,7 @@ def read(document: Document) -> Iterator[Source]:
         return
     templates = {**TEMPLATES, **_own_templates(document.path.with_name(TEMPLATE_FILE))}
     for number, cells in _rows(document):
-        yield document.source(tell(*cells, templates=templates), number)
+        yield document.statement(tell(*cells, templates=templates), number)
 
 
 def triples(document: Document) -> Iterator[tuple[int, Triple]]:

@@ -1,40 +1,98 @@
-"""Web pages: the main text, without navigation, by trafilatura."""
+"""Web pages: their text without navigation, turned into Markdown by markdownify and read as that."""
 
+import re
+import warnings
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kcard.answer import Source
 from kcard.errors import CorpusError
-from kcard.training.corpora.document import Document
-from kcard.training.corpora.silence import silent
+from kcard.training.corpora import markdown
+from kcard.training.corpora.document import Block, Document, Losses
 
-__all__ = ["read"]
+if TYPE_CHECKING:
+    from bs4 import BeautifulSoup, Tag
+
+__all__ = ["blocks", "read"]
+
+UNSHOWN = (
+    "script, style, template, noscript, svg, math, iframe, object, canvas, [hidden], [aria-hidden=true], "
+    "a.headerlink"
+)
+AROUND = (
+    "nav, footer, form, button, select, [role=navigation], [role=search], [role=contentinfo], .navheader, .navfooter, "
+    ".sphinxsidebar, .related, .header-panel"
+)
+MARKUP = ["a", "b", "strong", "em", "i", "u", "del", "s", "sub", "sup", "span", "font", "cite", "var", "abbr"]
+LISTS = ["ul", "ol", "dl", "table", "p", "div"]
+LINKS, SHARE = 3, 0.8  # so many links that hold so much of the text are a list of links
+BETWEEN = re.compile(r"[\s|·•,>»«/.:-]+|\d+")
 
 
-def read(document: Document) -> Iterator[Source]:
-    """Paragraphs of the main text, numbered from 1. Words outside it are counted."""
-    import trafilatura
-
+def read(document: Document) -> Iterator[Block]:
     try:
         page = document.path.read_bytes()
     except OSError as error:
         raise CorpusError(
             f"{document.path} can't be read ({error.strerror}): check its permissions"
         ) from error
-    with silent("trafilatura"):
-        tree = trafilatura.load_html(page)
-        if tree is None:
-            raise CorpusError(f"{document.path} is no web page: no HTML is found in it")
-        everything = trafilatura.html2txt(page)
-        text = trafilatura.extract(page, include_comments=False, include_tables=True) or ""
-    outside = len(everything.split()) - len(text.split())
-    if outside > 0:
-        document.losses.dropped["words of web pages outside their main text"] += outside
-    for number, paragraph in enumerate(text.splitlines(), 1):
-        yield document.source(_plain(paragraph), number)
+    yield from blocks(page, document.path, document.losses)
 
 
-def _plain(paragraph: str) -> str:
-    """A list item without its mark; a table's row with commas."""
-    if paragraph.startswith("|"):
-        return ", ".join(cell.strip() for cell in paragraph.strip("|").split("|") if cell.strip(" -"))
-    return paragraph.removeprefix("- ")
+def blocks(page: bytes | str, path: Path, losses: Losses) -> Iterator[Block]:
+    """Blocks numbered from 1. Words of menus, forms, footers and lists of links are counted, not taken."""
+    from bs4 import BeautifulSoup, XMLParsedAsHTMLWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", XMLParsedAsHTMLWarning)  # XHTML is read as well
+        tree = BeautifulSoup(page, "lxml")
+    if tree.body is None or not tree.find(True):
+        raise CorpusError(f"{path} is not a web page: no HTML is found in it")
+    _drop(tree, losses)
+    try:
+        text = _markdown(tree)
+    except RecursionError:
+        raise CorpusError(f"{path} can't be read: its elements are nested too deeply") from None
+    numbered = enumerate(text.splitlines(), 1)
+    yield from ([] if tree.find("h1") else _title(tree))
+    for number, block in enumerate(markdown.blocks(numbered), 1):
+        yield Block(block.kind, block.text, number, block.level)
+
+
+def _title(tree: "BeautifulSoup") -> list[Block]:
+    title = " ".join(tree.title.get_text().split()) if tree.title else ""
+    return [Block("heading", title, 1, 1)] if title else []
+
+
+def _drop(tree: "BeautifulSoup", losses: Losses) -> None:
+    """Take out what is not the page's own text."""
+    for element in tree.select(UNSHOWN):
+        element.decompose()
+    words = len(tree.get_text(" ").split())
+    for element in tree.select(AROUND):
+        element.decompose()
+    for element in tree.find_all(LISTS):
+        if not element.decomposed and _is_links(element):
+            element.decompose()
+    if lost := words - len(tree.get_text(" ").split()):
+        losses.dropped["words of menus and lists of links in web pages"] += lost
+
+
+def _is_links(element: "Tag") -> bool:
+    """Whether it holds links and hardly anything else, such as a menu or a table of contents."""
+    links = element.find_all("a", href=True)
+    if len(links) < LINKS:
+        return False
+    linked = sum(len(BETWEEN.sub("", link.get_text())) for link in links)
+    return linked >= SHARE * len(BETWEEN.sub("", element.get_text()))
+
+
+def _markdown(tree: "BeautifulSoup") -> str:
+    from markdownify import MarkdownConverter
+
+    for picture in tree.find_all("img"):
+        picture.replace_with(str(picture.get("alt") or ""))
+    for element in tree.find_all(MARKUP):
+        element.unwrap()
+    converter = MarkdownConverter(heading_style="ATX", bullets="-", escape_misc=True)
+    return str(converter.convert_soup(tree.body or tree))

@@ -1,48 +1,42 @@
-"""Word documents (.docx): paragraphs and rows of tables, without headings and tables of contents."""
+"""Word documents (.docx): turned into HTML by mammoth, by the styles of their paragraphs, and read as that."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 from zipfile import BadZipFile
 
-from kcard.answer import Source
 from kcard.errors import CorpusError
-from kcard.training.corpora.document import Document
-
-if TYPE_CHECKING:
-    from docx.document import Document as Word
+from kcard.training.corpora import web
+from kcard.training.corpora.document import Block, Document
 
 __all__ = ["read"]
 
-HEADINGS = ("heading", "title", "subtitle")
-CONTENTS = ("toc ", "table of figures")
+STYLES = """
+p[style-name='Title'] => h1:fresh
+p[style-name='Heading 1'] => h2:fresh
+p[style-name='Heading 2'] => h3:fresh
+p[style-name='Heading 3'] => h4:fresh
+p[style-name='Heading 4'] => h5:fresh
+p[style-name='Heading 5'] => h6:fresh
+p[style-name='Subtitle'] => p:fresh
+p[style-name='toc 1'] => !
+p[style-name='toc 2'] => !
+p[style-name='toc 3'] => !
+p[style-name='table of figures'] => !
+"""
 
 
-def read(document: Document) -> Iterator[Source]:
-    """Paragraphs, numbered from 1; a table counts as one, and each of its rows is a text."""
-    from docx.table import Table
-
-    for number, item in enumerate(_open(document).iter_inner_content(), 1):
-        if isinstance(item, Table):
-            for row in item.rows:
-                cells = dict.fromkeys(cell.text.strip() for cell in row.cells)
-                yield document.source(", ".join(cell for cell in cells if cell), number)
-            continue
-        style = (item.style.name or "").lower() if item.style else ""
-        if style.startswith(CONTENTS):
-            document.losses.dropped["tables of contents"] += 1
-        elif not style.startswith(HEADINGS):
-            yield document.source(item.text, number)
-
-
-def _open(document: Document) -> "Word":
-    import docx
-    from docx.opc.exceptions import PackageNotFoundError
+def read(document: Document) -> Iterator[Block]:
+    """Paragraphs, headings, list items and rows of tables, numbered from 1; tables of contents are left out."""
+    import mammoth
 
     try:
-        return docx.Document(str(document.path))
+        with document.path.open("rb") as stream:
+            page = mammoth.convert_to_html(stream, style_map=STYLES).value
     except PermissionError as error:
         raise CorpusError(
             f"{document.path} can't be read ({error.strerror}): check its permissions"
         ) from error
-    except (PackageNotFoundError, BadZipFile, SyntaxError, KeyError, ValueError, OSError) as error:
-        raise CorpusError(f"{document.path} is no Word document (.docx), or a damaged one") from error
+    # mammoth lets through what zipfile and its XML parser raise.
+    except (BadZipFile, SyntaxError, KeyError, ValueError, OSError, AttributeError, IndexError) as error:
+        raise CorpusError(f"{document.path} is not a Word document (.docx), or a damaged one") from error
+    if page.strip():
+        yield from web.blocks(f"<html><body>{page}</body></html>", document.path, document.losses)

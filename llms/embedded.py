@@ -2,24 +2,29 @@
 
 It answers requests directly, without prompts: need from the memory's confidence, what with the question itself,
 choose by the nearest description, answer by extracting, a draft from the memory alone. It does not reason, and it
-says so.
+says so; where neither passages nor memory hold an answer, it says that it does not know.
 """
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from kcard.errors import LLMError
-from kcard.llms import memory, reader
+from kcard.llms import memory
+from kcard.llms.extract import extract
+from kcard.llms.quotation import language_of, quote
+from kcard.llms.reader import ANSWERED
 from kcard.llms.wordings import NEED
 from kcard.numbers import agreement
-from kcard.request import Choice, Reply, Request
+from kcard.reader.network import QUESTION_TOKENS
+from kcard.reader.reading import question_tokens
+from kcard.request import Choice, Quote, Reply, Request
 
 __all__ = ["UNKNOWN", "EmbeddedLLM"]
 
 UNKNOWN = "I don't know."
-GUESS = 0.35  # what the memory knows less surely than this is letters strung together
+REMEMBERED = 0.5  # probability that the memory is right, below which it is not asked
+QUOTED = 0.5  # the same of a quotation in another language
 
 
 class EmbeddedLLM:
@@ -28,7 +33,7 @@ class EmbeddedLLM:
     Its window is for the question alone: passages are read one by one, the long ones in pieces.
     """
 
-    window = reader.QUESTION_TOKENS
+    window = QUESTION_TOKENS
 
     announcement = (
         "LLM: the embedded reader, an offline stand-in: it extracts answers from what cards wrote and knows some "
@@ -37,7 +42,7 @@ class EmbeddedLLM:
 
     def count(self, request: Request) -> int:
         """The tokens of the question."""
-        return reader.question_tokens(request.question)
+        return question_tokens(request.question)
 
     def reply(self, request: Request) -> Reply:
         """Never an empty text, but for a document about what the memory does not know. For multiple choice, the text
@@ -56,18 +61,41 @@ class EmbeddedLLM:
         if request.draft:
             recollection = memory.shared().recall(request.question)
             return Reply(recollection.answer, tokens=recollection.tokens)
-        return Reply(_option(request) if request.choices else _answer(request))
+        return Reply(_option(request)) if request.choices else _answer(request)
 
 
 def _need(request: Request) -> Reply:
     """Without knowledge: whether the memory knows. With knowledge: whether the reader finds an answer in it."""
     if request.knowledge:
-        score = reader.read(request.question, request.knowledge).score
-        yes = 1 / (1 + math.exp(max(-60.0, min(60.0, score))))
+        found = extract(request.question, request.knowledge)
+        yes = _lacking(found.probability if found else 0.0)
     else:
         yes = 1 - memory.shared().recall(request.question).knows
     wants_yes = (yes > 0.5) == NEED[request.template].yes_needs
     return Reply("Yes" if wants_yes else "No", yes)
+
+
+def _lacking(probability: float) -> float:
+    """The probability of needing more: a half where an extract is as likely right as it must be to be given."""
+    if probability >= ANSWERED:
+        return 0.5 * (1 - probability) / (1 - ANSWERED)
+    return 1 - 0.5 * probability / ANSWERED
+
+
+def _answer(request: Request) -> Reply:
+    """What stands in the passages; what the memory knows, where nothing does; else UNKNOWN and what comes nearest."""
+    language = language_of(request.question, request.knowledge) if request.knowledge else "en"
+    if language != "en":
+        return _quotation(request, language)
+    found = extract(request.question, request.knowledge)
+    if found is not None and found.probability >= ANSWERED:
+        return Reply(found.text, confidence=found.probability, quote=Quote(found.quote, found.passage))
+    recollection = memory.shared().recall(request.question)
+    if recollection.knows >= REMEMBERED:
+        return Reply(recollection.answer, confidence=recollection.knows)
+    quote = None if found is None else Quote(found.quote, found.passage)
+    likeliest = max(recollection.knows, 0.0 if found is None else found.probability)
+    return Reply(UNKNOWN, confidence=1 - likeliest, known=False, quote=quote)
 
 
 def _nearest(question: str, choices: Sequence[Choice]) -> str:
@@ -81,28 +109,31 @@ def _nearest(question: str, choices: Sequence[Choice]) -> str:
     return choices[int(np.argmax(np.stack(described) @ asked * agreed))].name
 
 
-def _answer(request: Request) -> str:
-    """What the reader finds; what the memory knows where it finds nothing; else the reader's best guess, or UNKNOWN."""
-    span = reader.read(request.question, request.knowledge) if request.knowledge else reader.NOTHING
-    if span.text and not span.null:
-        return span.text
-    recollection = memory.shared().recall(request.question)
-    if span.text and recollection.knows <= 0.5:
-        return span.text
-    return recollection.answer if recollection.knows > GUESS else UNKNOWN
+def _quotation(request: Request, language: str) -> Reply:
+    """Where the passages are in another language: quoted, without a claim that they answer."""
+    found = quote(request.question, request.knowledge, language)
+    remark = (
+        f"the embedded reader knows English alone: in {language} it quotes what shares the question's words"
+    )
+    if found is None:
+        return Reply(UNKNOWN, known=False, remark=remark)
+    quoted = Quote(found.quote, found.passage)
+    if found.probability >= QUOTED:
+        return Reply(found.text, quote=quoted, remark=remark)
+    return Reply(UNKNOWN, known=False, quote=quoted, remark=remark)
 
 
 def _document(question: str) -> str:
     """What the memory knows, with the question that it belongs to; empty where it knows nothing."""
     recollection = memory.shared().recall(question)
-    return f"{question.strip(' ?')}: {recollection.answer}." if recollection.knows > GUESS else ""
+    return f"{question.strip(' ?')}: {recollection.answer}." if recollection.knows >= REMEMBERED else ""
 
 
 def _option(request: Request) -> str:
     """The name of the best option: nearest to what the reader finds, or likeliest to the memory."""
-    span = reader.read(request.question, request.knowledge) if request.knowledge else reader.NOTHING
-    if span.text and not span.null:
-        return _nearest(span.text, request.choices)
+    found = extract(request.question, request.knowledge) if request.knowledge else None
+    if found is not None and found.probability >= ANSWERED:
+        return _nearest(found.text, request.choices)
     recall = memory.shared()
     scores = [recall.log_probability(request.question, choice.description) for choice in request.choices]
     return request.choices[int(np.argmax(scores))].name

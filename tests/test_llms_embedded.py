@@ -3,13 +3,17 @@
 import math
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from kcard.errors import LLMError
-from kcard.llms import memory, reader
+from kcard.llms import memory
 from kcard.llms.embedded import UNKNOWN, EmbeddedLLM
+from kcard.llms.extract import extract
+from kcard.llms.reader import ANSWERED
+from kcard.reader.network import WEIGHTS
 from kcard.request import Choice, Request
 
 MADE_UP = [
@@ -105,50 +109,32 @@ def test_replies_do_not_vary(llm: EmbeddedLLM) -> None:
     assert llm.reply(request) == llm.reply(request)
 
 
-def test_the_reader_says_null_where_no_passage_answers() -> None:
-    found = reader.read(QUESTION, KNOWLEDGE)
-    missing = reader.read(QUESTION, KNOWLEDGE[:1])
-    assert not found.null
-    assert missing.null
-    assert missing.score < found.score
-    assert reader.read(QUESTION, []) == reader.NOTHING
+def probability(question: str, passages: Sequence[str]) -> float:
+    found = extract(question, passages)
+    return found.probability if found else 0.0
 
 
-def test_the_reader_does_not_confuse_the_2nd_with_the_3rd() -> None:
+def answer(question: str, passages: Sequence[str]) -> str:
+    found = extract(question, passages)
+    assert found is not None
+    return found.text
+
+
+def test_an_answer_is_surer_where_a_passage_has_it() -> None:
+    assert probability(QUESTION, KNOWLEDGE) > ANSWERED > probability(QUESTION, KNOWLEDGE[:1])
+    assert extract(QUESTION, []) is None
+
+
+def test_the_2nd_is_not_confused_with_the_3rd() -> None:
     passages = ["Ann Lee won the 3rd race in 2001.", "Bob Marsh won the 2nd race in 2001."]
-    assert reader.read("Who won the 3rd race in 2001?", passages).text == "Ann Lee"
-    assert reader.read("Who won the 2nd race in 2001?", passages).text == "Bob Marsh"
+    assert answer("Who won the 3rd race in 2001?", passages) == "Ann Lee"
+    assert answer("Who won the 2nd race in 2001?", passages) == "Bob Marsh"
 
 
-def test_passages_that_agree_support_each_other() -> None:
-    once = reader.read(QUESTION, KNOWLEDGE)
-    twice = reader.read(QUESTION, [*KNOWLEDGE, f"As is well known, {KNOWLEDGE[1]}"])
-    assert twice.text == once.text
-    assert twice.score > once.score
-
-
-def test_the_reader_finds_an_answer_far_beyond_one_window() -> None:
+def test_an_answer_is_found_far_beyond_one_window() -> None:
     filler = ["The mill of Upper Tarn stood empty for many years and nobody repaired its roof."] * 60
-    found = reader.read(QUESTION, [*filler, KNOWLEDGE[1], *filler])
-    assert found.text == "Halden & Co"
-    joined = reader.read(QUESTION, [" ".join([*filler, KNOWLEDGE[1], *filler])])
-    assert joined.text == "Halden & Co"
-
-
-def test_merging_the_adapter_equals_pefts_own_loading() -> None:
-    import torch
-    from peft import PeftModel
-
-    from kcard import encoder
-
-    inputs = encoder.tokenizer()(["who won?"], ["Ann won the race."], return_tensors="pt")
-    peft_model = PeftModel.from_pretrained(encoder.model(), str(reader.WEIGHTS)).eval()
-    with torch.inference_mode():
-        expected = peft_model(**inputs).last_hidden_state
-        plain = encoder.model()(**inputs).last_hidden_state
-        merged = reader.shared().model(**inputs).last_hidden_state
-    assert torch.allclose(merged, expected, atol=1e-4)
-    assert not torch.allclose(merged, plain, atol=1e-2)
+    assert answer(QUESTION, [*filler, KNOWLEDGE[1], *filler]) == "Halden & Co"
+    assert answer(QUESTION, [" ".join([*filler, KNOWLEDGE[1], *filler])]) == "Halden & Co"
 
 
 def test_the_memorys_confidence_is_a_probability_around_its_threshold() -> None:
@@ -180,9 +166,9 @@ def test_writing_does_not_matter_to_the_memory() -> None:
 
 
 def test_the_shipped_weights_are_small_and_have_their_record() -> None:
-    files = [p for folder in (reader.WEIGHTS, memory.WEIGHTS) for p in folder.iterdir()]
-    assert sum(p.stat().st_size for p in files) < 6_000_000
-    for folder in (reader.WEIGHTS, memory.WEIGHTS):
+    files = [p for folder in (WEIGHTS, memory.WEIGHTS) for p in folder.iterdir()]
+    assert sum(p.stat().st_size for p in files) < 18_000_000
+    for folder in (WEIGHTS, memory.WEIGHTS):
         record = (folder / "README.md").read_text(encoding="utf-8")
         assert "seed" in record
         assert "Training data" in record

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from kcard.selectors.sentences import split
+from kcard.sentences import split
 from recipes.reader.synth import Example
 
 __all__ = ["Prose", "Text", "kept_out", "texts"]

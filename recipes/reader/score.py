@@ -1,38 +1,82 @@
-"""Scores of the reader: exact match after the usual normalisation, and how often it says that nothing answers."""
+"""How well the reader reads: exact match and F1 of its words, whether it tells texts that answer from those that do
+not, whether it finds the sentence, and yes or no."""
 
-import re
-import string
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kcard.llms.reader import best
-from kcard.llms.span_network import Network
-from recipes.reader.synth import Example
+from kcard.evaluation.metrics import exact_match, f1
+from kcard.reader.network import Network
+from kcard.reader.reading import read
+from recipes.reader.example import Reading
 
-__all__ = ["Figures", "figures", "normalised"]
+__all__ = ["Figures", "figures"]
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Shares in [0, 1] of `count` examples; `milliseconds` of wall time for one question."""
+    """Shares in [0, 1], None where nothing was asked that has them.
 
-    count: int
-    exact: float
-    said_nothing: float
+    exact, f1    of the likeliest words, where the text answers in words
+    told         AUROC of relevance: texts that answer against the likest that do not
+    sentence     the likeliest sentence is one that the answer rests on
+    yes          of questions of yes or no
+    questions    how many; `milliseconds` of wall time for one text
+    """
+
+    questions: int
+    exact: float | None
+    f1: float | None
+    told: float | None
+    sentence: float | None
+    yes: float | None
     milliseconds: float
 
 
-def normalised(text: str) -> str:
-    """Lower case, without punctuation, articles and extra spaces (as SQuAD's evaluation does it)."""
-    plain = "".join(c for c in text.lower() if c not in set(string.punctuation))
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", plain).split())
-
-
-def figures(network: Network, examples: Sequence[Example]) -> Figures:
-    began = time.perf_counter()
-    found = [best(network, e.question, e.passages) for e in examples]
+def figures(network: Network, readings: Sequence[Reading]) -> Figures:
+    began, texts = time.perf_counter(), 0
+    exact, overlap, sentence, yes = [], [], [], []
+    right, wrong = [], []
+    for asked in readings:
+        shift = len(asked.section) + 2 if asked.section else 0
+        given = [_in_context(asked.section, asked.text)] if asked.answered else []
+        given += [_in_context(*asked.near[0])] if asked.near else []
+        found = read(asked.question, given, network)
+        texts += len(given)
+        if not asked.answered:
+            wrong += [reading.relevance for reading in found]
+            continue
+        reading = found[0]
+        right.append(reading.relevance)
+        wrong += [other.relevance for other in found[1:]]
+        if asked.spans:
+            said = reading.answers[0].text if reading.answers else ""
+            exact.append(exact_match(said, asked.answers))
+            overlap.append(f1(said, asked.answers))
+        if asked.evidence and reading.sentences:
+            best = max(reading.sentences, key=lambda s: s.evidence)
+            places = ((a + shift, b + shift) for a, b in asked.evidence)
+            sentence.append(any(a < best.end and b > best.start for a, b in places))
+        if asked.yes is not None:
+            yes.append((reading.yes > 0) == asked.yes)
     spent = time.perf_counter() - began
-    exact = sum(normalised(s.text) == normalised(e.answer) for s, e in zip(found, examples, strict=True))
-    count = len(examples)
-    return Figures(count, exact / count, sum(s.null for s in found) / count, 1000 * spent / count)
+    told = _auroc(right, wrong) if right and wrong else None
+    milliseconds = 1000 * spent / max(1, texts)
+    return Figures(
+        len(readings), _mean(exact), _mean(overlap), told, _mean(sentence), _mean(yes), milliseconds
+    )
+
+
+def _in_context(section: str, text: str) -> str:
+    return f"{section}: {text}" if section else text
+
+
+def _auroc(right: Sequence[float], wrong: Sequence[float]) -> float:
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score([1] * len(right) + [0] * len(wrong), [*right, *wrong]))
+
+
+def _mean(found: Sequence[float]) -> float | None:
+    return statistics.fmean(found) if found else None

@@ -1,0 +1,76 @@
+"""What kind of answer a question asks for, read off its wording: words, a number, yes or no, sentences, a list."""
+
+import re
+from typing import Literal
+
+__all__ = ["Form", "form_of"]
+
+Form = Literal["yes/no", "how", "why", "list", "who", "when", "where", "how many", "what"]
+
+AUXILIARY = (
+    r"(?:is|are|was|were|am|do|does|did|can|could|will|would|shall|should|has|have|had|may|might|must|need"
+    r"|isn't|aren't|wasn't|weren't|doesn't|don't|didn't|can't|couldn't|won't|wouldn't|shouldn't|hasn't|haven't)"
+)
+FILLER = re.compile(
+    r"^(?:(?:hi|hello|hey|please|question|q|so|and|but|ok|okay|well|also|sorry|quick question)\b[\s,:!.-]*"
+    r"|(?:(?:can|could|would) (?:you|anyone|somebody|someone) (?:please )?(?:tell me|say|explain)|please tell me"
+    r"|tell me|do you know|does anyone know|i (?:want|need|would like) to know|i wonder|i'm wondering)\b[\s,:]*"
+    r"(?:if\b|whether\b)?\s*)+"
+)
+CLAUSES = re.compile(r"[,:;.–—-]\s+|\s+[–—-]\s+")
+# Of these the first that fits a clause's beginning tells the form.
+FORMS: tuple[tuple[Form, str], ...] = (
+    (
+        "how many",
+        r"(?:(?:up |down |by )?(?:to|for|in|into|after|within|at|by|with|of|from|since|about|on|between|roughly) )?"
+        r"(?:how (?:many|much|long|often|old|far|big|large|tall|deep|high|wide|fast|soon|frequently)\b"
+        r"|(?:what|which) (?:number|percentage|share|amount|size|port|age)\b)",
+    ),
+    (
+        "why",
+        r"(?:why|how come|for what reason|is there (?:a|any) reason|what makes"
+        r"|what(?:'s| is| was| are| were)? the "
+        r"(?:reason|purpose|point|rationale|cause|benefit|advantage|idea|motivation))",
+    ),
+    (
+        "list",
+        r"(?:list|enumerate|name (?:the|all|three|two|four|five|some)|give (?:me )?(?:a list|the list|all)"
+        r"|the steps|steps"
+        r"|(?:in |under )?(?:what|which) (?:kinds|sorts|types|things|ways|situations|conditions|cases|information|items"
+        r"|steps|values|options|parts|fields|themes)\b"
+        r"|(?:what|which) (?:are|were)\b"
+        r"|(?:what|which) (?:\w+ ){0,3}\w+s (?:are|can|do|may|exist|belong|have|should|must)\b)",
+    ),
+    (
+        "how",
+        r"(?:how\b|in (?:what|which) way\b|what (?:do|can|should|must|could|would) (?:i|we|you|one|they)\b"
+        r"|what (?:to do|now)\b|what(?:'s| is) the (?:way|best way|command|procedure|first thing) (?:to|for))",
+    ),
+    ("who", r"(?:(?:to|by|from|with|for|of) )?(?:who|whom|whose|who's)\b"),
+    (
+        "when",
+        r"(?:(?:since|until|till|from|by|in|on|at|during|before|after|up to) )?"
+        r"(?:when\b|(?:what|which) (?:year|date|day|month|time|century|decade|era|moment)\b)",
+    ),
+    (
+        "where",
+        r"(?:(?:from|to) )?(?:where\b|(?:in |to |at |under |into |on )?(?:what|which) "
+        r"(?:directory|folder|file|place|city|country|path|location|page|section|menu)\b)",
+    ),
+    ("yes/no", rf"{AUXILIARY}\b(?!\s*\?)"),
+    ("what", r"(?:which|what)\b"),
+)
+ASKING = re.compile(r"\b(who|whom|whose|when|where|why|how|which|what)\b")
+
+
+def form_of(question: str) -> Form:
+    """The form of a question in English. What tells it may stand after a condition ("If the disk is full, does it
+    stop?"). Without a question word it is taken for a task ("change the time zone"), which asks how."""
+    text = FILLER.sub("", " ".join(question.lower().replace("’", "'").split()))
+    for clause in [text, *CLAUSES.split(text)[1:]]:
+        for form, pattern in FORMS:
+            if re.match(pattern, clause):
+                return form
+    if word := ASKING.search(text):
+        return next(form for form, pattern in FORMS if re.match(pattern, text[word.start() :]))
+    return "how"

@@ -1,0 +1,62 @@
+"""What the embedded LLM does in a language that its reader does not know: it quotes the passage that shares the
+question's words, and says so."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from kcard.llms.extract import Extract
+from kcard.sentences import spans
+from kcard.words import Analyzer, analyzer, small_words, stemmer_of, words
+
+__all__ = ["language_of", "quote"]
+
+LETTERS = 60  # that a text must have to tell its language
+WINDOW = 70  # words of a quotation
+LEAST = 0.5  # share of the question's telling words that a passage must have
+
+
+def language_of(question: str, passages: Sequence[str]) -> str:
+    """The language of the passages, as an ISO 639-1 code; "en" where they are too short to tell."""
+    text = " ".join([question, *passages])
+    return _detected(text[:2000]) if sum(map(str.isalpha, text)) >= LETTERS else "en"
+
+
+@lru_cache(maxsize=256)
+def _detected(text: str) -> str:
+    import py3langid
+
+    return str(py3langid.classify(text)[0])
+
+
+def quote(question: str, passages: Sequence[str], language: str) -> Extract | None:
+    """The sentences of a passage that share most words with the question, and as probability how many these are.
+
+    None where there is no passage.
+    """
+    stems = analyzer(stemmer_of(language))
+    asked = {
+        stem
+        for word in words(question)
+        if len(word) > 2 and word not in small_words(language)
+        for stem in stems(word)
+    }
+    if not passages or not asked:
+        return None
+    shares = [len(asked & set(stems(text))) / len(asked) for text in passages]
+    best = max(range(len(passages)), key=lambda at: (shares[at], -at))
+    text = _window(passages[best], asked, stems)
+    return Extract(text, text, best, shares[best] if shares[best] >= LEAST else shares[best] * LEAST)
+
+
+def _window(text: str, asked: set[str], stems: Analyzer) -> str:
+    """The sentence that shares most words with the question, and what follows it."""
+    places = spans(text)
+    if not places:
+        return text
+    first = max(range(len(places)), key=lambda at: (len(asked & set(stems(text[slice(*places[at])]))), -at))
+    start, end = places[first]
+    for _, after in places[first + 1 :]:
+        if text.count(" ", start, after) >= WINDOW:
+            break
+        end = after
+    return "\n".join(" ".join(line.split()) for line in text[start:end].split("\n") if line.strip())

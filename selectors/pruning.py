@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kcard.selectors.relevance import Cosine
-from kcard.selectors.sentences import whole
+from kcard.sentences import whole
 
 __all__ = ["Extractive"]
 

@@ -4,7 +4,7 @@ import functools
 import re
 from collections.abc import Sequence
 
-from kcard.selectors.sentences import pieces, split
+from kcard.sentences import pieces, split
 
 __all__ = ["grounded", "near", "windows"]
 

@@ -78,8 +78,8 @@ def test_documents_in_other_scripts_are_scored_and_none_is_emptied() -> None:
     assert {p.text for p in found} == {*SCRIPTS, TRUE}
     assert all(p.relevance is not None and -1 <= p.relevance <= 1 for p in found)
     assert all(p.pruned and p.pruned.strip() for p in found if p.pruned is not None)
-    assert all(p.factuality is None or 0 <= p.factuality <= 1 for p in found)
-    assert next(p for p in found if p.text == TRUE).factuality == 1.0
+    assert all(p.support is None or 0 <= p.support <= 1 for p in found)
+    assert next(p for p in found if p.text == TRUE).faithfulness == 1.0
     assert sum(p.kept for p in found) == 3
 
 

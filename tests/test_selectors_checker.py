@@ -12,8 +12,8 @@ from kcard.errors import ModelUnavailable
 from kcard.protocols import Judging, Pair
 from kcard.selectors import cross_encoder
 from kcard.selectors.checker import WEIGHTS, MiniLMChecker
-from kcard.selectors.sentences import split
 from kcard.selectors.windows import grounded, near, windows
+from kcard.sentences import split
 
 EVIDENCE = "Ron Wyden won the 2022 senate race in Oregon, defeating Jo Rae Perkins."
 SUPPORTED = [

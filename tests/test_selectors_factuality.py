@@ -35,24 +35,24 @@ class Counted:
 
 def test_a_true_passage_scores_high_a_false_one_low_and_each_names_its_source() -> None:
     true, false = judge([TRUE, FALSE], EVIDENCE, MiniLMChecker(), with_summary=False)
-    assert true.factuality is not None
-    assert false.factuality is not None
-    assert true.factuality > 0.5 > false.factuality
+    assert true.faithfulness is not None
+    assert false.faithfulness is not None
+    assert true.faithfulness > 0.5 > false.faithfulness
     assert true.evidence is not None
     assert (true.evidence.text, true.evidence.file, true.evidence.line) == (FACTS[0], "facts.txt", 1)
     assert true.evidence.score > 0
 
 
-def test_factuality_is_the_mean_of_summary_and_best_evidence() -> None:
+def test_faithfulness_is_the_mean_of_summary_and_best_evidence() -> None:
     checker = MiniLMChecker()
     text = f"{TRUE.text} {FALSE.text}"
     pruned = "Patty Murray won in Oregon."
     (judged,) = judge([Passage("senate", text, pruned=pruned)], EVIDENCE, checker)
     facts = checker.support([Pair(text, source.text) for source in EVIDENCE["senate"].find(text, 3)])
     (summary,) = checker.support([Pair(pruned, text)])
-    assert judged.factuality == pytest.approx((float(summary) + float(facts.max())) / 2, abs=1e-5)
+    assert judged.faithfulness == pytest.approx((float(summary) + float(facts.max())) / 2, abs=1e-5)
     (alone,) = judge([Passage("senate", text, pruned=pruned)], EVIDENCE, checker, with_summary=False)
-    assert alone.factuality == pytest.approx(float(facts.max()), abs=1e-5)
+    assert alone.faithfulness == pytest.approx(float(facts.max()), abs=1e-5)
 
 
 @pytest.mark.parametrize("pruned", [None, TRUE.text])
@@ -60,16 +60,16 @@ def test_a_document_that_was_not_pruned_is_its_own_summary(pruned: str | None) -
     passage = dataclasses.replace(TRUE, pruned=pruned)
     (with_summary,) = judge([passage], EVIDENCE, MiniLMChecker())
     (without,) = judge([passage], EVIDENCE, MiniLMChecker(), with_summary=False)
-    assert with_summary.factuality is not None
-    assert without.factuality is not None
-    assert with_summary.factuality == pytest.approx((1 + without.factuality) / 2)
+    assert with_summary.faithfulness is not None
+    assert without.faithfulness is not None
+    assert with_summary.faithfulness == pytest.approx((1 + without.faithfulness) / 2)
 
 
 def test_no_evidence_is_unknown_and_asks_the_checker_nothing() -> None:
     checker = Counted()
     strangers = [Passage("senate", "Zanzibar qwertz."), Passage("other", TRUE.text), Passage("senate", "")]
-    judged = judge([dataclasses.replace(p, factuality=0.3) for p in strangers], EVIDENCE, checker)
-    assert [(p.factuality, p.evidence) for p in judged] == [(None, None)] * 3
+    judged = judge([dataclasses.replace(p, faithfulness=0.3) for p in strangers], EVIDENCE, checker)
+    assert [(p.faithfulness, p.evidence) for p in judged] == [(None, None)] * 3
     assert checker.calls == []
 
 
@@ -85,8 +85,8 @@ def test_all_passages_go_to_the_checker_in_one_call_and_no_pair_twice() -> None:
 
 def test_a_passage_is_judged_alike_in_any_company() -> None:
     passages = [TRUE, FALSE, Passage("senate", "Oregon " * 60)]
-    together = [p.factuality for p in judge(passages, EVIDENCE, MiniLMChecker())]
-    alone = [judge([p], EVIDENCE, MiniLMChecker())[0].factuality for p in passages]
+    together = [p.faithfulness for p in judge(passages, EVIDENCE, MiniLMChecker())]
+    alone = [judge([p], EVIDENCE, MiniLMChecker())[0].faithfulness for p in passages]
     assert np.array(together, dtype=float) == pytest.approx(np.array(alone, dtype=float), abs=1e-4)
 
 

@@ -259,4 +259,4 @@ def test_the_papers_checker_leaves_summaries_to_the_other_one(folder: Folder) ->
         (judged,) = judge([passage], {"a": corpus}, both)
         s_fact = float(facts.support([Pair(evidence, f"{evidence} {claim}")])[0])
         s_sum = float(summaries.support([Pair(lie, evidence)])[0])
-        assert judged.factuality == pytest.approx((s_fact + s_sum) / 2, abs=1e-5)
+        assert judged.faithfulness == pytest.approx((s_fact + s_sum) / 2, abs=1e-5)

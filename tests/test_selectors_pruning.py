@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcard.selectors.pruning import Extractive
-from kcard.selectors.sentences import split
+from kcard.sentences import split
 
 QUESTION = "Who won the senate race in Oregon in 2022?"
 ANSWER = "Ron Wyden won the 2022 senate race in Oregon."

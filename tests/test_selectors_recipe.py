@@ -160,11 +160,16 @@ def test_a_threshold_is_chosen_on_other_claims_than_it_judges() -> None:
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_training_writes_weights_that_the_checker_reads_and_goes_on_from(tmp_path: Path) -> None:
     from recipes.checker.record import runs
-    from recipes.checker.train import Plan, train
+    from recipes.checker.train import Material, Plan, train
 
     real = [Row("Oslo won the cup in 1999.", "In 1999 Oslo won the cup against Bergen.", SUPPORTS)] * 50
-    train(real, tmp_path / "first", Plan(seconds=4, invented=500))
-    train(real, tmp_path / "second", Plan(seconds=4, seed=1, rate=0.5, invented=500), tmp_path / "first")
+    train(Material(real), tmp_path / "first", Plan(seconds=4, invented=500))
+    train(
+        Material(real),
+        tmp_path / "second",
+        Plan(seconds=4, seed=1, rate=0.5, invented=500),
+        tmp_path / "first",
+    )
     assert [run["seed"] for run in runs(tmp_path / "second")] == [0, 1]
     assert "--seed 1 --rate 0.5 --invented 500" in (tmp_path / "second" / "README.md").read_text("utf-8")
     config = json.loads((tmp_path / "first" / "adapter_config.json").read_text(encoding="utf-8"))

@@ -35,6 +35,7 @@ Trained on
   evidence, CC BY-SA 3.0;
 - swaps of their supported claims (opposite words, negations, other numbers, other names), and their contrasting
   texts and claims set against each other, made anew every round;
+- {manuals} claims about sentences of manuals (recipes/checker/pairs.jsonl), written for kcard, Apache-2.0;
 - invented facts in several wordings each, with the changes that make a claim about them false.
 
 No evaluation question or statement of MidtermQA, PopQA, WikiDYK, MMLU or TruthfulQA is among them, nor any row of the
@@ -43,7 +44,7 @@ validation and test files. What it reaches and where it fails: docs/selectors.md
 
 
 RUN = """    python -m recipes.checker.train --path FACT_CHECK_DIR --output {output} \\
-        --seconds {budget} --seed {seed} --rate {rate} --invented {invented}{start}
+        --seconds {budget} --seed {seed} --rate {rate} --invented {invented}{more}
 
 {steps} steps, {pairs} pairs, {seconds} CPU seconds of one core; invented facts of {relations} relations."""
 
@@ -58,7 +59,7 @@ def write_record(folder: Path, made: Sequence[Mapping[str, float]], facts: Mappi
     """Write README.md and training.json, and name the base model in the adapter's config, not a folder.
 
     `made` is one mapping a run: budget, seed, rate, invented, relations, steps, pairs, seconds. `facts` holds
-    rank and real.
+    rank, real and manuals.
     """
     config_file = folder / "adapter_config.json"
     config = json.loads(config_file.read_text(encoding="utf-8"))
@@ -73,5 +74,7 @@ def write_record(folder: Path, made: Sequence[Mapping[str, float]], facts: Mappi
 def _commands(made: Sequence[Mapping[str, float]]) -> Iterator[str]:
     for number, run in enumerate(made, start=1):
         output = "selectors/weights/checker" if number == len(made) else f"FOLDER{number}"
-        start = f" --start FOLDER{number - 1}" if number > 1 else ""
-        yield RUN.format(output=output, start=start, **run)
+        more = f" --start FOLDER{number - 1}" if number > 1 else ""
+        if "real" in run:
+            more += f" \\\n        --packages PACKAGES --real {run['real']}"
+        yield RUN.format(output=output, more=more, **run)

@@ -1,8 +1,9 @@
-"""Train the offline fact checker: MiniLM as a cross-encoder with LoRA, from VitaminC and invented facts.
+"""Train the offline fact checker: MiniLM as a cross-encoder with LoRA, from VitaminC, manuals and invented facts.
 
     python -m recipes.checker.train --path FACT_CHECK_DIR --output selectors/weights/checker --seconds 1800
 
-Reads train.jsonl.gz of that folder and nothing else of it. `--seconds` are CPU seconds of one core; the
+Reads train.jsonl.gz of that folder and nothing else of it. `--packages` is a folder with the packages of
+recipes/reader/questions, unpacked: it adds claims about their sentences. `--seconds` are CPU seconds of one core; the
 learning rate follows them, so the run ends when they are spent.
 """
 
@@ -20,8 +21,10 @@ from typing import Any
 from kcard import encoder
 from kcard.protocols import Pair
 from kcard.selectors import cross_encoder
+from kcard.training.precision import autocast, bf16
 from recipes.checker.contrasts import contrasts
 from recipes.checker.invented import invented
+from recipes.checker.manuals import pairs as claims_of_manuals
 from recipes.checker.record import runs, write_record
 from recipes.checker.relations import RELATIONS
 from recipes.checker.rows import SUPPORTS, UNSUPPORTED, Row, read
@@ -36,6 +39,7 @@ BATCH_TOKENS = 2048
 ADAPTER_RATE, HEAD_RATE = 8e-4, 1e-3
 WARM_UP = 0.06
 SWAPPED, CONTRASTED = 0.3, 0.2
+MANUALS = 4  # times in a round
 
 
 def main() -> None:
@@ -49,22 +53,35 @@ def main() -> None:
     parser.add_argument("--start", type=Path, help="go on from these weights")
     parser.add_argument("--rate", type=float, default=1.0, help="share of the full learning rate")
     parser.add_argument("--invented", type=int, default=40_000, help="invented rows a round")
+    parser.add_argument("--real", type=int, default=10**9, help="rows of train.jsonl.gz a round, at most")
+    parser.add_argument("--packages", type=Path, help="folder of unpacked packages")
     options = parser.parse_args()
-    plan = Plan(options.seconds, options.seed, options.rate, options.invented)
-    train(read(options.path / "train.jsonl.gz"), options.output, plan, options.start)
+    plan = Plan(options.seconds, options.seed, options.rate, options.invented, options.real)
+    told = list(claims_of_manuals(options.packages, Random(options.seed))) if options.packages else []
+    real = read(options.path / "train.jsonl.gz")
+    train(Material(real, told), options.output, plan, options.start)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run is told: its CPU seconds, seed, share of the full learning rate, invented rows a round."""
+    """What a run is told: its CPU seconds, seed, share of the full learning rate, invented and real rows a round."""
 
     seconds: float
     seed: int = 0
     rate: float = 1.0
     invented: int = 40_000
+    real: int = 10**9
 
 
-def train(real: Sequence[Row], output: Path, plan: Plan, start_from: Path | None = None) -> None:
+@dataclass(frozen=True)
+class Material:
+    """`real`: rows of Wikipedia; `manuals`: rows of manuals, which come several times a round."""
+
+    real: Sequence[Row]
+    manuals: Sequence[Row] = ()
+
+
+def train(material: Material, output: Path, plan: Plan, start_from: Path | None = None) -> None:
     """Train for the plan's CPU time; what is learnt so far is saved every 500 steps and at the end."""
     import torch
 
@@ -81,9 +98,9 @@ def train(real: Sequence[Row], output: Path, plan: Plan, start_from: Path | None
     losses: list[float] = []
     pairs = 0
     earlier = runs(start_from) if start_from else []
-    facts = {"rank": RANK, "real": len(real)}
-    for batch, labels in _batches(real, plan.invented, Random(plan.seed)):
-        with torch.autocast("cpu", torch.bfloat16):
+    facts = {"rank": RANK, "real": len(material.real), "manuals": len(material.manuals)}
+    for batch, labels in _batches(material, plan, Random(plan.seed)):
+        with autocast("cpu"):
             loss = _loss(cross_encoder.logits(adapted, head, batch, dropout=0.1), torch.tensor(labels))
         loss.backward()
         torch.nn.utils.clip_grad_norm_([*adapter, *head.values()], 1.0)
@@ -104,6 +121,7 @@ def train(real: Sequence[Row], output: Path, plan: Plan, start_from: Path | None
                 "seed": plan.seed,
                 "rate": plan.rate,
                 "invented": plan.invented,
+                "real": min(plan.real, len(material.real)),
                 "relations": len(RELATIONS),
                 "steps": len(losses),
                 "pairs": pairs,
@@ -117,12 +135,19 @@ def train(real: Sequence[Row], output: Path, plan: Plan, start_from: Path | None
 
 
 def _batches(
-    real: Sequence[Row], facts: int, rng: Random
+    material: Material, plan: Plan, rng: Random
 ) -> Iterator[tuple[list[cross_encoder.Row], list[int]]]:
     """Batches of like length without end: every round all real rows, with fresh swaps and fresh invented facts."""
     while True:
-        made = itertools.islice(invented(rng), facts)
-        rows = [*real, *swaps(real, SWAPPED, rng), *contrasts(real, CONTRASTED, rng), *made]
+        made = itertools.islice(invented(rng), plan.invented)
+        real = rng.sample(material.real, min(plan.real, len(material.real)))
+        rows = [
+            *real,
+            *(row for _ in range(MANUALS) for row in material.manuals),
+            *swaps(real, SWAPPED, rng),
+            *contrasts(real, CONTRASTED, rng),
+            *made,
+        ]
         rng.shuffle(rows)
         print(
             f"round of {len(rows)} rows: {dict(sorted(Counter(r.label for r in rows).items()))}", flush=True
@@ -139,14 +164,14 @@ def _batches(
 
 
 def _adapted(start_from: Path | None) -> Any:
-    """MiniLM in bf16, frozen, with float32 adapters on every linear layer of its blocks."""
+    """MiniLM, frozen, with float32 adapters on every linear layer of its blocks."""
     import torch
     from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
     from safetensors.torch import load_file
 
     base: Any = encoder.model("eager")
     config = LoraConfig(r=RANK, lora_alpha=2 * RANK, lora_dropout=0.0, target_modules=TARGETS)
-    adapted = get_peft_model(base.to(torch.bfloat16), config)
+    adapted = get_peft_model(base.to(torch.bfloat16) if bf16("cpu") else base, config)
     if start_from:
         set_peft_model_state_dict(adapted, load_file(start_from / "adapter_model.safetensors"))
     return adapted

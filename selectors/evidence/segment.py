@@ -109,10 +109,12 @@ def _written(blocks: Iterable[Source], name: str, stream: Any, starts: "array[in
     """Write each passage, note where it starts, and pass its text on."""
     for block in blocks:
         for text in parts(block.text):
-            row = {"text": text, "line": block.line} | ({} if block.file == name else {"file": block.file})
+            row: dict[str, Any] = {"text": text, "line": block.line}
+            row |= {} if block.file == name else {"file": block.file}
+            row |= {"section": block.section} if block.section else {}
             starts.append(stream.tell())
             stream.write(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
-            yield text
+            yield f"{block.section}: {text}" if block.section else text
 
 
 def parts(text: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from kcard.answer import Source
 from kcard.errors import CorpusError
 from kcard.index import Index
 from kcard.protocols import Evidence
-from kcard.selectors.sentences import split
+from kcard.sentences import split
 from kcard.words import passage_digest
 
 __all__ = ["Corpus", "Hashes", "Statements", "Union"]
@@ -21,7 +21,7 @@ class Corpus:
         """`index`: one of these very sources, where there is one. Raises CorpusError where none has a word."""
         self.name = name
         self._sources = sources
-        self._index = index or Index.build(source.text for source in sources)
+        self._index = index or Index.build(source.in_context for source in sources)
         if not len(self._index):
             raise CorpusError(f"evidence {name!r} has no text: give it at least one sentence")
 

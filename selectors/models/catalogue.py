@@ -64,6 +64,13 @@ PRESETS = {
         Preset(
             "modern", "granite", "extractive", "factcg", "smaller or better models of 2025, no remote code"
         ),
+        Preset(
+            "multilingual",
+            "multilingual",
+            "none",
+            "multilingual",
+            "for cards in other languages than English",
+        ),
     )
 }
 
@@ -111,6 +118,14 @@ MODELS = (
         "Apache-2.0",
         "47M parameters",
     ),
+    Model(
+        "relevance",
+        "multilingual",
+        Repository("sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"),
+        "Apache-2.0",
+        "471 MB",
+    ),
+    Model("pruner", "reader", _MINILM, "Apache-2.0; weights CC-BY-SA-4.0", "91 MB + 11 MB", embedded=True),
     Model("pruner", "extractive", _MINILM, "Apache-2.0", "91 MB", embedded=True),
     Model(
         "pruner",
@@ -137,6 +152,13 @@ MODELS = (
         Repository("yaxili96/FactCG-DeBERTa-v3-Large", "7582b255f0b45a1be2db6fff5076d0e8ea7aa072"),
         "MIT",
         "1.74 GB",
+    ),
+    Model(
+        "checker",
+        "multilingual",
+        Repository("MoritzLaurer/mDeBERTa-v3-base-xnli-multilingual-nli-2mil7"),
+        "MIT",
+        "558 MB",
     ),
     Model(
         "checker",

@@ -3,7 +3,7 @@
 from itertools import pairwise
 from typing import Any
 
-from kcard.selectors.sentences import split
+from kcard.sentences import split
 
 __all__ = ["chunks", "cut"]
 

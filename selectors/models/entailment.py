@@ -15,7 +15,7 @@ from kcard.protocols import Array, Pair, Verdict
 from kcard.selectors.cross_encoder import batches
 from kcard.selectors.models.chunks import chunks, cut
 from kcard.selectors.models.labels import Labels
-from kcard.selectors.sentences import whole
+from kcard.sentences import whole
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -49,6 +49,10 @@ def factcg(loading: Loading, model: str | None = None) -> Entailment:
     return _classifier(_known("factcg", model), loading, FACTCG)
 
 
+def multilingual(loading: Loading, model: str | None = None) -> Entailment:
+    return _classifier(_known("multilingual", model), loading, Reading())
+
+
 def nli(model: str, loading: Loading) -> Entailment:
     return _classifier(Checkpoint.parse("checker 'nli'", model), loading, Reading())
 

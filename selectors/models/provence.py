@@ -12,7 +12,7 @@ from kcard.quiet import quiet_loading
 from kcard.selectors.models.catalogue import models
 from kcard.selectors.models.checkpoint import Checkpoint, announce, check_trust, loading_errors, placed
 from kcard.selectors.registry import Loading
-from kcard.selectors.sentences import split
+from kcard.sentences import split
 
 __all__ = ["Provence", "provence"]
 

@@ -84,6 +84,10 @@ def granite(loading: Loading, model: str | None = None) -> SentenceEmbedding:
     return SentenceEmbedding(_known("granite", model), loading)
 
 
+def multilingual(loading: Loading, model: str | None = None) -> SentenceEmbedding:
+    return SentenceEmbedding(_known("multilingual", model), loading)
+
+
 def sentence_transformers(model: str, loading: Loading) -> SentenceEmbedding:
     return SentenceEmbedding(Checkpoint.parse("relevance 'sentence-transformers'", model), loading)
 

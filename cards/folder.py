@@ -4,16 +4,17 @@ This file knows the folder's layout and nothing of models: it neither loads nor 
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kcard.answer import Source
 from kcard.cards.kinds import INDEXED, kind_of
 from kcard.cards.model_card import readme
-from kcard.cards.passages import PASSAGES, passages, write
+from kcard.cards.passages import PASSAGES, Indexing, passages, write
 from kcard.errors import DamagedCard
 from kcard.manifest import MANIFEST, Manifest, check_files, seal
+from kcard.words import stemmer_of
 
 __all__ = ["PASSAGES", "PROJECTION", "README", "Card", "finish", "passages", "write_atomically"]
 
@@ -51,17 +52,21 @@ def finish(
     manifest: Manifest,
     passages: Iterable[Source],
     hashed: Mapping[str, Source] | None = None,
+    report: Callable[[int], None] | None = None,
 ) -> Card:
     """Write the passages, with their index or as hashes, and README.md, then seal the folder: from then on a card.
 
     hashed  passages of which only the digest is known, and where they stand; for cards that travel with hashes
+    report  called with how many passages are embedded, for a card that is searched in English
 
     A manifest from an earlier sealing is removed first, so that an interrupted call leaves no card rather
     than a wrong one. Raises CardError where the kind's model files are not there.
     """
     folder = Path(folder)
     (folder / MANIFEST).unlink(missing_ok=True)
-    write(folder, passages, manifest.evidence, hashed or {})
+    dense = (manifest.kind == "retrieval" or manifest.index) and stemmer_of(manifest.language) == "english"
+    indexing = Indexing(stemmer_of(manifest.language), dense, report)
+    write(folder, passages, manifest.evidence, hashed or {}, indexing)
     write_atomically(folder / README, readme(manifest))
     _require(folder, manifest)
     return Card(folder, seal(folder, manifest))

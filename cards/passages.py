@@ -1,6 +1,6 @@
 """passages.jsonl: the source passages of a card, or only their hashes where the text may not travel; their index.
 
-    {"text": "The Rhine rises in the Alps.", "file": "rivers.md", "line": 3}
+    {"text": "The Rhine rises in the Alps.", "file": "rivers.md", "line": 3, "section": "Rivers > Europe"}
     {"sha256": "9b1c...", "file": "rivers.md", "line": 3}
 
 Passages are read from disk one at a time, so that a corpus may be larger than memory.
@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kcard.cards.folder import Card
     from kcard.index import Index
 
-__all__ = ["INDEX", "PASSAGES", "Passages", "hashes", "index", "passages", "write"]
+__all__ = ["INDEX", "PASSAGES", "Indexing", "Passages", "hashes", "index", "passages", "write"]
 
 PASSAGES = "passages.jsonl"
 INDEX = "index"
@@ -71,12 +71,12 @@ class Passages(Sequence[Source]):
 
 @dataclass(frozen=True)
 class _Texts(Iterable[str]):
-    """The texts of passages, as often as they are asked for."""
+    """The passages with their headings, as often as they are asked for."""
 
     passages: Passages
 
     def __iter__(self) -> Iterator[str]:
-        return (passage.text for passage in self.passages)
+        return (passage.in_context for passage in self.passages)
 
 
 def passages(folder: Path | str) -> Sequence[Source]:
@@ -99,11 +99,26 @@ def hashes(folder: Path | str) -> Mapping[str, Source]:
     return found
 
 
+@dataclass(frozen=True)
+class Indexing:
+    """How passages are indexed.
+
+    stemmer  Snowball's, by which words are compared (kcard.words); None: words as they are
+    dense    whether they are embedded too, by the English sentence encoder
+    report   called with how many are embedded
+    """
+
+    stemmer: str | None = None
+    dense: bool = False
+    report: Callable[[int], None] | None = None
+
+
 def write(
     folder: Path,
     passages: Iterable[Source],
     evidence: Literal["passages", "hashes"],
     hashed: Mapping[str, Source],
+    indexing: Indexing,
 ) -> None:
     """Write the passages, read once, and their index; or, for `hashes`, neither text nor index, and before them
     those that are only known `hashed`: where each stands, by its digest."""
@@ -121,10 +136,17 @@ def write(
                 {"text": passage.text} if evidence == "passages" else {"sha256": passage_digest(passage.text)}
             )
             row = {**key, "file": passage.file, "line": passage.line}
+            if passage.section and evidence == "passages":
+                row["section"] = passage.section
             stream.write(json.dumps(row, ensure_ascii=False) + "\n")
     partial.replace(path)
     if evidence == "passages" and any(words(passage.text) for passage in Passages(path)):
-        Index.write(_Texts(Passages(path)), folder / INDEX)
+        written = Passages(path)
+        Index.write(_Texts(written), folder / INDEX, indexing.stemmer)
+        if indexing.dense:
+            from kcard.cards import dense
+
+            dense.write(_Texts(written), len(written), folder / INDEX, indexing.report)
         (folder / INDEX / INDEXED).write_text(file_digest(path) + "\n", encoding="utf-8")
 
 
@@ -137,7 +159,7 @@ def index(card: "Card") -> "Index":
 
     folder = card.folder / INDEX
     if not folder.is_dir():
-        return Index.build(p.text for p in passages(card.folder))
+        return Index.build(p.in_context for p in passages(card.folder))
     try:
         found, indexed = Index.load(folder), (folder / INDEXED).read_text(encoding="utf-8").strip()
     except (CardError, OSError, UnicodeDecodeError) as error:
@@ -175,10 +197,10 @@ def _passage(row: Mapping[str, Any], path: Path, number: int) -> Source:
 
 
 def _source(row: Mapping[str, Any], text: str, path: Path, number: int) -> Source:
-    file, at = row.get("file", ""), row.get("line", 0)
-    if not isinstance(file, str) or type(at) is not int:
-        raise _malformed(path, number, TypeError("file must be a text and line a whole number"))
-    return Source(text, file, at)
+    file, at, section = row.get("file", ""), row.get("line", 0), row.get("section", "")
+    if not isinstance(file, str) or type(at) is not int or not isinstance(section, str):
+        raise _malformed(path, number, TypeError("file and section must be texts and line a whole number"))
+    return Source(text, file, at, section=section)
 
 
 def _malformed(path: Path, number: int, error: Exception) -> CardError:

@@ -1,12 +1,14 @@
-"""Retrieval cards: the passages of a corpus that fit the question best, word for word (KC-13).
+"""Retrieval cards: the passages of a corpus that answer the question best, word for word (KC-13).
 
-BM25 finds candidates. Where the corpus is English the sentence encoder ranks them with it, by
+Candidates are found by words and, where the card has embeddings, by meaning:
 
-    (words + cosine) / 2        words = BM25 / what a passage with all words of the question would have, at most 1
+    (1 - LEXICAL) * cosine + LEXICAL * words     words = BM25 / what a passage with all words of the question had
 
-It knows no model of a card.
+The embedded reader reads the best of them and ranks them by the probability that they answer the question. It and the
+encoder know English; a card in another language is searched by its words alone. It knows no model of a card.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,10 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kcard.answer import Passage, Source
+from kcard.cards import dense
 from kcard.cards.folder import Card
-from kcard.cards.passages import index, passages
+from kcard.cards.passages import INDEX, index, passages
 from kcard.protocols import Array
 from kcard.sampling import Sampling
+from kcard.words import words
 
 if TYPE_CHECKING:
     from kcard.cards.base import Shelf
@@ -25,11 +29,12 @@ if TYPE_CHECKING:
 
 __all__ = ["RetrievalCard", "load"]
 
-# Candidates that the encoder reads; with 50 the first passage was right no more often (docs/log.md).
-CANDIDATES = 20
-LEXICAL = 0.5
-# Embeddings that are kept, 1.5 kB each.
-REMEMBERED = 50_000
+LEXICAL = 0.35
+RERANKED = 8  # candidates that the reader reads
+EMBEDDED = 20  # candidates by words that are embedded for a question, where the card has no embeddings
+PRIOR = 8.0  # log-odds of the first stage's score, from 0 to 1, beside the reader's
+
+Ranked = list[tuple[int, float]]
 
 
 def load(card: Card, shelf: "Shelf") -> "CardWriter":
@@ -45,57 +50,82 @@ class RetrievalCard:
         self._name = card.name
         self._english = card.manifest.language.partition("-")[0].lower() == "en"
         self._passages, self._index = passages(card.folder), index(card)
-        self._embeddings: dict[int, Array] = {}
+        found = dense.load(card.folder / INDEX) if self._english else None
+        self._dense = found if found is not None and len(found) == len(self._passages) else None
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """See CardWriter; nothing is drawn, so the seed plays no part.
 
-        Documents beyond the passages that share a word with the question are empty. `Passage.source` holds
-        the text, its file and line, and the score, in [-1, 1].
+        Documents beyond the passages that have to do with the question are empty. `Passage.source` holds the text, its
+        file and line, and its score: the probability that it answers the question, in [0, 1]; in another language
+        than English, how many of the question's words it has, weighted by their rarity.
         """
         del sampling
-        found = [self._index.search(question, max(CANDIDATES, documents)) for question in questions]
-        ranked = self._ranked(questions, found)
         empty = [Passage(self._name, "")] * documents
-        return [[*map(self._passage, group[:documents]), *empty][:documents] for group in ranked]
+        written = []
+        for question, candidates in zip(questions, self._candidates(questions), strict=True):
+            ranked = (
+                self._reranked(question, candidates, max(RERANKED, documents))
+                if self._english
+                else candidates
+            )
+            written.append([*map(self._passage, ranked[:documents]), *empty][:documents])
+        return written
 
     def _passage(self, found: tuple[int, float]) -> Passage:
         row, score = found
         source: Source = replace(self._passages[row], score=score)
         return Passage(self._name, source.text, source=source)
 
-    def _ranked(
-        self, questions: Sequence[str], found: Sequence[list[tuple[int, float]]]
-    ) -> list[list[tuple[int, float]]]:
-        """The candidates of each question with their final scores, best first."""
-        possible = [self._index.best_possible(question) for question in questions]
-        lexical = [
-            [(row, min(score / most, 1.0)) for row, score in group]
-            for group, most in zip(found, possible, strict=True)
-        ]
+    def _candidates(self, questions: Sequence[str]) -> list[Ranked]:
+        """The candidates of each question with the scores of the first stage, best first."""
+        lexical = [self._lexical(question) for question in questions]
         if not self._english:
-            return lexical
+            return [_best(scores, np.flatnonzero(scores)) for scores in lexical]
         from kcard import encoder
 
-        self._embed(dict.fromkeys(row for group in found for row, _ in group))
-        ranked = []
-        for asked, group in zip(encoder.embed(questions), lexical, strict=True):
-            cosines = [float(self._embeddings[row] @ asked) for row, _ in group]
-            # Rounded, since the last bits of an embedding depend on who shares its batch.
-            scores = [
-                round(LEXICAL * s + (1 - LEXICAL) * c, 5) for (_, s), c in zip(group, cosines, strict=True)
+        asked = encoder.embed(questions)
+        if self._dense is not None:
+            cosines = self._dense.cosines(asked)
+            return [
+                _best((1 - LEXICAL) * near + LEXICAL * scores, np.arange(len(scores)))
+                if words(question)
+                else []
+                for question, near, scores in zip(questions, cosines, lexical, strict=True)
             ]
-            order = np.argsort(-np.array(scores), kind="stable")
-            ranked.append([(group[i][0], scores[i]) for i in order.tolist()])
-        return ranked
+        return [self._embedded(query, scores) for query, scores in zip(asked, lexical, strict=True)]
 
-    def _embed(self, rows: dict[int, None]) -> None:
-        """Have the embeddings of these rows at hand; those of former questions are kept."""
-        from kcard import encoder
+    def _lexical(self, question: str) -> Array:
+        """BM25 of each passage, as a share of the best possible, in [0, 1]."""
+        scores = self._index.scores(question)
+        possible = self._index.best_possible(question)
+        return np.minimum(scores / possible, 1.0) if possible else scores
 
-        if len(self._embeddings) > REMEMBERED:
-            self._embeddings.clear()
-        new = [row for row in rows if row not in self._embeddings]
-        self._embeddings.update(
-            zip(new, encoder.embed([self._passages[row].text for row in new]), strict=True)
-        )
+    def _embedded(self, query: Array, lexical: Array) -> Ranked:
+        """Candidates by words alone, embedded now: for a card whose passages were not."""
+        from kcard.embeddings import embed
+
+        rows = [row for row, _ in _best(lexical, np.flatnonzero(lexical))[:EMBEDDED]]
+        if not rows:
+            return []
+        near = embed([self._passages[row].in_context for row in rows]) @ query
+        scores = (1 - LEXICAL) * near + LEXICAL * lexical[rows]
+        return [(rows[at], score) for at, score in _best(scores, np.arange(len(rows)))]
+
+    def _reranked(self, question: str, candidates: Ranked, most: int) -> Ranked:
+        """The first candidates by the probability that they answer the question."""
+        from kcard.reader.reading import read
+
+        first = candidates[:most]
+        readings = read(question, [self._passages[row].in_context for row, _ in first])
+        odds = [r.relevance + PRIOR * score for r, (_, score) in zip(readings, first, strict=True)]
+        order = sorted(range(len(first)), key=lambda at: -round(odds[at], 3))
+        return [(first[at][0], round(1 / (1 + math.exp(-readings[at].relevance)), 5)) for at in order]
+
+
+def _best(scores: Array, rows: "np.typing.NDArray[np.int64]") -> Ranked:
+    """These rows, best first, equal ones in their order. Rounded, since the last bits of an embedding depend on who
+    shares its batch."""
+    rounded = np.round(scores[rows], 5)
+    order = np.argsort(-rounded, kind="stable")
+    return [(int(rows[at]), float(rounded[at])) for at in order]

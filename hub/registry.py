@@ -11,7 +11,7 @@ and the blobs may lie in an object store.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
@@ -289,6 +289,18 @@ class Hub:
     def _meant(self, ref: str) -> Versions:
         """Every version for a bare card name, the one named otherwise."""
         return [self.get(ref)] if "@" in ref else self.versions(ref)
+
+    def __iter__(self) -> Iterator[Version]:
+        """The newest version of every card, by name."""
+        return iter(self.list())
+
+    def __len__(self) -> int:
+        """How many cards there are."""
+        return len(self.list())
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a card of that name."""
+        return bool(self._catalogue.versions(str(name)))
 
     def list(self, text: str | None = None, domain: str | None = None, base: str | None = None) -> Versions:
         """The newest version of every card, by name.

@@ -71,7 +71,10 @@ class BottomUp:
         ranked = [self._rank(q, passages) for q, passages in zip(questions, written, strict=True)]
         candidates = [self._prune(q, passages) for q, passages in zip(questions, ranked, strict=True)]
         judged = judge(
-            [p for group in candidates for p in group], self.selectors.evidence, self.selectors.checker
+            [p for group in candidates for p in group],
+            self.selectors.own,
+            self.selectors.checker,
+            independent=self.selectors.independent,
         )
         gathered, start = [], 0
         for question, passages, group in zip(questions, ranked, candidates, strict=True):
@@ -108,11 +111,7 @@ class BottomUp:
         return [replace(ranked[i], pruned=text) for i, text in zip(near, pruned, strict=True)]
 
     def _keep(self, judged: Sequence[Passage], seed: int) -> tuple[Passage, ...]:
-        able = [
-            i
-            for i, p in enumerate(judged)
-            if (p.factuality or 0.0) >= self.min_factuality or p.factuality is None
-        ]
-        kept = {able[i] for i in draw([judged[i].factuality for i in able], self.n3, seed=seed)}
+        able = [i for i, p in enumerate(judged) if p.support is None or p.support >= self.min_factuality]
+        kept = {able[i] for i in draw([judged[i].support for i in able], self.n3, seed=seed)}
         marked = [replace(p, kept=i in kept) for i, p in enumerate(judged)]
         return tuple(sorted(marked, key=lambda p: not p.kept))

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from kcard.answer import Citation, Passage
 from kcard.protocols import Checker, Pair
-from kcard.selectors.sentences import split
 from kcard.selectors.verdicts import support
+from kcard.sentences import split
 from kcard.words import words
 
 __all__ = ["cite"]

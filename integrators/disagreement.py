@@ -22,7 +22,7 @@ def reconciled(question: str, gathered: Gathered, cards: Mapping[str, Choice], r
     """`gathered` as it is where its cards agree; else with a note, and the passages of the newest card in front.
 
     Compared are the passages that relevance kept, the best one of each card; those that their own evidence
-    doubts (known factuality below 0.5) are left out.
+    doubts (known support below 0.5) are left out.
     """
     said = _said(question, gathered.passages, reader)
     if not any(_differ(a, b) for a in said.values() for b in said.values()):
@@ -42,7 +42,7 @@ def _said(question: str, passages: Sequence[Passage], reader: Reader) -> dict[st
     best: dict[str, Passage] = {}
     for p in sorted(passages, key=lambda p: not p.kept):
         relevant = p.kept or p.pruned is not None
-        doubtful = p.factuality is not None and p.factuality < DOUBTFUL
+        doubtful = p.support is not None and p.support < DOUBTFUL
         if relevant and not doubtful:
             best.setdefault(p.card, p)
     if len(best) < 2:

@@ -116,6 +116,8 @@ def _remarks(request: Request, reply: Reply | None) -> list[str]:
     """What the user should know about a reply that says nothing."""
     if reply is None:
         return []
+    if reply.remark:
+        return [reply.remark]
     if request.kind == "need" and reply.yes is None:
         said = reply.text.strip()[:80]
         return [f"asked whether it needs more, the LLM said {said!r}, neither yes nor no; taken as a yes"]

@@ -10,9 +10,11 @@ __all__ = ["Selectors"]
 
 @dataclass(frozen=True)
 class Selectors:
-    """`evidence` maps a card's name to what its passages are checked against; a card may be missing."""
+    """`own` maps a card's name to its corpus, which its passages are checked against; a card may be missing.
+    `independent`: other evidence, which the passages of every card are checked against."""
 
     relevance: Relevance
     pruner: Pruner
     checker: Checker
-    evidence: Mapping[str, Evidence]
+    own: Mapping[str, Evidence]
+    independent: Evidence | None = None

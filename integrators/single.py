@@ -17,10 +17,11 @@ __all__ = ["SingleDocument"]
 
 @dataclass(frozen=True)
 class SingleDocument:
-    """n1 documents are written; they are not pruned, and the best is taken, not drawn.
+    """n1 documents are written; they are not pruned. Of what models wrote the best is taken, not drawn.
 
-    Where an index wrote too, the best is by factuality times nearness to the question (docs/integrators.md).
-    `min_factuality`: a best document that is known to have less is not kept, so that none is; 0 is the paper's.
+    What an index looked up is kept whole: its passages are true to the corpus whatever was asked, and which of them
+    answers the question the LLM sees best (docs/integrators.md). `min_factuality`: a document that is known to be
+    supported less is not kept; 0 is the paper's.
     """
 
     writer: Writer
@@ -35,44 +36,44 @@ class SingleDocument:
         candidates = [distinct(passages) for passages in written]
         judged = judge(
             [p for group in candidates for p in group],
-            self.selectors.evidence,
+            self.selectors.own,
             self.selectors.checker,
             with_summary=False,
+            independent=self.selectors.independent,
         )
         gathered, start = [], 0
         for question, group in zip(questions, candidates, strict=True):
-            gathered.append(self._best(question, judged[start : start + len(group)]))
+            gathered.append(self._chosen(question, judged[start : start + len(group)]))
             start += len(group)
         return gathered
 
-    def _best(self, question: str, passages: Sequence[Passage]) -> Gathered:
-        worth = [_known(p) for p in passages]
-        if any(p.source is not None for p in passages):
-            worth = self._nearness(question, passages)
-        best = max(range(len(passages)), key=lambda i: (worth[i], -i), default=None)
-        if (
-            best is not None
-            and (score := passages[best].factuality) is not None
-            and score < self.min_factuality
-        ):
-            best = None
-        return Gathered(tuple(replace(p, kept=i == best) for i, p in enumerate(passages)))
-
-    def _nearness(self, question: str, passages: Sequence[Passage]) -> list[float]:
-        """Factuality times nearness: what an index looked up is true to its corpus whatever was asked.
-
-        Nearness is the index's own score, and the relevance of what a model wrote, at least 0; what is outdone
-        ranks below all else.
-        """
-        relevance = self.selectors.relevance.scores(question, [p.text for p in passages]).tolist()
-        near = [r if p.source is None else p.source.score for p, r in zip(passages, relevance, strict=True)]
-        unknown = all(p.factuality is None for p in passages)
-        return [
-            -2.0 if out else max(score, 0.0) * (1.0 if unknown else _known(p))
-            for p, score, out in zip(passages, near, outdone(passages, relevance), strict=True)
+    def _chosen(self, question: str, passages: Sequence[Passage]) -> Gathered:
+        """The passages, those that the LLM reads marked and in front, looked up ones by their index's score."""
+        standing = self._standing(question, passages)
+        able = [i for i in standing if (score := passages[i].support) is None or score >= self.min_factuality]
+        looked_up = [i for i in able if passages[i].source is not None]
+        recited = [i for i in able if passages[i].source is None]
+        kept = sorted(recited, key=lambda i: -_known(passages[i]))[:1]
+        kept += sorted(looked_up, key=lambda i: -_score(passages[i]))
+        others = [i for i in range(len(passages)) if i not in kept]
+        marked = [replace(passages[i], kept=True) for i in kept] + [
+            replace(passages[i], kept=False) for i in others
         ]
+        return Gathered(tuple(marked))
+
+    def _standing(self, question: str, passages: Sequence[Passage]) -> list[int]:
+        """Which passages their card's index does not outdo."""
+        if not any(p.source is not None for p in passages):
+            return [*range(len(passages))]
+        relevance = self.selectors.relevance.scores(question, [p.text for p in passages]).tolist()
+        out = outdone(passages, relevance)
+        return [i for i in range(len(passages)) if not out[i]]
 
 
 def _known(passage: Passage) -> float:
-    """Unknown factuality ranks below every known one."""
-    return -1.0 if passage.factuality is None else passage.factuality
+    """Unknown support ranks below every known one."""
+    return -1.0 if passage.support is None else passage.support
+
+
+def _score(passage: Passage) -> float:
+    return passage.source.score if passage.source else 0.0

@@ -19,6 +19,7 @@ PASSAGES = [
 INDEX_FILES = {
     f"index/{name}"
     for name in (
+        "analysis.json",
         "data.csc.index.npy",
         "indices.csc.index.npy",
         "indptr.csc.index.npy",

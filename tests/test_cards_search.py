@@ -95,7 +95,7 @@ def test_what_it_wrote_is_checked_against_what_it_searches(card: Card) -> None:
     kcard.publish(card.folder)
     answer = kcard.ask(QUESTION, gate="always", mode="bottom-up", cards=["wiki"])
     best = next(passage for passage in answer.passages if passage.kept)
-    assert best.factuality == 1.0
+    assert best.faithfulness == 1.0
     assert best.evidence is not None
     assert "oldid=" in best.evidence.file
 

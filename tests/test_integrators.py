@@ -149,7 +149,7 @@ def test_what_is_known_to_be_less_factual_than_wanted_is_kept_in_no_mode_and_wha
         (found,) = BottomUp(Notes(documents), selectors(), Sampling(), floor=0, min_factuality=wanted).gather(
             ["note"]
         )
-        assert all((p.factuality or 0) >= wanted for p in found.passages if p.kept)
+        assert all((p.support or 0) >= wanted for p in found.passages if p.kept)
         assert sum(p.kept for p in found.passages) == kept
         (single,) = SingleDocument(Notes(documents), selectors(), min_factuality=wanted).run(
             ["note"], [["moons"]], Sampling()
@@ -177,11 +177,11 @@ def test_top_down_asks_one_card_and_keeps_its_most_factual_document_unpruned() -
     (found,) = top_down(pool, llm).gather(["Who found it?"])
     assert pool.asked == [(("Who found it?",), ("moons",), 3)]
     assert [(p.text, p.kept, p.pruned) for p in found.passages] == [
+        ("moons note 2", True, None),
         ("moons note 0", False, None),
         ("moons note 1", False, None),
-        ("moons note 2", True, None),
     ]
-    assert found.passages[2].factuality == pytest.approx(0.2)
+    assert found.passages[0].faithfulness == pytest.approx(0.2)
     assert found.knowledge == ("moons note 2",)
 
 

@@ -1,4 +1,4 @@
-"""numpy arrays that are a card's index: one row of numbers, and nothing that numpy would unpickle."""
+"""numpy arrays that are a card's index: a row of numbers or a table of bytes, and nothing that numpy would unpickle."""
 
 import re
 from typing import BinaryIO
@@ -9,7 +9,10 @@ __all__ = ["check_array"]
 
 START = b"\x93NUMPY\x01\x00"
 # As numpy writes it. Whatever else Python would read as the same dictionary is refused.
-HEADER = re.compile(rb"\{'descr': '<[if]([48])', 'fortran_order': False, 'shape': \((\d{1,15}),\), \} *\n")
+HEADER = re.compile(
+    rb"\{'descr': '(?:<[if]([48])', 'fortran_order': False, 'shape': \((\d{1,15}),\)"
+    rb"|\|i(1)', 'fortran_order': False, 'shape': \((\d{1,15}), (\d{1,5})\)), \} *\n"
+)
 
 
 def check_array(path: str, size: int, stream: BinaryIO) -> None:
@@ -19,7 +22,9 @@ def check_array(path: str, size: int, stream: BinaryIO) -> None:
     header = HEADER.fullmatch(stream.read(length))
     if not start.startswith(START) or header is None:
         raise Dangerous(
-            f"{path} is not a row of 4- or 8-byte numbers as numpy saves it: make the card's index again"
+            f"{path} is not a row of 4- or 8-byte numbers, or a table of bytes, as numpy saves them: make the "
+            "card's index again"
         )
-    if len(start) + length + int(header[1]) * int(header[2]) != size:
-        raise Invalid(f"{path} does not have the {int(header[2])} numbers that it tells of")
+    numbers = int(header[2] or header[4]) * int(header[5] or 1)
+    if len(start) + length + int(header[1] or header[3]) * numbers != size:
+        raise Invalid(f"{path} does not have the {numbers} numbers that it tells of")

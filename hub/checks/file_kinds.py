@@ -56,8 +56,9 @@ KINDS: dict[str, FileKind] = {
 NAMES = {".gitattributes", ".gitignore", "authors", "changelog", "citation", "copying", "license", "licence"}
 NAMES |= {"notice", "readme", "use_policy", "version"}
 README = FileKind("readme", 8 * MB)
-# numpy arrays can hold pickles. These three are a card's index, and are checked to be numbers (arrays.py).
+# numpy arrays can hold pickles. These are a card's index, and are checked to be numbers (arrays.py).
 ARRAYS = {f"index/{part}.csc.index.npy": FileKind("array") for part in ("data", "indices", "indptr")}
+ARRAYS["index/embeddings.npy"] = FileKind("array")
 
 # Why what is refused most often is refused, and what to do instead.
 REASONS = (

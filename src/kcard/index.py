@@ -18,34 +18,40 @@ import numpy.typing as npt
 
 from kcard.errors import CardError
 from kcard.postings import Postings
-from kcard.words import words
+from kcard.words import analyzer
 
 __all__ = ["Index"]
 
 Counts = npt.NDArray[np.int64]
 
 BM25: Any = {"k1": 1.5, "b": 0.75, "delta": 0.5, "method": "lucene", "idf_method": "lucene"}
+ANALYSIS = "analysis.json"
 PART = 4096  # texts whose words are counted at a time
 NUMPY: Any = {"backend": "numpy", "csc_backend": "numpy"}
 
 
 class Index:
-    """BM25 over the rows of a text collection. A text without a word is a row that nothing finds."""
+    """BM25 over the rows of a text collection. A text without a word is a row that nothing finds.
 
-    def __init__(self, bm25: Any) -> None:
+    Words are compared by their stems where a `stemmer` is named (kcard.words).
+    """
+
+    def __init__(self, bm25: Any, stemmer: str | None = None) -> None:
         self._bm25 = bm25
+        self._words = analyzer(stemmer)
 
     @classmethod
-    def build(cls, texts: Iterable[str]) -> "Index":
+    def build(cls, texts: Iterable[str], stemmer: str | None = None) -> "Index":
         """Index the texts, read once, in memory: about six times their size while it is made."""
         import bm25s
 
+        words = analyzer(stemmer)
         ids: dict[str, int] = {}
         rows = [[ids.setdefault(word, len(ids)) for word in words(text)] for text in texts]
         bm25 = bm25s.BM25(**BM25, **NUMPY)
         if ids:
             bm25.index((rows, ids), create_empty_token=False, show_progress=False)
-        return cls(bm25)
+        return cls(bm25, stemmer)
 
     @classmethod
     def load(cls, folder: Path) -> "Index":
@@ -55,18 +61,20 @@ class Index:
         try:
             bm25 = bm25s.BM25.load(folder, mmap=True, show_progress=False, **NUMPY)
             _check(bm25)
+            return cls(bm25, _stemmer(folder))
         except (OSError, ValueError, TypeError, KeyError, AttributeError, EOFError) as error:
             raise CardError(f"{folder} is no index or is damaged: {error}: train the card again") from error
-        return cls(bm25)
 
     @classmethod
-    def write(cls, texts: Iterable[str], folder: Path) -> None:
+    def write(cls, texts: Iterable[str], folder: Path, stemmer: str | None = None) -> None:
         """Index texts, which are read twice, into a new folder: .npy arrays without pickles, and JSON.
 
         Only the words, and eight bytes a text, are held in memory; the arrays grow on disk. Equal texts give equal
         bytes. Raises ValueError where no text has a word.
         """
-        cls.merge(_Counted(texts), folder)
+        cls.merge(_Counted(texts, stemmer), folder)
+        if stemmer:
+            (folder / ANALYSIS).write_text(json.dumps({"stemmer": stemmer}) + "\n", encoding="utf-8")
 
     @classmethod
     def merge(cls, parts: Iterable[Postings], folder: Path) -> None:
@@ -96,18 +104,23 @@ class Index:
         """Rows; 0 where no text has a word."""
         return int(self._bm25.scores["num_docs"]) if self._filled else 0
 
-    def search(self, text: str, k: int) -> list[tuple[int, float]]:
-        """At most `k` (row, score) that share a word with `text`, best first, equal ones in the order of rows.
+    def scores(self, text: str) -> "npt.NDArray[np.float32]":
+        """How well each row fits `text`, shape (rows,), 0 and up; comparable within one search only.
 
-        Scores are above 0 and comparable within one search only. A word that comes twice counts once.
+        A word that comes twice counts once.
         """
-        if k < 1 or not self._filled:
-            return []
-        ids = self._bm25.vocab_dict
-        wanted = sorted({ids[word] for word in words(text) if word in ids})
+        ids = self._bm25.vocab_dict if self._filled else {}
+        wanted = sorted({ids[word] for word in self._words(text) if word in ids})
         if not wanted:
+            return np.zeros(len(self), np.float32)
+        found: npt.NDArray[np.float32] = self._bm25.get_scores_from_ids(wanted)
+        return found
+
+    def search(self, text: str, k: int) -> list[tuple[int, float]]:
+        """At most `k` (row, score) that share a word with `text`, best first, equal ones in the order of rows."""
+        scores = self.scores(text)
+        if k < 1:
             return []
-        scores = self._bm25.get_scores_from_ids(wanted)
         found = np.flatnonzero(scores > 0)
         if len(found) > k:
             found = found[scores[found] >= np.partition(scores[found], -k)[-k]]
@@ -122,7 +135,7 @@ class Index:
         if not self._filled:
             return 0.0
         ids, starts = self._bm25.vocab_dict, self._bm25.scores["indptr"]
-        places = np.array([ids.get(word, -1) for word in dict.fromkeys(words(text))], dtype=np.int64)
+        places = np.array([ids.get(word, -1) for word in dict.fromkeys(self._words(text))], dtype=np.int64)
         found = np.where(places >= 0, starts[places + 1] - starts[places], 0)
         return float(_rarity(found, len(self)).sum() / (1 + BM25["k1"]))
 
@@ -136,11 +149,12 @@ class _Counted(Iterable[Postings]):
     """Texts in parts, with their words counted, as often as they are gone through."""
 
     texts: Iterable[str]
+    stemmer: str | None
 
     def __iter__(self) -> Iterator[Postings]:
         texts = iter(self.texts)
         while part := list(islice(texts, PART)):
-            yield Postings.of(part)
+            yield Postings.of(part, analyzer(self.stemmer))
 
 
 def _write_arrays(
@@ -191,6 +205,11 @@ def _array(path: Path, length: int, kind: Any) -> "np.memmap[Any, Any]":
         with path.open("rb+") as stream:
             os.posix_fallocate(stream.fileno(), 0, path.stat().st_size)
     return mapped
+
+
+def _stemmer(folder: Path) -> str | None:
+    path = folder / ANALYSIS
+    return str(json.loads(path.read_text(encoding="utf-8"))["stemmer"]) if path.exists() else None
 
 
 def _check(bm25: Any) -> None:

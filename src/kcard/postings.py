@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kcard.words import words
+from kcard.words import Analyzer, words
 
 __all__ = ["Postings"]
 
@@ -33,12 +33,12 @@ class Postings:
     times: Numbers
 
     @classmethod
-    def of(cls, texts: Iterable[str]) -> "Postings":
-        """Count the words of the texts, read once."""
+    def of(cls, texts: Iterable[str], analyze: Analyzer = words) -> "Postings":
+        """Count the words of the texts, read once, as `analyze` finds them."""
         known: dict[str, int] = {}
         entries, lengths, ids, times = array("i"), array("i"), array("i"), array("i")
         for text in texts:
-            row = words(text)
+            row = analyze(text)
             counted = Counter(row)
             lengths.append(len(row))
             entries.append(len(counted))

@@ -1,0 +1,83 @@
+"""The dense index of a card: the sentence embedding of each passage, kept as bytes beside the BM25 index.
+
+index/embeddings.npy    int8, shape (passages, 384): vectors of unit length, times 127
+index/embeddings.json   which encoder made them, by name and sha256
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kcard import encoder
+from kcard.errors import CardError
+from kcard.protocols import Array
+
+__all__ = ["Dense", "load", "write"]
+
+VECTORS, ENCODER = "embeddings.npy", "embeddings.json"
+SCALE = 127
+AT_ONCE = 256  # passages embedded between two reports of progress
+ROWS = 16_384  # that are compared at a time
+
+
+def write(
+    texts: Iterable[str], count: int, folder: Path, report: Callable[[int], None] | None = None
+) -> None:
+    """Embed `count` texts into the folder of an index. `report`: called with how many are done."""
+    shape = (count, encoder.DIMENSIONS)
+    vectors = np.lib.format.open_memmap(folder / VECTORS, mode="w+", dtype=np.int8, shape=shape)
+    done = 0
+    for part in _parts(texts):
+        vectors[done : done + len(part)] = np.rint(encoder.embed(part) * SCALE)
+        done += len(part)
+        if report:
+            report(done)
+    vectors.flush()
+    made = {"encoder": encoder.NAME, "sha256": encoder.SHA256}
+    (folder / ENCODER).write_text(json.dumps(made) + "\n", encoding="utf-8")
+
+
+def load(folder: Path) -> "Dense | None":
+    """The dense index of a folder; None where there is none, or another encoder made it.
+
+    Raises CardError where it is damaged.
+    """
+    if not (folder / ENCODER).exists():
+        return None
+    try:
+        made = json.loads((folder / ENCODER).read_text(encoding="utf-8"))
+        vectors: Any = np.load(folder / VECTORS, mmap_mode="r", allow_pickle=False)
+        if vectors.dtype != np.int8 or vectors.ndim != 2 or vectors.shape[1] != encoder.DIMENSIONS:
+            raise ValueError(f"its embeddings have shape {vectors.shape} and type {vectors.dtype}")
+    except (OSError, ValueError, TypeError, KeyError, EOFError) as error:
+        raise CardError(f"{folder} is damaged: {error}: train the card again") from error
+    return Dense(vectors) if made.get("sha256") == encoder.SHA256 else None
+
+
+class Dense:
+    """Embeddings of passages, mapped from disk."""
+
+    def __init__(self, vectors: "npt.NDArray[np.int8]") -> None:
+        self._vectors = vectors
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def cosines(self, queries: Array) -> Array:
+        """How near each passage lies to each query, shape (queries, passages), in [-1, 1]; of unit vectors (n, 384)."""
+        found = np.empty((len(queries), len(self)), np.float32)
+        for start in range(0, len(self), ROWS):
+            rows = np.asarray(self._vectors[start : start + ROWS], np.float32)
+            found[:, start : start + ROWS] = queries @ rows.T / SCALE
+        return found
+
+
+def _parts(texts: Iterable[str]) -> Iterator[Sequence[str]]:
+    rest = iter(texts)
+    while part := [*islice(rest, AT_ONCE)]:
+        yield part

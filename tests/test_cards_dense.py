@@ -1,0 +1,146 @@
+"""The dense index of a card beside its words, and the reader that ranks what both find."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kcard import encoder
+from kcard.answer import Passage, Source
+from kcard.cards import dense
+from kcard.cards.folder import Card, finish
+from kcard.cards.passages import INDEX, index
+from kcard.cards.retrieval import RERANKED, RetrievalCard
+from kcard.errors import CardError
+from kcard.manifest import Manifest
+from kcard.sampling import Sampling
+
+ANIMALS = [
+    "The mastiff is a huge hound that guards houses.",
+    "A trout lives in cold brooks.",
+    "Oaks may stand for a thousand years.",
+]
+
+
+def made(folder: Path, texts: list[str], language: str = "en", kind: str = "retrieval") -> Card:
+    folder.mkdir(exist_ok=True)
+    sources = [Source(text, "notes.md", line) for line, text in enumerate(texts, 1)]
+    return finish(folder, Manifest("notes", "Notes", kind=kind, language=language), sources)
+
+
+def written(card: Card, question: str, documents: int = 1) -> list[Passage]:
+    return RetrievalCard(card).write([question], documents, Sampling())[0]
+
+
+@pytest.fixture(scope="module")
+def animals(tmp_path_factory: pytest.TempPathFactory) -> Card:
+    return made(tmp_path_factory.mktemp("animals"), ANIMALS)
+
+
+def test_embeddings_are_bytes_that_tell_cosines_to_two_places(animals: Card) -> None:
+    folder = animals.folder / INDEX
+    vectors = np.load(folder / "embeddings.npy", allow_pickle=False)
+    assert (vectors.dtype, vectors.shape) == (np.int8, (3, encoder.DIMENSIONS))
+    loaded = dense.load(folder)
+    assert loaded is not None
+    asked, exact = encoder.embed(["Which dog is big?", "trees"]), encoder.embed(ANIMALS)
+    assert loaded.cosines(asked) == pytest.approx(asked @ exact.T, abs=0.01)
+
+
+def test_a_passage_is_found_that_shares_no_word_with_the_question(tmp_path: Path) -> None:
+    texts = [f"{tool} number {n} lies in drawer {n}." for n in range(20) for tool in ("Hammer", "Saw")]
+    card = made(tmp_path / "card", [*texts, ANIMALS[0]])
+    question = "Which dog grows biggest?"
+    assert index(card).search(question, 50) == []
+    assert ANIMALS[0] in [passage.text for passage in written(card, question, 3)]
+
+
+def test_the_score_is_a_probability_and_the_place_is_kept(animals: Card) -> None:
+    found = written(animals, "Where does the trout live?", 3)
+    assert (found[0].text, found[0].source and found[0].source.line) == (ANIMALS[1], 2)
+    assert all(passage.source is not None and 0 <= passage.source.score <= 1 for passage in found)
+
+
+def test_of_passages_with_the_same_words_the_one_that_answers_comes_first(tmp_path: Path) -> None:
+    texts = [
+        "The lighthouse of Port Callow is painted, and nobody knows who built the one of Marrow.",
+        "Visitors of the lighthouse of Port Callow climb to what was built on top of it.",
+        "The lighthouse of Port Callow was built by Halden & Co.",
+    ]
+    (first,) = written(made(tmp_path / "card", texts), "Who built the lighthouse of Port Callow?")
+    assert first.text == texts[2]
+
+
+def test_the_headings_of_a_passage_are_found_and_read_with_it(tmp_path: Path) -> None:
+    sources = [
+        Source("The default is 2.", "m.md", 1, section=f"Settings > {name}")
+        for name in ("fetch-retries", "log-size", "colour-depth")
+    ]
+    card = finish(tmp_path, Manifest("settings", "Settings", kind="retrieval", language="en"), sources)
+    (found,) = written(card, "What is the default of log-size?")
+    assert found.source is not None
+    assert found.source.section == "Settings > log-size"
+
+
+def test_more_documents_than_are_read_at_most_are_still_written(tmp_path: Path) -> None:
+    texts = [f"Room {number} of the mill is empty." for number in range(RERANKED + 4)]
+    found = written(made(tmp_path / "card", texts), "Which room is empty?", RERANKED + 4)
+    assert len({passage.text for passage in found}) == RERANKED + 4
+
+
+def test_questions_are_answered_alike_alone_and_together(animals: Card) -> None:
+    questions = ["Which dog is big?", "How old is an oak?", "brook"]
+    card = RetrievalCard(animals)
+    together = card.write(questions, 3, Sampling())
+    for question, row in zip(questions, together, strict=True):
+        assert [p.text for p in card.write([question], 3, Sampling())[0]] == [p.text for p in row]
+
+
+def test_a_card_in_another_language_is_searched_by_its_words(tmp_path: Path) -> None:
+    card = made(tmp_path / "karte", ["Der Hund bellt laut.", "Die Eiche steht lange."], "de")
+    assert not (card.folder / INDEX / "embeddings.npy").exists()
+    assert written(card, "Welche Eichen stehen?")[0].text == "Die Eiche steht lange."
+    assert written(card, "Which tree is old?")[0] == Passage("notes", "")
+
+
+def test_embeddings_of_another_encoder_are_passed_over(tmp_path: Path) -> None:
+    card = made(tmp_path / "card", ANIMALS)
+    (card.folder / INDEX / "embeddings.json").write_text(json.dumps({"encoder": "other", "sha256": "0" * 64}))
+    assert dense.load(card.folder / INDEX) is None
+    assert written(card, "Which hound guards houses?")[0].text == ANIMALS[0]
+
+
+def test_embeddings_of_fewer_passages_than_there_are_are_passed_over(tmp_path: Path) -> None:
+    card = made(tmp_path / "card", ANIMALS)
+    dense.write(ANIMALS[:1], 1, card.folder / INDEX)
+    assert written(card, "Where does the trout live?")[0].text == ANIMALS[1]
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x93NUMPY", b"{}"])
+def test_damaged_embeddings_are_one_clear_line(tmp_path: Path, damage: bytes) -> None:
+    card = made(tmp_path / "card", ANIMALS)
+    (card.folder / INDEX / "embeddings.npy").write_bytes(damage)
+    with pytest.raises(CardError, match=r"is damaged: .*train the card again") as error:
+        dense.load(card.folder / INDEX)
+    assert "\n" not in str(error.value)
+
+
+def test_embeddings_of_another_shape_are_refused(tmp_path: Path) -> None:
+    card = made(tmp_path / "card", ANIMALS)
+    for wrong in (np.zeros((3, 5), np.int8), np.zeros((3, encoder.DIMENSIONS), np.float32)):
+        np.save(card.folder / INDEX / "embeddings.npy", wrong)
+        with pytest.raises(CardError, match="its embeddings have shape"):
+            dense.load(card.folder / INDEX)
+
+
+def test_without_embeddings_there_is_no_dense_index(tmp_path: Path) -> None:
+    assert dense.load(tmp_path) is None
+
+
+def test_embedding_is_told_as_it_goes_on(tmp_path: Path) -> None:
+    done: list[int] = []
+    dense.write((f"Room {number}." for number in range(300)), 300, tmp_path, done.append)
+    assert done[-1] == 300
+    assert done == sorted(done)
+    assert len(done) > 1

@@ -1,11 +1,11 @@
 """The exam of a card: what it recalls of its own corpus and of a given file, and how far it can be trusted.
 
-It asks about the corpus in question forms that training never uses, so recall is not the recitation of a
-prompt. It judges passages, not an LLM's answers: no LLM takes part.
+It asks about the corpus as people would, in other words than the corpus' own, and about things that are not in it. It
+judges passages, not an LLM's answers: no LLM takes part.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import kcard
 from kcard.cards.folder import write_atomically
 from kcard.errors import CardError, UsageError
+from kcard.evaluation.absent import absent
+from kcard.evaluation.abstention import answered
 from kcard.evaluation.asking import ask, ask_base, check_device
 from kcard.evaluation.examinee import Examinee, find
 from kcard.evaluation.independent import read_independent
@@ -27,9 +29,11 @@ from kcard.evaluation.sitting import sit
 if TYPE_CHECKING:
     from kcard.protocols import Checker
 
-__all__ = ["exam", "questions_of", "recall"]
+__all__ = ["exam", "is_smaller", "questions_of", "recall"]
 
+NATURAL = "questions as people ask them"
 HELD_OUT = "forms held out of training"
+ABSENT = 4  # questions on what is in the corpus for each on what is not
 LIMIT = 200
 SHOWN = 5
 CHECKER = "minilm"
@@ -62,9 +66,10 @@ def exam(
     output     write the exam to this file instead of into the card
     report     called with Progress while it runs
 
-    The same card, arguments and checker give the same numbers and the same bytes. Raises UsageError for a wrong
-    argument or question file, CorpusError for text that can't be read, CardError where nothing can be asked,
-    and what finding and loading the card raise. Nothing is written then, nor after Ctrl-C.
+    An exam of fewer questions than the card's last one is not written into it. The same card, arguments and checker
+    give the same numbers and the same bytes. Raises UsageError for a wrong argument or question file, CorpusError for
+    text that can't be read, CardError where nothing can be asked, and what finding and loading the card raise.
+    Nothing is written then, nor after Ctrl-C.
     """
     from kcard.selectors import registry
 
@@ -77,16 +82,25 @@ def exam(
     given = None if questions is None else read_questions(questions)
     if not found.corpus and given is None:
         raise CardError(_nothing_to_ask(found))
-    paper = _Paper(about(found.corpus, limit, seed) if found.corpus else [], given, limit, seed)
+    paper = _paper(found, given, limit, seed)
     judge = registry.checker(checker, registry.Loading(device)) if isinstance(checker, str) else checker
     jury = Jury(judge, found.own_evidence if found.corpus else None, independent, report or silent)
     name = checker if isinstance(checker, str) else f"{type(judge).__module__}.{type(judge).__qualname__}"
     made = _taken(found, paper, jury, name, device)
     if output is not None:
         write_atomically(Path(output).expanduser(), made.to_json())
-    elif found.reference is None:
+    elif found.reference is None and not is_smaller(found, made):
         found.keep(made)
     return made
+
+
+def is_smaller(found: Examinee, made: Exam) -> bool:
+    """Whether an exam has fewer questions than the one that the card has, so that it does not replace it."""
+    try:
+        last = read_exam(found.card.folder)
+    except CardError:  # half of one, of an exam that was killed
+        return False
+    return last is not None and last.own is not None and made.limit < last.limit
 
 
 def recall(
@@ -128,30 +142,52 @@ def questions_of(card: Path | str, corpus: Path | str | None = None) -> list[Que
 
 @dataclass(frozen=True)
 class _Paper:
-    """What is asked: questions about the card's own corpus, and those of a file."""
+    """What is asked: questions about the card's own corpus, those of a file, and some on what is not in the corpus."""
 
     own: Sequence[Question]
     given: QuestionFile | None
+    absent: Sequence[Question]
     limit: int
     seed: int
 
     @property
     def questions(self) -> list[Question]:
-        return [*self.own, *(self.given.questions if self.given else ())]
+        return [*self.own, *(self.given.questions if self.given else ()), *self.absent]
+
+
+def _paper(found: Examinee, given: QuestionFile | None, limit: int, seed: int) -> _Paper:
+    """What is not in the corpus is asked in English alone, which the reader knows that judges the answers."""
+    own = about(found.corpus, limit, seed) if found.corpus else []
+    english = found.card.manifest.language.partition("-")[0].lower() == "en"
+    count = -(-len(own) // ABSENT) if english else 0
+    return _Paper(own, given, absent(own, found.corpus, count, seed) if count else [], limit, seed)
 
 
 def _taken(found: Examinee, paper: _Paper, jury: Jury, checker: str, device: str) -> Exam:
     """Ask, measure and put down."""
     card, seed, count = found.card, paper.seed, len(paper.own)
+    last = len(paper.questions) - len(paper.absent)
     rows = ask(card, paper.questions, seed, device, jury.report)
-    base = ask_base(card, paper.questions, seed, device, jury.report)
+    base = ask_base(card, paper.questions[:last], seed, device, jury.report)
     sitting = partial(sit, jury=jury, both=card.manifest.index, seed=seed)
     own = given = None
     if found.corpus:
         corpus = card.manifest.training.corpus_sha256
-        own = sitting(HELD_OUT, corpus, paper.own, rows[:count], base.part(0, count))
+        form = HELD_OUT if sum(q.gap for q in paper.own) > count / 2 else NATURAL
+        own = sitting(form, corpus, paper.own, rows[:count], base.part(0, count))
     if (file := paper.given) is not None:
-        given = sitting(file.name, file.sha256, file.questions, rows[count:], base.part(count))
+        given = sitting(file.name, file.sha256, file.questions, rows[count:last], base.part(count))
+    if own is not None and paper.absent:
+        told = answered([*paper.own, *paper.absent], [*rows[:count], *rows[last:]], jury.report)
+        own = replace(
+            own,
+            sitting=replace(
+                own.sitting,
+                answered=Mean.of(told[:count], seed),
+                absent=len(paper.absent),
+                admitted=Mean.of([1 - hit for hit in told[count:]], seed),
+            ),
+        )
     quoted = own.ranked if own and found.shares_text else ()
     evidence = jury.independent
     return Exam(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -149,9 +150,10 @@ def _read(path: Path | str, field: str | None, known: Mapping[str, Source], card
     """The card's passages as they stand in the corpus; what it holds besides is left out."""
     from kcard.training.corpus import read_corpus
 
+    corpus = read_corpus(path, field)
     found = {
         digest: source
-        for source in read_corpus(path, field).passages
+        for source in chain(corpus.passages, corpus.statements)
         if (digest := passage_digest(source.text)) in known
     }
     missing = [place for digest, place in known.items() if digest not in found]

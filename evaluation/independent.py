@@ -7,7 +7,6 @@ from pathlib import Path
 
 from kcard.errors import UsageError
 from kcard.protocols import Evidence, NamedEvidence
-from kcard.words import passage_digest
 
 __all__ = ["Independent", "read_independent"]
 
@@ -29,22 +28,24 @@ class Independent:
 def read_independent(specs: Sequence[Path | str], own: Iterable[str]) -> Independent | None:
     """All that the specs name (files, folders, registered evidence) as one evidence; None of none.
 
-    own  the digests of the card's corpus (kcard.words.passage_digest)
+    own  the digests of the card's corpus (kcard.words.passage_digest), of its passages or of its statements
 
     Raises CorpusError and UsageError as open_evidence does, and UsageError where every text is the card's own: that
     would be faithfulness. Texts that don't lie here can't be compared with the card's own.
     """
     from kcard.selectors.evidence.registry import open_evidence
     from kcard.selectors.evidence.sources import Union
+    from kcard.training.corpus import is_known
 
     if not specs:
         return None
     parts = [open_evidence(str(spec)) for spec in specs]
     name = ", ".join(part.name for part in parts)
     local = [part for part in parts if isinstance(part, Iterable)]
-    digests = {passage_digest(source.text) for part in local for source in part}
-    shared = len(digests.intersection(own))
-    if digests and shared == len(digests) and len(local) == len(parts):
+    texts = {source.text: source for part in local for source in part}
+    known = frozenset(own)
+    shared = sum(is_known(source, known) for source in texts.values())
+    if texts and shared == len(texts) and len(local) == len(parts):
         raise UsageError(
             f"evidence {name}: every text in it is a passage of the card's own corpus, which faithfulness is "
             "measured on: give text from elsewhere"

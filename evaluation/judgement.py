@@ -28,18 +28,22 @@ class Jury:
     report: Report
 
     def faithfulness(self, written: Sequence[Passage]) -> list[Passage] | None:
-        """The passages with their factuality against the card's own corpus."""
-        return (
-            None if self.own is None else self._judged(written, self.own, "checking against its own corpus")
-        )
+        """The passages with their faithfulness to the card's own corpus."""
+        if self.own is None:
+            return None
+        return self._judged(written, self.own, None, "checking against its own corpus")
 
     def factuality(self, written: Sequence[Passage]) -> list[Passage] | None:
         """The passages with their factuality against the independent evidence."""
         if self.independent is None:
             return None
-        return self._judged(written, self.independent.evidence, f"checking against {self.independent.name}")
+        return self._judged(
+            written, None, self.independent.evidence, f"checking against {self.independent.name}"
+        )
 
-    def _judged(self, written: Sequence[Passage], evidence: "Evidence", what: str) -> list[Passage]:
+    def _judged(
+        self, written: Sequence[Passage], own: "Evidence | None", independent: "Evidence | None", what: str
+    ) -> list[Passage]:
         """Nothing is pruned in an exam, so s = s_fact (Knowledge Card, section 2.2)."""
         from kcard.selectors.factuality import judge
 
@@ -47,7 +51,7 @@ class Jury:
         self.report(Progress(what, 0, len(written)))
         for start in range(0, len(written), BLOCK):
             block = written[start : start + BLOCK]
-            texts = {passage.card: evidence for passage in block}
-            found += judge(block, texts, self.checker, k=TEXTS, with_summary=False)
+            texts = {} if own is None else {passage.card: own for passage in block}
+            found += judge(block, texts, self.checker, k=TEXTS, with_summary=False, independent=independent)
             self.report(Progress(what, len(found), len(written)))
         return found

@@ -19,18 +19,18 @@ DIGITS = 4
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean and its 95 % bootstrap interval: of shares and scores in [0, 1], of differences in [-1, 1]."""
+    """A mean and its 95 % interval (metrics.interval): of shares and scores in [0, 1], of differences in [-1, 1]."""
 
     mean: float
     low: float
     high: float
 
     @classmethod
-    def of(cls, values: Sequence[float], seed: int = 0) -> "Mean | None":
-        """None for no values."""
+    def of(cls, values: Sequence[float], seed: int = 0, *, paired: bool = False) -> "Mean | None":
+        """None for no values; `paired`: they are differences."""
         if not values:
             return None
-        low, high = interval(values, seed)
+        low, high = interval(values, seed, paired=paired)
         return cls(round(sum(values) / len(values), DIGITS), round(low, DIGITS), round(high, DIGITS))
 
     def __str__(self) -> str:
@@ -82,6 +82,9 @@ class Sitting:
     base              the same of the exam's base; None where it could not be asked
     lift              recall - base, question by question
     model, index      recall by the card's model alone and by its index alone, of a card of both
+    answered          share of the questions that the embedded reader finds answered in what the card wrote
+    absent, admitted  how many questions on things that are not in the corpus were asked besides, and the share of them
+                      that it finds unanswered
     faithfulness      the documents against the card's own corpus; None where its text is not at hand
     factuality        the documents against independent evidence; None without any. The two are never mixed
     """
@@ -97,6 +100,9 @@ class Sitting:
     index: Mean | None = None
     faithfulness: Distribution | None = None
     factuality: Distribution | None = None
+    answered: Mean | None = None
+    absent: int = 0
+    admitted: Mean | None = None
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,14 @@ def remarks(exam: Exam) -> list[str]:
     told = []
     if exam.own is not None:
         told.append(
-            f"Recall: share of {exam.own.questions} questions about its own corpus, in {exam.own.asked}, whose "
-            "answer the card writes."
+            f"Recall: share of {exam.own.questions} questions about its own corpus ({exam.own.asked}) whose answer "
+            "the card writes."
         )
+        if exam.own.admitted is not None:
+            told.append(
+                f"{exam.own.absent} more questions are about what is not in the corpus; the embedded reader judges "
+                "whether what the card wrote answers a question."
+            )
     if exam.given is not None:
         told.append(f"Of {exam.given.asked} {exam.given.questions} questions were asked, apart from these.")
     told.append(_compared(exam))
@@ -64,6 +69,8 @@ def _sitting(exam: Exam, sitting: Sitting, dataset: str, kind: str) -> Iterator[
         ("recall-lift", f"Lift over {exam.base}", sitting.lift, against),
         ("recall-model", "Recall by the model alone", sitting.model, None),
         ("recall-index", "Recall by the index alone", sitting.index, None),
+        ("answered", "Found answered", sitting.answered, None),
+        ("admitted", "Not in the corpus, and admitted", sitting.admitted, None),
         ("faithfulness", "Faithfulness to its own corpus", _mean(sitting.faithfulness), checked),
         ("factuality", f"Factuality against {exam.evidence}", _mean(sitting.factuality), evidence),
     )

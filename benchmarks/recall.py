@@ -14,7 +14,7 @@ from typing import Any
 from kcard.cards.folder import Card, passages
 from kcard.cards.pool import Pool
 from kcard.evaluation.metrics import exact_match
-from kcard.llms.reader import read
+from kcard.llms.extract import extract
 from kcard.sampling import Sampling
 
 __all__ = ["Question", "holds", "measured", "plain", "rows"]
@@ -43,7 +43,8 @@ def measured(card: Card, questions: Sequence[Question], tokens: int = 100) -> di
     known = {source.text for source in passages(card.folder)}
     greedy = documents(card, questions, 1, Sampling(temperature=0.0, tokens=tokens))
     three = documents(card, questions, 3, Sampling(temperature=0.7, tokens=tokens))
-    answers = [read(question.text, found).text for question, found in zip(questions, greedy, strict=True)]
+    read = [extract(question.text, found) for question, found in zip(questions, greedy, strict=True)]
+    answers = [found.text if found else "" for found in read]
     corpus = "\n".join(known)
     return {
         "greedy": recalled(questions, greedy),

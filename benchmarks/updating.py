@@ -61,7 +61,7 @@ def main() -> None:
 
 def _train(sources: Sequence[Source], recipe: Recipe, folder: Path, start: Path | None) -> tuple[int, float]:
     begun = time.process_time()
-    prepared = embedded.prepare([source.text for source in sources], recipe, start=start)
+    prepared = embedded.plan([source.text for source in sources], recipe, start=start).prepare()
     run(prepared.job, folder / ".checkpoint")
     prepared.save(folder)
     seconds = time.process_time() - begun

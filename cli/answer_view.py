@@ -10,6 +10,9 @@ from kcard.cli.output import console
 
 __all__ = ["show"]
 
+SCORES = ("relevance", "faithfulness", "factuality")
+SHOWN = 240  # characters of a passage
+
 
 def show(answer: Answer, trace: bool = False, streamed: bool = False) -> None:
     """The answer, where each of its sentences comes from, the gate's decision, and a row for each passage.
@@ -19,8 +22,11 @@ def show(answer: Answer, trace: bool = False, streamed: bool = False) -> None:
     out = console()
     if not streamed:
         out.print(f"[bold]{escape(answer.answer)}[/bold]")
+    if answer.nearest is not None:
+        where = f" ({_place(answer.nearest)})" if _place(answer.nearest) else ""
+        out.print(f'nearest passage: "{answer.nearest.text}"{where}', markup=False, soft_wrap=True)
     out.print(
-        f"gate {answer.gate.name} {answer.gate.score:.2f} "
+        f"{_sure(answer)}gate {answer.gate.name} {answer.gate.score:.2f} "
         f"-> {'cards were asked' if answer.gate.fired else 'no card was asked'}"
         f" · {answer.mode} · {answer.calls} LLM calls{_tokens(answer)} · {answer.seconds:.2f} s"
     )
@@ -37,47 +43,61 @@ def show(answer: Answer, trace: bool = False, streamed: bool = False) -> None:
     table = Table(box=None, pad_edge=False)
     for heading in ("", "card", "wrote"):
         table.add_column(heading, overflow="fold")
-    for heading in ("relevance", "factuality"):
+    scores = [name for name in SCORES if any(getattr(p, name) is not None for p in answer.passages)]
+    for heading in scores:
         table.add_column(heading, justify="right", no_wrap=True)
     for p in answer.passages:
         mark = "[green]kept[/green]" if p.kept else "[dim]dropped[/dim]"
-        table.add_row(mark, escape(_writer(p)), escape(p.text), _number(p.relevance), _number(p.factuality))
+        table.add_row(
+            mark, escape(_writer(p)), escape(_shortened(p)), *(_number(getattr(p, name)) for name in scores)
+        )
     out.print(table)
 
 
+def _sure(answer: Answer) -> str:
+    return "" if answer.confidence is None else f"sure {answer.confidence:.2f} · "
+
+
+def _shortened(p: Passage) -> str:
+    """On one line, a long passage cut: the whole of it is in the trace."""
+    text = " ".join(p.text.split())
+    return text if len(text) <= SHOWN else f"{text[:SHOWN].rpartition(' ')[0]} …"
+
+
 def _cited(citation: Citation, passages: Sequence[Passage]) -> str:
-    """From the sentence to the card, who wrote there, and the file and line: `"Galle" <- moons (index) <- a.md:3`."""
+    """From the sentence to the card, its part that wrote, file and line: `"Galle" <- moons (retrieval) <- a.md:3`."""
     steps = [f'"{citation.sentence}"']
     if citation.passage is None:
         return f"{steps[0]} <- no passage that was kept"
     passage = passages[citation.passage]
     support = "" if citation.support >= 1 else f", support {_number(citation.support)}"
-    steps.append(f"{passage.card} ({'index' if passage.source else 'model'}{support})")
+    steps.append(f"{passage.card} ({'retrieval' if passage.source else 'model'}{support})")
     place = _place(passage.source or passage.evidence)
     return " <- ".join([*steps, *([place] if place else [])])
 
 
 def _writer(p: Passage) -> str:
-    return f"{p.card} (index)" if p.source is not None else p.card
+    return f"{p.card} (retrieval)" if p.source is not None else p.card
 
 
 def _place(source: Source | None) -> str:
-    return f"{source.file}:{source.line}" if source is not None and source.file else ""
+    if source is None or not source.file:
+        return ""
+    return f"{source.file}:{source.line}" + (f", {source.section}" if source.section else "")
 
 
 def _in_full(p: Passage) -> list[str]:
     lines = [f"[{'green' if p.kept else 'dim'}]{'kept' if p.kept else 'dropped'}[/] {escape(p.card)}"]
-    lines.append(f"  wrote       {escape(p.text)}")
+    lines.append(f"  wrote         {escape(p.text)}")
     if p.source is not None:
-        lines.append(f"  found in    {escape(_place(p.source) or 'its index')}")
+        lines.append(f"  found in      {escape(_place(p.source) or 'its index')}")
     if p.pruned is not None and p.pruned != p.text:
-        lines.append(f"  pruned to   {escape(p.pruned)}")
-    lines.append(f"  relevance   {_number(p.relevance)}")
-    lines.append(f"  factuality  {_number(p.factuality)}")
+        lines.append(f"  pruned to     {escape(p.pruned)}")
+    lines += [f"  {name:<12}  {_number(getattr(p, name))}" for name in SCORES]
     if p.evidence is not None:
         place = _place(p.evidence)
         where = f" ({escape(place)})" if place else ""
-        lines.append(f"  evidence    {escape(p.evidence.text)}{where}")
+        lines.append(f"  evidence      {escape(p.evidence.text)}{where}")
     return lines
 
 

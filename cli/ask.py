@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kcard.answer import Answer
+from kcard.cli.completion import several
 from kcard.cli.output import counter, note, print_json
 from kcard.cli.sizes import parse_size
 from kcard.errors import UsageError
@@ -40,7 +41,7 @@ def ask(
     select: Annotated[
         Literal["auto", "explicit"], typer.Option(help="How the LLM picks cards: by description, by name.")
     ] = "auto",
-    cards: Annotated[str | None, typer.Option(help=CARDS, show_default=False)] = None,
+    cards: Annotated[str | None, typer.Option(help=CARDS, show_default=False, autocompletion=several)] = None,
     llm: Annotated[str | None, typer.Option(help=LLM, show_default=False)] = None,
     llm_url: Annotated[str | None, typer.Option(help="URL of an OpenAI-compatible endpoint.")] = None,
     llm_window: Annotated[
@@ -48,14 +49,16 @@ def ask(
     ] = None,
     retries: Annotated[int, typer.Option(help="How often a failing endpoint is asked again.")] = 5,
     gate: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Are cards needed? self-ask, self-ask-ensemble, always, never, or a fitted gate, by name or file."
+            help="Are cards needed? self-ask, self-ask-ensemble, always, never, or a fitted gate, by name or file. "
+            "[default: always where --cards names some, else self-ask]",
+            show_default=False,
         ),
-    ] = "self-ask",
+    ] = None,
     evidence: Annotated[list[str] | None, typer.Option(help=EVIDENCE, show_default="own")] = None,
     selectors: Annotated[
-        Literal["offline", "paper", "modern"],
+        Literal["offline", "paper", "modern", "multilingual"],
         typer.Option(help="Models of the selectors: see `kcard selectors`."),
     ] = "offline",
     relevance: Annotated[
@@ -103,7 +106,9 @@ def ask(
         bool | None,
         typer.Option("--stream/--no-stream", help="Print the answer as it arrives. [default: on a terminal]"),
     ] = None,
-    input_: Annotated[Path | None, typer.Option("--input", help="Questions, one JSON object a line.")] = None,
+    input_: Annotated[
+        Path | None, typer.Option("--input", help="Questions: one JSON object a line, or .csv.")
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="Where the answers to --input go.")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with --output: ask what is missing or failed.")
@@ -133,8 +138,6 @@ def pipeline_options(given: dict[str, Any]) -> dict[str, Any]:
 
     known = inspect.signature(Pipeline).parameters
     options = {key: value for key, value in given.items() if key in known}
-    cards = options["cards"]
-    options["cards"] = [c.strip() for c in cards.split(",") if c.strip()] if cards is not None else None
     options["evidence"] = options["evidence"] or ["own"]
     options["memory"] = None if options["memory"] is None else parse_size(options["memory"])
     return options

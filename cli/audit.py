@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kcard.cli.completion import drafts
 from kcard.cli.output import console, note, print_json
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ def register(app: typer.Typer) -> None:
 
 def audit(
     card: Annotated[
-        str, typer.Argument(help="A published card (name@v2); else a draft's name or a card folder.")
+        str,
+        typer.Argument(
+            help="A published card (name@v2); else a draft's name or a card folder.", autocompletion=drafts
+        ),
     ],
     queries: Annotated[
         Path | None,

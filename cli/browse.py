@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from kcard.cli.completion import published
 from kcard.cli.output import console, note, print_json, size
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ def register(app: typer.Typer) -> None:
 
 
 def browse(
-    card: Annotated[str | None, typer.Argument(help="One card, in detail. [default: all]")] = None,
+    card: Annotated[
+        str | None, typer.Argument(help="One card, in detail. [default: all]", autocompletion=published)
+    ] = None,
     text: Annotated[str | None, typer.Option(help="Only cards with these words.")] = None,
     domain: Annotated[str | None, typer.Option(help="Only this domain and those below it.")] = None,
     base: Annotated[str | None, typer.Option(help="Only cards made from this base model.")] = None,

@@ -63,11 +63,26 @@ def calibrate(
     if not json_:
         _print(found.comparison)
         typer.echo(found.choice.text)
-    written = None if dry_run or not _agreed(found, yes) else calibrating.keep(found)
+    written = (
+        None if dry_run or not (_enough(found, yes) and _agreed(found, yes)) else calibrating.keep(found)
+    )
     if written is not None:
         note(f"ask.gate = {written[0]} in {written[1]}")
     if json_:
         print_json(_data(found, None if written is None else written[0]))
+
+
+def _enough(found: "Calibrated", yes: bool) -> bool:
+    """Whether so many records may decide what every later question goes through."""
+    from kcard.front.calibrating import ENOUGH
+
+    if yes or len(found.records) >= ENOUGH:
+        return True
+    note(
+        f"{len(found.records)} records are too few to change how every question is asked: the config stays as it is "
+        f"({ENOUGH} or more change it, --yes does so all the same)"
+    )
+    return False
 
 
 def _agreed(found: "Calibrated", yes: bool) -> bool:

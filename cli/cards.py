@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kcard.cli.completion import published
 from kcard.cli.hub_option import LOCAL, HubOption, elsewhere
 from kcard.cli.output import console, note, print_json, size
 from kcard.errors import UsageError
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["register", "row"]
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Reference = Annotated[str, typer.Argument(help="A card: name, name@v2, name@alias or name@sha256.")]
+Reference = Annotated[
+    str,
+    typer.Argument(help="A card: name, name@v2, name@alias or name@sha256.", autocompletion=published),
+]
 Domain = Annotated[str | None, typer.Option(help="Only this domain and those below it, such as biomedical.")]
 Base = Annotated[str | None, typer.Option(help="Only cards made from this base model.")]
 
@@ -138,7 +142,10 @@ def _proof(manifest: "Manifest") -> str:
 def pull(
     card: Annotated[
         str,
-        typer.Argument(help="A card, or one of a hub elsewhere: namespace/name, /name@v2, @branch, @commit."),
+        typer.Argument(
+            help="A card, or one of a hub elsewhere: namespace/name, /name@v2, @branch, @commit.",
+            autocompletion=published,
+        ),
     ],
     destination: Annotated[
         Path | None, typer.Argument(help="A new folder. [default: a card of a hub elsewhere: the local hub]")
@@ -185,7 +192,9 @@ def remove(
 
 
 def verify(
-    card: Annotated[str | None, typer.Argument(help="A card; none: the whole hub.")] = None,
+    card: Annotated[
+        str | None, typer.Argument(help="A card; none: the whole hub.", autocompletion=published)
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Check every sha256; exit code 1 where something is damaged."""

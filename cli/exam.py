@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kcard.cli.completion import drafts
 from kcard.cli.output import console, counter, note, print_json
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 
 def exam(
-    card: Annotated[str, typer.Argument(help=CARD)],
+    card: Annotated[str, typer.Argument(help=CARD, autocompletion=drafts)],
     questions: Annotated[
         Path | None, typer.Option(help="Questions with answers (.jsonl, .json, .csv), asked apart.")
     ] = None,
@@ -48,8 +49,9 @@ def exam(
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Ask a card what it knows of its own corpus, in question forms never used in training."""
+    """Ask a card about its own corpus as people would, and about what is not in it."""
     from kcard.evaluation.exam import exam as examine
+    from kcard.evaluation.exam import is_smaller
     from kcard.evaluation.examinee import find
 
     found = find(card, corpus, field)
@@ -65,6 +67,8 @@ def exam(
             output=output,
             report=report,
         )
+    if output is None and found.reference is None and is_smaller(found, taken):
+        note(f"{taken.card} keeps its exam of more questions; --output FILE keeps this one")
     if output is None and found.reference is not None:
         note(f"{found.reference} is published and stays as it is; --output FILE keeps its exam")
     if json_:
@@ -103,9 +107,13 @@ def summary(exam: "Exam") -> str:
     faithfulness = exam.faithfulness.mean if exam.faithfulness else None
     return (
         f"{exam.card}: recall {exam.recall} on {exam.own.questions} questions ({exam.own.asked}), lift "
-        f"{exam.lift or 'unknown'} over {exam.base}, faithfulness to its own corpus {faithfulness or 'unknown'}, "
-        f"factuality {factuality}"
+        f"{exam.lift or 'unknown'} over {exam.base}{_abstention(exam.own)}, faithfulness to its own corpus "
+        f"{faithfulness or 'unknown'}, factuality {factuality}"
     )
+
+
+def _abstention(own: "Sitting") -> str:
+    return f", {own.admitted} of {own.absent} questions without an answer admitted" if own.admitted else ""
 
 
 def _print(exam: "Exam") -> None:
@@ -136,6 +144,9 @@ def _rows(exam: "Exam", sittings: "list[Sitting]") -> "Iterator[tuple[str, list[
     if any(sitting.model for sitting in sittings):
         yield "  model alone", [_mean(sitting.model) for sitting in sittings]
         yield "  index alone", [_mean(sitting.index) for sitting in sittings]
+    if any(sitting.admitted for sitting in sittings):
+        yield "found answered", [_mean(sitting.answered) for sitting in sittings]
+        yield "not in the corpus, and admitted", [_mean(sitting.admitted) for sitting in sittings]
     yield f"lift over {exam.base}", [_mean(sitting.lift, "+") for sitting in sittings]
     yield "faithfulness", [_scores(sitting.faithfulness) for sitting in sittings]
     yield "factuality", [_scores(sitting.factuality) for sitting in sittings]

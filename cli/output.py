@@ -55,13 +55,15 @@ def counter(what: str, total: int) -> Iterator[Callable[[int], None]]:
 @contextmanager
 def training_progress() -> "Iterator[Report]":
     """A training run as it goes: its notes, and its progress with loss and time left."""
-    from kcard.training.progress import Note, Progress
+    from kcard.training.progress import Embedding, Event, Note
 
     with _bar("training", None) as update:
 
-        def report(event: Progress | Note) -> None:
+        def report(event: Event) -> None:
             if isinstance(event, Note):
                 note(event.text)
+            elif isinstance(event, Embedding):
+                update(event.done, "passages embedded", event.passages)
             else:
                 update(event.step, f"loss {event.loss:.3f}, {_clock(event.left)} left", event.steps)
 

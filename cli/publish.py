@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kcard.cli.completion import drafts
 from kcard.cli.hub_option import HubOption, elsewhere
 from kcard.cli.output import note, print_json, size
 from kcard.errors import UsageError
@@ -19,7 +20,10 @@ def register(app: typer.Typer) -> None:
 
 def publish(
     card: Annotated[
-        str | None, typer.Argument(help="A draft's name or a card folder. [default: trained last]")
+        str | None,
+        typer.Argument(
+            help="A draft's name or a card folder. [default: trained last]", autocompletion=drafts
+        ),
     ] = None,
     hub: HubOption = None,
     repository: Annotated[

@@ -122,7 +122,7 @@ def _train(options: dict[str, Any]) -> None:
 
     with_exam, evidence, as_json = options.pop("exam"), options.pop("exam_evidence"), options.pop("json")
     if options["corpus"] is None:
-        raise UsageError("--corpus is missing: name a file or folder of .txt, .md or .jsonl")
+        raise UsageError("--corpus is missing: name a file or folder of documents or tables")
     if evidence is not None:
         from kcard.selectors.evidence.registry import open_evidence
 
@@ -169,12 +169,15 @@ def _finish(
     shown: dict[str, Any] = {"card": card.manifest.name, "folder": str(card.folder)}
     if asked is not None:
         from kcard.cli.exam import as_data, exam_progress, summary
+        from kcard.evaluation.advice import advice
         from kcard.evaluation.exam import exam as examine
 
         with exam_progress() as report:
             result = examine(card.folder, **asked, report=report)
         shown["exam"] = as_data(result)
         note(summary(result))
+        if told := advice(result):
+            note(told)
     if forgotten is not None:
         shown["update"] = asdict(forgotten)
     if as_json:

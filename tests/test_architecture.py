@@ -51,6 +51,7 @@ def sources() -> list[tuple[str, Path]]:
     ground = [
         (p.stem, p) for p in sorted((ROOT / "src" / "kcard").glob("*.py")) if not p.stem.startswith("__")
     ]
+    ground += [("reader", p) for p in sorted((ROOT / "src" / "kcard" / "reader").glob("*.py"))]
     front = [("front", path) for path in sorted((ROOT / "src" / "kcard" / "front").glob("*.py"))]
     return parts + front + ground
 

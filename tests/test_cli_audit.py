@@ -69,7 +69,7 @@ def test_an_audit_is_a_table_and_as_json_what_the_hub_keeps(
     assert done.returncode == 0, done.stderr
     heading, scores, *_ = done.stdout.splitlines()
     assert heading.split()[:4] == ["moons@v1", "queries", "faithfulness", "factuality"]
-    assert scores.split()[:3] == ["all", "4", "1.00"]
+    assert scores.split()[:3] == ["all", "2", "1.00"]
     assert "worst documents, by factuality" in done.stdout
     assert "evidence: " in done.stdout
     assert "kept in the hub" in done.stderr

@@ -18,11 +18,12 @@ from kcard.cli import main
 from kcard.front.diagnosis import SUMS
 from kcard.front.finding import Finding
 from kcard.hub.registry import Hub
-from kcard.llms import memory, reader
+from kcard.llms import memory
 from kcard.machine import cores, features, free_disk
 from kcard.machine import memory as machine_memory
 from kcard.manifest import Manifest
 from kcard.network import Later, silence
+from kcard.reader import network
 from kcard.selectors import checker
 
 REQUESTS: list[str] = []
@@ -88,7 +89,7 @@ def test_with_a_card_all_is_well_and_the_rest_is_told(home: Path, tmp_path: Path
     assert "HF_HUB_OFFLINE" in checks["hugging-face"].found
     assert "llm embedded (default), mode top-down (default)" in checks["ask"].found
     assert "self-ask" in checks["presets"].found
-    assert {"config", "python", "machine", "gpu", "disk", "openai", "documents", "terminal"} <= set(checks)
+    assert {"config", "python", "machine", "gpu", "disk", "openai", "terminal"} <= set(checks)
 
 
 def test_without_need_of_cards_an_empty_hub_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,24 +117,32 @@ def test_cards_that_are_not_there_are_an_error(
     assert "lakes" in found("hub").found
 
 
-@pytest.mark.parametrize("folder", [reader.WEIGHTS, memory.WEIGHTS, checker.WEIGHTS, embedded.FOLDER])
-def test_the_weights_that_come_with_kcard_are_those_of_their_list(folder: Path) -> None:
+WEIGHTS = {
+    "reader": network.WEIGHTS,
+    "memory": memory.WEIGHTS,
+    "checker": checker.WEIGHTS,
+    "base": embedded.FOLDER,
+}
+
+
+@pytest.mark.parametrize(("name", "folder"), WEIGHTS.items())
+def test_the_weights_that_come_with_kcard_are_those_of_their_list(name: str, folder: Path) -> None:
     listed = {line.split()[1] for line in (folder / SUMS).read_text(encoding="ascii").splitlines()}
     assert listed == {p.name for p in folder.iterdir() if p.name not in {SUMS, "README.md"}}
-    assert found(folder.name).status == "ok"
+    assert found(name).status == "ok"
 
 
 def test_changed_or_missing_weights_are_an_error_where_they_are_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = tmp_path / "reader"
-    shutil.copytree(reader.WEIGHTS, copy)
-    monkeypatch.setattr(reader, "WEIGHTS", copy)
+    shutil.copytree(network.WEIGHTS, copy)
+    monkeypatch.setattr(network, "WEIGHTS", copy)
     assert found("reader").status == "ok"
-    (copy / "head.safetensors").write_bytes(b"changed")
+    (copy / "reader.safetensors").write_bytes(b"changed")
     assert found("reader").status == "error"
-    assert "head.safetensors is not as it was released" in found("reader").found
-    (copy / "head.safetensors").unlink()
+    assert "reader.safetensors is not as it was released" in found("reader").found
+    (copy / "reader.safetensors").unlink()
     assert "No such file" in found("reader").found
     monkeypatch.setenv("KCARD_LLM", "hf:elsewhere")
     assert found("reader").status == "warning"

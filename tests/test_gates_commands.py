@@ -177,7 +177,7 @@ def test_an_llm_that_can_not_be_named_is_refused(source: str) -> None:
 
 def test_calibrating_at_the_command_line_writes_the_config_unless_dry(home: Path, tmp_path: Path) -> None:
     records = [
-        Record(f"{'who wrote' if i % 2 else 'where is'} thing{i}?", i % 2, 1 - i % 2) for i in range(40)
+        Record(f"{'who wrote' if i % 2 else 'where is'} thing{i}?", i % 2, 1 - i % 2) for i in range(60)
     ]
     write_records(tmp_path / "r.jsonl", records)
     options = ["--records", str(tmp_path / "r.jsonl"), "--gates", "skr-classifier,skr-knn", "--json"]

@@ -8,40 +8,55 @@ __all__ = ["Answer", "Citation", "Decision", "Passage", "Source", "Usage"]
 
 @dataclass(frozen=True)
 class Source:
-    """A text that evidence was found in.
+    """A text that evidence was found in, and where it stands.
 
-    `score` is the retriever's own (BM25: 0 and up), comparable only within one search.
+    section  the headings over it, such as "npm config > fetch-retries"; empty where there are none
+    score    the retriever's own (BM25: 0 and up), comparable only within one search
     """
 
     text: str
     file: str = ""
     line: int = 0
     score: float = 0.0
+    section: str = ""
+
+    @property
+    def in_context(self) -> str:
+        """The text with its headings before it: what is indexed and read."""
+        return f"{self.section}: {self.text}" if self.section else self.text
 
 
 @dataclass(frozen=True)
 class Passage:
     """One document that a card wrote for a question, and what each selector made of it.
 
-    `relevance` is a cosine in [-1, 1]. `factuality` is in [0, 1]; None means unknown (no evidence was
-    found), which is neither 0 nor a pass. `kept` says whether the document reached the LLM: then its
-    pruned form did, where there is one. `source` is where the text stands, if the card looked it up (its
-    index wrote it); None where the card's model wrote it.
+    `relevance` is a cosine in [-1, 1]. `faithfulness` says how far the card's own corpus supports it, `factuality` how
+    far evidence does that is independent of the card; both are in [0, 1], and None means unknown (not measured, or no
+    evidence was found), which is neither 0 nor a pass. `evidence` is the text that decided: independent, where there
+    is some. `kept` says whether the document reached the LLM: then its pruned form did, where there is one. `source`
+    is where the text stands, if the card looked it up (its index wrote it); None where the card's model wrote it.
     """
 
     card: str
     text: str
     pruned: str | None = None
     relevance: float | None = None
+    faithfulness: float | None = None
     factuality: float | None = None
     evidence: Source | None = None
     kept: bool = False
     source: Source | None = None
 
     @property
+    def support(self) -> float | None:
+        """By how much it is supported: its factuality; its faithfulness, where there is no other."""
+        return self.faithfulness if self.factuality is None else self.factuality
+
+    @property
     def knowledge(self) -> str:
-        """What the LLM would read of this passage."""
-        return self.text if self.pruned is None else self.pruned
+        """What the LLM would read of this passage, with the headings that it stands under."""
+        text = self.text if self.pruned is None else self.pruned
+        return f"{self.source.section}: {text}" if self.source and self.source.section else text
 
 
 @dataclass(frozen=True)
@@ -84,7 +99,8 @@ class Answer:
 
     `cards` are those that wrote at least one passage, `calls` counts requests to the LLM, `seconds` is
     wall time (in a batch: the batch's time divided by its questions). `notes` are sentences for the user,
-    such as a reply that named no card.
+    such as a reply that named no card. `confidence`: the probability in [0, 1] that the answer is right, where the LLM
+    gives one. `nearest`: only where the LLM does not know: what of the passages comes nearest, and where it stands.
     """
 
     question: str
@@ -98,11 +114,14 @@ class Answer:
     notes: tuple[str, ...] = ()
     citations: tuple[Citation, ...] = ()
     usage: Usage | None = None
+    confidence: float | None = None
+    nearest: Source | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The answer as JSON-ready data, as `kcard ask --json` prints it.
 
-        `citations` and `notes` are there only if there are any, `usage` only if the tokens are known.
+        `citations` and `notes` are there only if there are any, `usage` only if the tokens are known, `confidence` only
+        if the LLM gives one, `nearest` only where it does not know.
         """
         data: dict[str, Any] = {
             "question": self.question,
@@ -114,6 +133,10 @@ class Answer:
             "calls": self.calls,
             "seconds": round(self.seconds, 4),
         }
+        if self.confidence is not None:
+            data["confidence"] = round(self.confidence, 4)
+        if self.nearest is not None:
+            data["nearest"] = _source_json(self.nearest)
         if self.citations:
             data["citations"] = [asdict(citation) for citation in self.citations]
         if self.usage is not None and self.usage.tokens_in is not None:
@@ -131,6 +154,7 @@ def _passage_json(p: Passage) -> dict[str, Any]:
         "text": p.text,
         "pruned": p.pruned,
         "relevance": p.relevance,
+        "faithfulness": p.faithfulness,
         "factuality": p.factuality,
         "evidence": _source_json(p.evidence),
         "kept": p.kept,
@@ -141,4 +165,5 @@ def _passage_json(p: Passage) -> dict[str, Any]:
 def _source_json(source: Source | None) -> dict[str, Any] | None:
     if source is None:
         return None
-    return {"text": source.text, "file": source.file, "line": source.line, "score": source.score}
+    data = {"text": source.text, "file": source.file, "line": source.line, "score": source.score}
+    return data | {"section": source.section} if source.section else data

@@ -49,6 +49,12 @@ class Network:
                 weights[layer] = weights[layer] + scale * (second.float() @ first.float())
         return Network(weights)
 
+    def changed(self, changes: "Mapping[str, Tensor]") -> "Network":
+        """With these added to the weights of the same names."""
+        return Network(
+            {name: w + changes[name] if name in changes else w for name, w in self.weights.items()}
+        )
+
     def __call__(
         self, input_ids: "Tensor", attention_mask: "Tensor", token_type_ids: "Tensor | None" = None
     ) -> States:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Choice", "Example", "Kind", "Reply", "Request", "TokenScores"]
+__all__ = ["Choice", "Example", "Kind", "Quote", "Reply", "Request", "TokenScores"]
 
 Kind = Literal["need", "what", "choose", "answer", "document"]
 
@@ -62,11 +62,22 @@ class TokenScores:
 
 
 @dataclass(frozen=True)
+class Quote:
+    """A part of the knowledge, word for word: `passage` is its number in Request.knowledge."""
+
+    text: str
+    passage: int
+
+
+@dataclass(frozen=True)
 class Reply:
     """What the LLM said. `yes`, only for `need`: the probability in [0, 1] that more information is needed.
 
     `tokens_in` and `tokens_out` are what the request and the reply took; None where the backend does not tell.
     `tokens`, only for a draft: the scores of its tokens; None where the backend gives none.
+    `confidence`, of an answer: the probability in [0, 1] that it is right; None where the backend gives none.
+    `known`: False where the answer is that the LLM does not know. `quote`: what the answer rests on; where nothing is
+    known, what comes nearest. `remark`: a sentence for the user on how the reply came about.
     """
 
     text: str
@@ -74,3 +85,7 @@ class Reply:
     tokens_in: int | None = None
     tokens_out: int | None = None
     tokens: tuple[TokenScores, ...] | None = None
+    confidence: float | None = None
+    known: bool = True
+    quote: Quote | None = None
+    remark: str = ""

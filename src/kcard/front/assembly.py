@@ -11,7 +11,7 @@ from kcard.errors import UsageError
 from kcard.front.card_evidence import CardEvidence
 from kcard.integrators.gathered import Gathered
 from kcard.integrators.metered import TimedWriter
-from kcard.protocols import LLM
+from kcard.protocols import LLM, Evidence
 from kcard.request import Example
 from kcard.sampling import Sampling
 from kcard.selectors.presets import Choice
@@ -32,6 +32,7 @@ __all__ = [
     "integrator",
     "make_llm",
     "make_pool",
+    "names_of",
 ]
 
 Mode = Literal["top-down", "bottom-up", "hybrid", "direct"]
@@ -98,8 +99,18 @@ class CardOptions:
             raise UsageError("evidence 'none' can't be combined with other evidence")
 
 
-def make_llm(spec: str | None, temperature: float, endpoint: Endpoint) -> LLM:
-    """The backend that `spec` names (backend or backend:model); None: the configured one."""
+def names_of(cards: str | Sequence[str] | None) -> Sequence[str] | None:
+    """Cards as a list; a text names one, or several with commas between them."""
+    return [c.strip() for c in cards.split(",") if c.strip()] if isinstance(cards, str) else cards
+
+
+def make_llm(spec: str | LLM | Callable[[str], str] | None, temperature: float, endpoint: Endpoint) -> LLM:
+    """The backend that `spec` names (backend or backend:model), or an LLM as it is, or one around a function from a
+    prompt to a reply; None: the configured one."""
+    if spec is not None and not isinstance(spec, str):
+        from kcard.llms.function import FunctionLLM
+
+        return spec if hasattr(spec, "reply") else FunctionLLM(spec)
     configured = settings()
     backend, _, model = (spec or configured.llm).partition(":")
     make: Callable[..., LLM] = plugins.load("kcard.llms", backend)
@@ -221,11 +232,13 @@ def selectors(cards: "Deck", evidence: Sequence[str], choice: Choice, loading: L
     from kcard.integrators.selectors import Selectors
     from kcard.selectors.cached import cached
     from kcard.selectors.evidence.registry import open_evidence
+    from kcard.selectors.evidence.sources import Union
 
-    shared = [open_evidence(e) for e in evidence if e not in {"own", "none"}]
+    others: list[Evidence] = [open_evidence(e) for e in evidence if e not in {"own", "none"}]
     return Selectors(
         relevance=choice.make_relevance(loading),
         pruner=choice.make_pruner(loading),
         checker=cached(choice.make_checker(loading)),
-        evidence=CardEvidence(cards, shared, "own" in evidence),
+        own=CardEvidence(cards) if "own" in evidence else {},
+        independent=Union(others) if len(others) > 1 else others[0] if others else None,
     )

@@ -31,6 +31,10 @@ class BareAsk:
             for name in ("mode", "select", "gate", "cards", *SELECTORS, "device")
         }
         llm = configured.found.get("llm", Setting("llm", configured.llm))
+        if found["gate"].value is None:
+            from kcard.front.pipeline import GATE
+
+            found["gate"] = Setting("gate", GATE if found["cards"].value is None else "always")
         ask = cls({"llm": Setting("llm", configured.llm, llm.origin), **found})
         _ = ask.choice
         return ask

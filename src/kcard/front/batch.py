@@ -1,9 +1,10 @@
-"""Many questions from a file to a file: one JSON object a line, a failed question costs its own line only.
+"""Many questions from a file to a file: one JSON object a line, or CSV; a failed question costs its own line only.
 
 Line i of the output belongs to line i of the input. Every line is on disk before the next question is asked, so a run
 that was cut off, even in the middle of a line, goes on where it stopped.
 """
 
+import csv
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -57,16 +58,34 @@ class Totals:
 
 
 def read_questions(path: Path) -> list[Row]:
-    """Every line of a JSONL file; UsageError names the first line that is not a JSON object."""
+    """Every line of a JSONL file, or every row of a .csv; UsageError names the first line that is not a JSON object,
+    and a table without a column of questions."""
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise UsageError(f"--input {path} does not exist") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--input {path} can't be read: {error}") from error
-    rows = [_object(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if path.suffix.lower() == ".csv":
+        rows = _table(path, text)
+    else:
+        lines = text.split("\n")
+        rows = [_object(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not rows:
         raise UsageError(f"--input {path} holds no question")
+    return rows
+
+
+def _table(path: Path, text: str) -> list[Row]:
+    """The rows of a table whose header names a column question."""
+    try:
+        table = csv.DictReader(text.splitlines(keepends=True), strict=True)
+        rows = [{key: value for key, value in row.items() if key is not None} for row in table]
+    except csv.Error as error:
+        raise UsageError(f"--input {path} can't be read as CSV: {error}") from error
+    if "question" not in (table.fieldnames or ()):
+        found = ", ".join(table.fieldnames or ()) or "none"
+        raise UsageError(f"--input {path} has no column 'question'; its columns are {found}")
     return rows
 
 

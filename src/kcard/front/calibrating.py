@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from kcard.evaluation.gates.choice import Choice
     from kcard.gates.record import Record
 
-__all__ = ["Calibrated", "calibrate", "keep"]
+__all__ = ["ENOUGH", "Calibrated", "calibrate", "keep"]
 
 NOT_COMPARED = {"calibrated", "never", "always", "random"}  # what the others are compared with
+ENOUGH = 50  # records on which the gate of every later question may be chosen
 SLOW = {"skr-fine-tuned"}  # minutes a fold; compared where it is named
 
 

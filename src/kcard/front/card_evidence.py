@@ -1,6 +1,6 @@
-"""What the passages of each card are checked against: opened when a passage of the card is there, not before."""
+"""The corpus of each card, as evidence: opened when a passage of the card is there, not before."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kcard.protocols import Evidence
@@ -13,25 +13,22 @@ __all__ = ["CardEvidence"]
 
 
 class CardEvidence(Mapping[str, Evidence]):
-    """Evidence by the card's name; a card without any is missing.
+    """What travels with each card, or what it searches, by the card's name; a card without a corpus is missing.
 
-    shared  what the passages of every card are checked against
-    own     whether a card's own source passages are too
-
-    Going through it gives what is open so far, each once: all that can have something to say (`notes`). What would be
-    searched elsewhere is opened at once, so that the user is told before a question is sent.
+    Going through it gives what is open so far: all that can have something to say (`notes`). What would be searched
+    elsewhere is opened at once, so that the user is told before a question is sent.
     """
 
-    def __init__(self, cards: "Deck", shared: Sequence[Evidence], own: bool) -> None:
-        self._cards, self._shared, self._own = cards, tuple(shared), own
+    def __init__(self, cards: "Deck") -> None:
+        self._cards = cards
         self._open: dict[str, Evidence | None] = {}
         for manifest in cards.manifests:
-            if own and manifest.kind == "search":
+            if manifest.kind == "search":
                 self.get(manifest.name)
 
     def __getitem__(self, name: str) -> Evidence:
         if name not in self._open:
-            self._open[name] = self._evidence(self._cards[name])
+            self._open[name] = own_evidence(self._cards[name])
         if (found := self._open[name]) is None:
             raise KeyError(name)
         return found
@@ -41,22 +38,6 @@ class CardEvidence(Mapping[str, Evidence]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What the user should know of the evidence that is open."""
-        from kcard.selectors.evidence.sources import Union
-
-        return Union([*self._shared, *self.values()]).notes
-
-    def _evidence(self, card: "Card") -> Evidence | None:
-        from kcard.selectors.evidence.sources import Union
-
-        own = own_evidence(card) if self._own else None
-        corpora: list[Evidence] = [*([own] if own else []), *self._shared]
-        if not corpora:
-            return None
-        return corpora[0] if len(corpora) == 1 else Union(corpora)
 
 
 def own_evidence(card: "Card") -> Evidence | None:

@@ -25,7 +25,6 @@ SUMS = "SHA256SUMS"
 EXTRAS = {
     "openai": ("openai",),
     "selectors": ("sentence_transformers", "sentencepiece"),
-    "documents": ("pypdf", "docx", "trafilatura"),
 }
 GROUPS = ("gates", "relevance", "pruners", "checkers", "llms")
 ROOM = 1_000_000_000  # bytes of disk or memory below which a card with its base may not fit
@@ -114,7 +113,8 @@ def _models(needed: Iterable[str]) -> Iterable[Finding]:
     """The models that come with kcard, byte for byte."""
     from kcard import encoder
     from kcard.cards import embedded
-    from kcard.llms import memory, reader
+    from kcard.llms import memory
+    from kcard.reader import network
     from kcard.selectors import checker
 
     wanted = set(needed)
@@ -126,7 +126,7 @@ def _models(needed: Iterable[str]) -> Iterable[Finding]:
             "encoder", "error" if "encoder" in wanted else "warning", str(error), "reinstall the package"
         )
     for name, folder in {
-        "reader": reader.WEIGHTS,
+        "reader": network.WEIGHTS,
         "memory": memory.WEIGHTS,
         "checker": checker.WEIGHTS,
         "base": embedded.FOLDER,
@@ -135,7 +135,7 @@ def _models(needed: Iterable[str]) -> Iterable[Finding]:
         if problem := _fault(folder):
             yield Finding(name, severity, problem, "reinstall kcard")
         else:
-            yield Finding(name, "ok", f"embedded, sha256 of every file verified ({folder.name}/{SUMS})")
+            yield Finding(name, "ok", f"embedded, sha256 of every file verified ({name}/{SUMS})")
 
 
 def _fault(folder: Path) -> str:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from kcard.answer import Answer, Decision, Passage
+from kcard.answer import Answer, Citation, Decision, Passage, Source
 from kcard.config import settings
 from kcard.errors import UsageError
 from kcard.front.assembly import (
@@ -24,6 +24,7 @@ from kcard.front.assembly import (
     integrator,
     make_llm,
     make_pool,
+    names_of,
 )
 from kcard.front.gating import named_gate
 from kcard.gates.decision import decide
@@ -42,7 +43,9 @@ from kcard.selectors.registry import Loading
 if TYPE_CHECKING:
     from kcard.hub.registry import Hub
 
-__all__ = ["Mode", "Pipeline", "Select", "ask"]
+__all__ = ["GATE", "Mode", "Pipeline", "Select", "ask"]
+
+GATE = "self-ask"  # where no cards are named
 
 
 @dataclass(frozen=True)
@@ -61,18 +64,20 @@ class Pipeline:
         mode: bottom-up (every card writes, the selectors choose), top-down (the LLM asks for one card at a
             time), hybrid (the LLM asks for several, bottom-up runs over those) or direct (no cards).
         select: how the LLM picks cards: auto (nearest description) or explicit (it names them).
-        cards: names, references (name@v2, name@alias) or domain subtrees (biomedical/); None: the newest
-            version of every published card.
-        llm: embedded, openai:MODEL or hf:MODEL; None: the configured one, else embedded.
+        cards: names, references (name@v2, name@alias) or domain subtrees (biomedical/), a list of them or one text with
+            commas; None: the newest version of every published card.
+        llm: embedded, openai:MODEL or hf:MODEL, an LLM of kcard.protocols, or any function from a prompt to a reply;
+            None: the configured one, else embedded.
         llm_url: where an OpenAI-compatible endpoint listens.
         llm_window: tokens that the endpoint's model reads and writes at a time, where it does not say so itself.
         retries: how often the endpoint is asked again after 429, 5xx, a time-out or a lost connection.
         gate: self-ask, self-ask-ensemble, always, never, another registered one, or a fitted one: its file, or its
-            name where it is kept under the kcard home (kcard gate fit).
+            name where it is kept under the kcard home (kcard gate fit). None: always where cards are named, else
+            self-ask.
         evidence: what passages are checked against: "own" (each card's own source passages), "none", and
             files or folders, or registered evidence such as wikipedia:de; several may be given.
-        selectors: a preset of relevance, pruner and checker: offline, paper or modern. relevance, pruner, checker:
-            each in place of the preset's own, by name (minilm, mpnet, extractive, pegasus, vitaminc, ...) or
+        selectors: a preset of relevance, pruner and checker: offline, paper, modern or multilingual. relevance, pruner,
+            checker: each in place of the preset's own, by name (minilm, mpnet, extractive, pegasus, vitaminc, ...) or
             name:MODEL; selectors.listing has them all.
         trust_remote_code: whether a selector's model may run the code that lies in its repository.
         n1, n2, n3: documents a card writes, relevance keeps, factuality keeps (paper: 3, 5, 3).
@@ -98,12 +103,12 @@ class Pipeline:
         *,
         mode: Mode = "top-down",
         select: Select = "auto",
-        cards: Sequence[str] | None = None,
-        llm: str | LLM | None = None,
+        cards: str | Sequence[str] | None = None,
+        llm: str | LLM | Callable[[str], str] | None = None,
         llm_url: str | None = None,
         llm_window: int | None = None,
         retries: int = 5,
-        gate: str = "self-ask",
+        gate: str | None = None,
         evidence: Sequence[str | Path] = ("own",),
         selectors: str = DEFAULT,
         relevance: str | None = None,
@@ -155,16 +160,18 @@ class Pipeline:
         self.mode: Mode = mode
         self._examples = load_examples(examples)
         endpoint = Endpoint(llm_url, llm_window, retries, report)
-        self.llm: LLM = make_llm(llm, temperature, endpoint) if llm is None or isinstance(llm, str) else llm
+        self.llm: LLM = make_llm(llm, temperature, endpoint)
         self._metered = Metered(self.llm)
-        self._gate = named_gate("never" if mode == "direct" else gate, self._metered, self._examples)
+        named = names_of(cards)
+        asked = "never" if mode == "direct" else gate or (GATE if named is None else "always")
+        self._gate = named_gate(asked, self._metered, self._examples)
         self._writer: TimedWriter | None = None
         self._integrator: Integrator | None = None
         self._left_out = ""
         if self._gate.name != "never":
             chosen = llm if isinstance(llm, str) else settings().llm if llm is None else ""
-            named = partial(card_llm, chosen=chosen, answering=self._metered, endpoint=endpoint)
-            folders, self._writer, self._left_out = make_pool(cards, hub, device, named, memory)
+            find = partial(card_llm, chosen=chosen, answering=self._metered, endpoint=endpoint)
+            folders, self._writer, self._left_out = make_pool(named, hub, device, find, memory)
             templates = getattr(self._gate.gate, "templates", 1)
             self._integrator = integrator(
                 options, folders, self._writer, self._metered, self._examples, templates
@@ -228,12 +235,13 @@ class Pipeline:
         """Let the LLM answer: its pieces, where they are wanted, then the Answer."""
         started = time.perf_counter()
         request = Request("answer", question, prepared.gathered.knowledge, self._examples)
-        text = ""
+        reply = Reply("")
         for piece in self._metered.stream(request) if stream else [self._metered.reply(request)]:
             if isinstance(piece, Reply):
-                text = piece.text.strip()
+                reply = piece
             else:
                 yield piece
+        text = reply.text.strip()
         passages = _shown(prepared.gathered, len(self._metered.fitted(request).knowledge))
         account = self._metered.close(question)
         card_seconds = self._writer.close(question) if self._writer else 0.0
@@ -248,13 +256,23 @@ class Pipeline:
             calls=account.calls,
             seconds=prepared.seconds + time.perf_counter() - started,
             notes=left_out + prepared.gathered.notes + account.notes + self._news(),
-            citations=cite(text, passages, self._integrator.selectors.checker) if self._integrator else (),
+            citations=self._cited(text, reply, passages),
+            confidence=reply.confidence,
+            nearest=_nearest(reply, passages),
             usage=account.usage(card_seconds),
         )
 
+    def _cited(self, text: str, reply: Reply, passages: Sequence[Passage]) -> tuple[Citation, ...]:
+        """Nothing, where the LLM does not know."""
+        if self._integrator is None or not reply.known:
+            return ()
+        return cite(text, passages, self._integrator.selectors.checker)
+
     def _news(self) -> tuple[str, ...]:
         """What is to be said of the evidence and was not said yet: what it lacks, where it asks, that it changed."""
-        notes = getattr(self._integrator.selectors.evidence, "notes", ()) if self._integrator else ()
+        selectors = self._integrator.selectors if self._integrator else None
+        opened = [*selectors.own.values(), selectors.independent] if selectors else []
+        notes = [note for evidence in opened for note in getattr(evidence, "notes", ())]
         news = tuple(note for note in dict.fromkeys(notes) if note not in self._told)
         self._told.update(news)
         return news
@@ -291,6 +309,15 @@ def _noted(question: str, gathered: Gathered) -> Gathered:
         return gathered
     said = f"the question has {tokens} tokens; cards and the sentence encoder read some {encoder.MAX_TOKENS} of them"
     return replace(gathered, notes=(*gathered.notes, said))
+
+
+def _nearest(reply: Reply, passages: Sequence[Passage]) -> Source | None:
+    """What comes nearest to an answer that the LLM does not know, and where it stands."""
+    kept = [p for p in passages if p.kept]
+    if reply.known or reply.quote is None or reply.quote.passage >= len(kept):
+        return None
+    place = kept[reply.quote.passage].source or kept[reply.quote.passage].evidence or Source("")
+    return replace(place, text=reply.quote.text)
 
 
 def _shown(gathered: Gathered, count: int) -> tuple[Passage, ...]:

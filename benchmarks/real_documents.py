@@ -1,0 +1,209 @@
+"""Real manuals, real questions: what a user gets who trains a card on a manual and asks it, all options at default.
+
+    python -m benchmarks.real_documents --path DIR --fetch [--manual NAME ...] [--kind both retrieval model] [--json]
+
+benchmarks/manuals/ names eight manuals that Debian packages and an npm package bring, and holds 25 questions on each,
+written by readers of the manuals before kcard saw them, a fifth of them without an answer there. `--fetch` downloads
+the packages with apt-get and npm into DIR. A reply is right if it holds all the phrases of one of the accepted
+answers, wrong if it does not and is not "I don't know", which is right for a question without an answer.
+
+Beside it: plain BM25 over chunks of 150 words, the best three read by the same embedded LLM.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from recipes.packages import Manual, fetch, manuals
+
+import kcard
+from kcard.front.pipeline import Pipeline
+from kcard.hub.registry import Hub
+from kcard.index import Index
+from kcard.llms.embedded import UNKNOWN, EmbeddedLLM
+from kcard.request import Request
+from kcard.training.corpus import read_corpus
+
+MANUALS = Path(__file__).parent / "manuals"
+KINDS = ("both", "retrieval", "model")
+CHUNK = 150  # words
+UNANSWERABLE = "unanswerable"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """`gold`: alternatives, of which each is a list of phrases that must all occur; none where nothing is right."""
+
+    manual: str
+    type: str
+    question: str
+    gold: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`verdict`: right, wrong or unknown."""
+
+    kind: str
+    manual: str
+    type: str
+    question: str
+    answer: str
+    verdict: str
+    confidence: float | None
+    seconds: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--path", type=Path, required=True, help="where the packages are, or go")
+    parser.add_argument("--fetch", action="store_true", help="download the packages first")
+    parser.add_argument(
+        "--manuals", type=Path, default=MANUALS, help="a folder with manuals.toml and questions"
+    )
+    parser.add_argument("--manual", nargs="+", help="only these")
+    parser.add_argument("--kind", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--home", type=Path, help="keep the cards here, and use those that are there")
+    parser.add_argument("--worst", type=int, default=5, help="wrong answers that are shown, the surest first")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    listed = manuals(args.manuals / "manuals.toml")
+    chosen = {name: listed[name] for name in args.manual or listed}
+    if args.fetch:
+        for manual in chosen.values():
+            fetch(manual, args.path)
+    with tempfile.TemporaryDirectory() as scratch:
+        home = args.home or Path(scratch)
+        found: list[Outcome] = []
+        for name, manual in chosen.items():
+            asked = questions(args.manuals / f"{name}.jsonl", name)
+            corpus = gathered(manual, args.path, Path(scratch) / "corpora" / name)
+            found += baseline(corpus, asked)
+            for kind in args.kind:
+                found += asked_of_card(name, kind, corpus, asked, home)
+                print(
+                    f"{name}, {kind}: {_counts(o for o in found if (o.kind, o.manual) == (kind, name))}",
+                    file=sys.stderr,
+                )
+    print(json.dumps([asdict(outcome) for outcome in found]) if args.json else report(found, args.worst))
+
+
+def questions(path: Path, manual: str) -> list[Asked]:
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [Asked(manual, r["type"], r["question"], tuple(map(tuple, r["gold"]))) for r in rows]
+
+
+def gathered(manual: Manual, packages: Path, target: Path) -> Path:
+    """The manual's files in a folder of their own."""
+    root = packages / manual.package
+    for file in manual.listed(packages):
+        place = target / file.relative_to(root)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, place)
+    return target
+
+
+def asked_of_card(name: str, kind: Any, corpus: Path, asked: Sequence[Asked], home: Path) -> list[Outcome]:
+    """What a card of this kind answers, at the defaults of training and asking."""
+    hub = Hub(home / kind / name)
+    if not hub.list():
+        card = kcard.train(corpus, kind=kind, name=name, output=home / kind / f"draft-{name}")
+        hub.publish(card.folder)
+    pipeline = Pipeline(hub=hub)
+    found = []
+    for question in asked:
+        begun = time.perf_counter()
+        answer = pipeline([question.question])[0]
+        found.append(_outcome(question, kind, answer.answer, answer.confidence, time.perf_counter() - begun))
+    return found
+
+
+def baseline(corpus: Path, asked: Sequence[Asked]) -> list[Outcome]:
+    """Chunks of 150 words, the best three by BM25, read by the embedded LLM."""
+    chunks: list[str] = []
+    words: list[str] = []
+    for passage in read_corpus(corpus).passages:
+        words += passage.text.split()
+        while len(words) >= CHUNK:
+            chunks.append(" ".join(words[:CHUNK]))
+            words = words[CHUNK:]
+    chunks.append(" ".join(words))
+    index, llm = Index.build(chunks), EmbeddedLLM()
+    found = []
+    for question in asked:
+        begun = time.perf_counter()
+        best = tuple(chunks[row] for row, _ in index.search(question.question, 3))
+        reply = llm.reply(Request("answer", question.question, best))
+        found.append(_outcome(question, "bm25", reply.text, reply.confidence, time.perf_counter() - begun))
+    return found
+
+
+def _outcome(asked: Asked, kind: str, answer: str, confidence: float | None, seconds: float) -> Outcome:
+    verdict = verdict_of(answer, asked.gold)
+    return Outcome(
+        kind, asked.manual, asked.type, asked.question, answer, verdict, confidence, round(seconds, 3)
+    )
+
+
+def verdict_of(answer: str, gold: Sequence[Sequence[str]]) -> str:
+    """right, wrong or unknown; see above. What is unknown is right where there is no answer."""
+    if answer == UNKNOWN:
+        return "unknown" if gold else "right"
+    said = _plain(answer)
+    return "right" if any(all(_plain(phrase) in said for phrase in phrases) for phrases in gold) else "wrong"
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().replace("’", "'").replace("‘", "'").split())
+
+
+def report(found: Sequence[Outcome], worst: int) -> str:
+    lines = []
+    for title, key in (("manual", lambda o: o.manual), ("type", lambda o: o.type)):
+        lines += ["", *_table(found, title, key)]
+    for kind in dict.fromkeys(o.kind for o in found):
+        wrong = sorted(
+            (o for o in found if o.kind == kind and o.verdict == "wrong"), key=lambda o: -(o.confidence or 0)
+        )
+        lines += ["", f"Worst of {kind}:"]
+        lines += [
+            f"- {o.manual}: {o.question!r} -> {o.answer[:160]!r} ({o.confidence or 0:.2f})"
+            for o in wrong[:worst]
+        ]
+    return "\n".join(lines[1:])
+
+
+def _table(found: Sequence[Outcome], title: str, key: Any) -> list[str]:
+    """right / wrong / don't know of the answerable, and of the unanswerable what was admitted."""
+    kinds = list(dict.fromkeys(o.kind for o in found))
+    rows: dict[str, dict[str, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
+    for o in found:
+        rows[key(o)][o.kind].append(o)
+        rows["all"][o.kind].append(o)
+    lines = [f"| {title} | " + " | ".join(kinds) + " |", "|---" * (len(kinds) + 1) + "|"]
+    ordered = [name for name in rows if name != "all"] + ["all"]
+    return lines + [
+        f"| {name} | " + " | ".join(_counts(rows[name][kind]) for kind in kinds) + " |" for name in ordered
+    ]
+
+
+def _counts(found: Iterable[Outcome]) -> str:
+    """Of the answerable: right / wrong / unknown; of the unanswerable: admitted."""
+    found = list(found)
+    counted = Counter(o.verdict for o in found if o.type != UNANSWERABLE)
+    without = [o for o in found if o.type == UNANSWERABLE]
+    told = f"{counted['right']}/{counted['wrong']}/{counted['unknown']}" if counted else ""
+    admitted = f"{sum(o.verdict == 'right' for o in without)} of {len(without)} admitted" if without else ""
+    return ", ".join(part for part in (told, admitted) if part)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""24 SQuAD articles as one corpus: does a card find the passage, and is the answer right, wrong or "I don't know"?
+
+    python -m benchmarks.squad_articles --path squad-dev.jsonl.gz [--kind retrieval both model] [--questions 1000]
+
+The first table ranks passages: share of the questions whose gold sentence stands in the first 1, 3, 10, and the mean
+reciprocal rank, beside BM25 (bm25s) and the plain encoder over the same passages. The second asks through the pipeline
+at its defaults, embedded LLM: recall (the gold answer stands in what the LLM was given), exact match, F1 and share of
+"I don't know"; and the same of answers that were given.
+"""
+
+import argparse
+import gzip
+import json
+import random
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import kcard
+from benchmarks.recall import plain
+from kcard import encoder
+from kcard.cards.folder import Card, passages
+from kcard.cards.pool import Pool
+from kcard.evaluation.metrics import exact_match, f1
+from kcard.front.pipeline import Pipeline
+from kcard.hub.registry import Hub
+from kcard.index import Index
+from kcard.llms.embedded import UNKNOWN
+from kcard.protocols import Array
+from kcard.sampling import Sampling
+from kcard.sentences import spans
+
+KINDS = ("retrieval", "both", "model")
+FIRST = (1, 3, 10)
+DEEPEST = 10
+
+
+@dataclass(frozen=True)
+class Asked:
+    """`sentence`: the one that holds the answer, plain."""
+
+    question: str
+    answer: str
+    sentence: str
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--path", type=Path, required=True, help="squad-dev.jsonl.gz")
+    parser.add_argument("--kind", nargs="+", choices=KINDS, default=["retrieval"])
+    parser.add_argument("--questions", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--home", type=Path, help="keep the cards here, and use those that are there")
+    args = parser.parse_args()
+    with gzip.open(args.path, "rt", encoding="utf-8") as lines:
+        articles = [json.loads(line) for line in lines]
+    asked = random.Random(args.seed).sample(all_questions(articles), args.questions)
+    with tempfile.TemporaryDirectory() as scratch:
+        corpus = written(articles, Path(scratch) / "corpus")
+        home = args.home or Path(scratch) / "home"
+        hubs = {kind: trained(kind, corpus, home) for kind in args.kind}
+        for kind, hub in hubs.items():
+            if kind == "retrieval":
+                print(ranking(hub, asked), end="\n\n")
+        print("| kind | recall | EM | F1 | don't know | EM of given | F1 of given | s a question |")
+        print("|---" * 8 + "|")
+        for kind, hub in hubs.items():
+            print(f"| {kind} | {answering(hub, asked)} |", flush=True)
+
+
+def all_questions(articles: Sequence[dict[str, Any]]) -> list[Asked]:
+    found = []
+    for row in articles:
+        text = row["context"]
+        for asked in row["questions"]:
+            at = text.find(asked["answer"])
+            sentence = next((text[a:b] for a, b in spans(text) if a <= at < b), text)
+            found.append(Asked(asked["question"], asked["answer"], plain(sentence)))
+    return found
+
+
+def written(articles: Sequence[dict[str, Any]], folder: Path) -> Path:
+    """A Markdown file an article."""
+    folder.mkdir(parents=True)
+    texts: dict[str, list[str]] = defaultdict(list)
+    for row in articles:
+        texts[row["title"].replace("_", " ")].append(" ".join(row["context"].split()))
+    for title, paragraphs in texts.items():
+        name = title.replace("/", "-")
+        (folder / f"{name}.md").write_text("\n\n".join([f"# {title}", *paragraphs]), encoding="utf-8")
+    return folder
+
+
+def trained(kind: Any, corpus: Path, home: Path) -> Hub:
+    hub = Hub(home / kind)
+    if not hub.list():
+        begun = time.perf_counter()
+        hub.publish(kcard.train(corpus, kind=kind, name="articles", output=home / f"draft-{kind}").folder)
+        print(f"{kind} trained in {time.perf_counter() - begun:.0f} s", flush=True)
+    return hub
+
+
+def ranking(hub: Hub, asked: Sequence[Asked]) -> str:
+    card = Card.open(hub.folder("articles"))
+    texts = [source.text for source in passages(card.folder)]
+    plains = [f" {plain(text)} " for text in texts]
+    questions = [a.question for a in asked]
+    index, vectors = Index.build(texts), encoder.embed(texts)
+    cosines = encoder.embed(questions) @ vectors.T
+    pool, sampling = Pool([card]), Sampling()
+    orders: dict[str, list[list[str]]] = {"BM25": [], "encoder": [], "kcard": []}
+    for at, question in enumerate(questions):
+        orders["BM25"].append([plains[row] for row, _ in index.search(question, DEEPEST)])
+        orders["encoder"].append([plains[row] for row in _best(cosines[at])])
+        found = pool.write([question], [card.name], DEEPEST, sampling)[0]
+        orders["kcard"].append([f" {plain(passage.text)} " for passage in found])
+    lines = ["| ranking | " + " | ".join(f"first {k}" for k in FIRST) + " | MRR |", "|---" * 5 + "|"]
+    for name, ranked in orders.items():
+        ranks = [_rank(row, a.sentence) for row, a in zip(ranked, asked, strict=True)]
+        shares = " | ".join(f"{sum(r <= k for r in ranks) / len(ranks):.3f}" for k in FIRST)
+        lines.append(
+            f"| {name} | {shares} | {statistics.fmean(1 / r if r <= DEEPEST else 0 for r in ranks):.3f} |"
+        )
+    return "\n".join(lines)
+
+
+def _best(scores: Array) -> list[int]:
+    return [int(row) for row in np.argsort(-scores, kind="stable")[:DEEPEST]]
+
+
+def _rank(ranked: Sequence[str], sentence: str) -> int:
+    return next((at for at, text in enumerate(ranked, start=1) if sentence in text), DEEPEST + 1)
+
+
+def answering(hub: Hub, asked: Sequence[Asked]) -> str:
+    pipeline = Pipeline(hub=hub, cards="articles")
+    begun = time.perf_counter()
+    answers = [pipeline([a.question])[0] for a in asked]
+    seconds = (time.perf_counter() - begun) / len(asked)
+    recall = [
+        any(f" {plain(a.answer)} " in f" {plain(p.text)} " for p in answer.passages if p.kept)
+        for answer, a in zip(answers, asked, strict=True)
+    ]
+    known = [answer.answer != UNKNOWN for answer in answers]
+    exact = [exact_match(answer.answer, [a.answer]) for answer, a in zip(answers, asked, strict=True)]
+    overlap = [f1(answer.answer, [a.answer]) for answer, a in zip(answers, asked, strict=True)]
+    given = [at for at, said in enumerate(known) if said]
+    shares = [
+        statistics.fmean(recall),
+        statistics.fmean(exact),
+        statistics.fmean(overlap),
+        1 - statistics.fmean(known),
+        statistics.fmean(exact[at] for at in given) if given else 0.0,
+        statistics.fmean(overlap[at] for at in given) if given else 0.0,
+    ]
+    return " | ".join(f"{share:.3f}" for share in shares) + f" | {seconds:.2f}"
+
+
+if __name__ == "__main__":
+    main()

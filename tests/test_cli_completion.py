@@ -1,0 +1,64 @@
+"""What the shell completes: names of cards and drafts."""
+
+from pathlib import Path
+
+import pytest
+
+import kcard
+from kcard.cli.completion import drafts, published, several
+from kcard.hub.registry import Hub
+
+
+@pytest.fixture
+def cards(tmp_path: Path) -> None:
+    """Two published cards, and a draft that is not published."""
+    for name in ("moons", "mills", "bridges"):
+        corpus = tmp_path / f"{name}.txt"
+        corpus.write_text(f"Of {name} there are many.\n", encoding="utf-8")
+        card = kcard.train(corpus, kind="retrieval", description=name, language="xx")
+        if name != "mills":
+            kcard.publish(card.folder)
+
+
+@pytest.mark.usefixtures("cards")
+def test_names_are_completed_from_their_beginning() -> None:
+    assert published("") == ["bridges", "moons"]
+    assert published("mo") == ["moons"]
+    assert published("x") == []
+
+
+@pytest.mark.usefixtures("cards")
+def test_of_several_names_the_last_is_completed() -> None:
+    assert several("bridges,m") == ["bridges,moons"]
+    assert several("m") == ["moons"]
+
+
+@pytest.mark.usefixtures("cards")
+def test_drafts_are_completed_with_published_cards() -> None:
+    assert drafts("") == ["bridges", "mills", "moons"]
+    assert drafts("m") == ["mills", "moons"]
+
+
+def test_without_cards_nothing_is_completed() -> None:
+    assert published("") == several("a,") == drafts("") == []
+
+
+def test_a_hub_that_can_not_be_opened_breaks_no_shell(home: Path) -> None:
+    home.parent.mkdir(exist_ok=True)
+    home.write_text("a file where the folder should be")
+    assert published("m") == drafts("m") == []
+
+
+@pytest.mark.usefixtures("cards")
+def test_a_hub_is_gone_through_by_name() -> None:
+    hub = Hub()
+    assert [version.name for version in hub] == ["bridges", "moons"]
+    assert len(hub) == 2
+    assert "moons" in hub
+    assert "mills" not in hub
+    assert [version.reference for version in hub] == [version.reference for version in hub.list()]
+
+
+def test_an_empty_hub_has_no_cards() -> None:
+    assert [*Hub()] == []
+    assert len(Hub()) == 0

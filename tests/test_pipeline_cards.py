@@ -1,0 +1,55 @@
+"""Cards of a pipeline by their names, as one text or a list."""
+
+from pathlib import Path
+
+import pytest
+
+import kcard
+from kcard.front.assembly import names_of
+from kcard.front.pipeline import Pipeline
+
+QUESTION = "Who discovered the moon Tethys?"
+
+
+@pytest.fixture
+def cards(tmp_path: Path) -> None:
+    for name, text in (
+        ("moons", "Cassini discovered the moon Tethys."),
+        ("mills", "Osric built the mill of Tarn."),
+    ):
+        corpus = tmp_path / f"{name}.txt"
+        corpus.write_text(text, encoding="utf-8")
+        kcard.publish(kcard.train(corpus, kind="retrieval", description=name).folder)
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ("moons", ["moons"]),
+        (" moons , mills,", ["moons", "mills"]),
+        (["moons", "mills"], ["moons", "mills"]),
+        (None, None),
+    ],
+)
+def test_a_text_names_one_card_or_several(given: str | list[str] | None, names: list[str] | None) -> None:
+    assert names_of(given) == names
+
+
+@pytest.mark.usefixtures("cards")
+@pytest.mark.parametrize("given", ["moons", ["moons"], "mills,moons"])
+def test_named_cards_are_always_asked(given: str | list[str]) -> None:
+    (answer,) = Pipeline(cards=given, llm=lambda _: "No")([QUESTION])
+    assert answer.gate.name == "always"
+    assert answer.cards == ("moons",)
+
+
+@pytest.mark.usefixtures("cards")
+def test_without_names_the_llm_is_asked_whether_it_needs_any() -> None:
+    (answer,) = Pipeline(llm=lambda _: "No")([QUESTION])
+    assert (answer.gate.name, answer.gate.fired, answer.cards) == ("self-ask", False, ())
+
+
+@pytest.mark.usefixtures("cards")
+def test_a_gate_that_is_given_is_used_with_named_cards_too() -> None:
+    (answer,) = Pipeline(cards="moons", gate="self-ask", llm=lambda _: "No")([QUESTION])
+    assert (answer.gate.name, answer.cards) == ("self-ask", ())

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -19,6 +21,7 @@ def session() -> list[tuple[str, list[str]]]:
     return [(command, shown) for command, shown in steps if command.startswith("kcard")]
 
 
+@pytest.mark.timeout(600)
 def test_the_first_session_of_the_readme_runs_and_answers_as_shown(home: Path) -> None:
     environment = {
         **os.environ,
@@ -33,7 +36,7 @@ def test_the_first_session_of_the_readme_runs_and_answers_as_shown(home: Path) -
             env=environment,
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=580,
             check=False,
         )
         assert done.returncode == 0, f"{command}\n{done.stderr}"

@@ -3,10 +3,11 @@
 import re
 from typing import Literal
 
-__all__ = ["Form", "form_of"]
+__all__ = ["SENTENCES", "Form", "form_of"]
 
 Form = Literal["yes/no", "how", "why", "list", "who", "when", "where", "how many", "what"]
 
+SENTENCES: tuple[Form, ...] = ("how", "why", "list")  # that are answered with sentences
 AUXILIARY = (
     r"(?:is|are|was|were|am|do|does|did|can|could|will|would|shall|should|has|have|had|may|might|must|need"
     r"|isn't|aren't|wasn't|weren't|doesn't|don't|didn't|can't|couldn't|won't|wouldn't|shouldn't|hasn't|haven't)"

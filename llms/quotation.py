@@ -1,4 +1,4 @@
-"""What the embedded LLM does in a language that its reader does not know: it quotes the passage that shares the
+"""What the embedded LLM does in a language that its reader does not know: it quotes the passages that share the
 question's words, and says so."""
 
 from collections.abc import Sequence
@@ -11,8 +11,9 @@ from kcard.words import Analyzer, analyzer, small_words, stemmer_of, words
 __all__ = ["language_of", "quote"]
 
 LETTERS = 60  # that a text must have to tell its language
-WINDOW = 70  # words of a quotation
-LEAST = 0.5  # share of the question's telling words that a passage must have
+PASSAGES = 2
+WINDOW = 150  # words of one of them
+LEAST = 0.5  # share of the question's telling words that a passage must have; of the best share, that another must
 
 
 def language_of(question: str, passages: Sequence[str]) -> str:
@@ -29,7 +30,8 @@ def _detected(text: str) -> str:
 
 
 def quote(question: str, passages: Sequence[str], language: str) -> Extract | None:
-    """The sentences of a passage that share most words with the question, and as probability how many these are.
+    """Of the passages, which come the likeliest first, the two that share most with the question, each from the
+    sentence that shares most; as probability, which share of the question's words the better one has.
 
     None where there is no passage.
     """
@@ -43,9 +45,11 @@ def quote(question: str, passages: Sequence[str], language: str) -> Extract | No
     if not passages or not asked:
         return None
     shares = [len(asked & set(stems(text))) / len(asked) for text in passages]
-    best = max(range(len(passages)), key=lambda at: (shares[at], -at))
-    text = _window(passages[best], asked, stems)
-    return Extract(text, text, best, shares[best] if shares[best] >= LEAST else shares[best] * LEAST)
+    best, *others = sorted(range(len(passages)), key=lambda at: -shares[at])
+    quoted = [best, *(at for at in others[: PASSAGES - 1] if shares[at] >= shares[best] * LEAST)]
+    parts = [_window(passages[at], asked, stems) for at in quoted]
+    share = shares[best] if shares[best] >= LEAST else shares[best] * LEAST
+    return Extract("\n".join(parts), parts[0], best, share)
 
 
 def _window(text: str, asked: set[str], stems: Analyzer) -> str:

@@ -5,7 +5,7 @@ from kcard.llms.extract import extract
 __all__ = ["ANSWERED", "SpanReader"]
 
 ANSWERED = (
-    0.3  # probability that an extract is right, below which it is not given (recipes/reader/calibrate.py)
+    0.38  # probability that an extract is right, below which it is not given (recipes/reader/calibrate.py)
 )
 
 

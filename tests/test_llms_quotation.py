@@ -46,11 +46,19 @@ def test_a_passage_that_shares_few_words_is_held_to_be_no_answer() -> None:
 
 
 def test_of_a_long_passage_a_part_is_quoted() -> None:
-    long = " ".join([TOWER] + [f"Zimmer {number} ist leer und kalt." for number in range(60)])
+    long = " ".join([TOWER] + [f"Zimmer {number} ist leer und kalt." for number in range(90)])
     found = quote(ASKED, [long], "de")
     assert found is not None
     assert found.text.startswith("Der Leuchtturm")
-    assert len(found.text.split()) < 120
+    assert 120 < len(found.text.split()) < 200
+
+
+def test_another_passage_that_shares_nearly_as_much_is_quoted_too() -> None:
+    door = "Im Leuchtturm von Altmoor gibt es eine Tür."
+    found = quote(ASKED, [MILL, door, TOWER], "de")
+    assert found is not None
+    assert found.text.split("\n") == [TOWER, door]
+    assert (found.quote, found.passage) == (TOWER, 2)
 
 
 @pytest.mark.parametrize(("question", "passages"), [(ASKED, []), ("?", [TOWER]), ("der die das", [TOWER])])

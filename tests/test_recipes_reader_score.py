@@ -155,7 +155,7 @@ GOLD = ["halden", "co", "built", "the", "lighthouse"]
         ("fact", "Halden & Co", "Halden & Co", "", True),
         ("fact", "Halden & Co", "Osric", "Halden & Co built the lighthouse", False),
         ("fact", "Halden", "Halden & Co built the lighthouse.", "Halden & Co built the lighthouse.", True),
-        ("fact", "Halden", "Halden & Co built the mill of Upper Tarn.", "Halden made a mill.", False),
+        ("fact", "Halden", "Halden of Upper Tarn sold a mill.", "Halden sold a mill.", False),
         (
             "yes/no",
             "yes",

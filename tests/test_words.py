@@ -36,12 +36,22 @@ def test_every_stemmer_that_is_named_exists(name: str) -> None:
     ("stemmer", "forms"),
     [
         ("english", "retries Retried RETRY"),
-        ("german", "Häuser Haus"),
+        ("russian", "башни башня"),
         ("french", "continuer continué"),
     ],
 )
 def test_the_forms_of_a_word_are_one(stemmer: str, forms: str) -> None:
     assert len(set(analyzer(stemmer)(forms))) == 1
+
+
+@pytest.mark.parametrize(
+    ("stemmer", "compound", "part"),
+    [("german", "Standardpapierformat", "Papier"), ("finnish", "lentokoneen", "koneet")],
+)
+def test_a_compound_shares_pieces_with_its_parts(stemmer: str, compound: str, part: str) -> None:
+    pieces = analyzer(stemmer)
+    assert set(pieces(compound)) & set(pieces(part))
+    assert not set(analyzer("english")(compound)) & set(analyzer("english")(part))
 
 
 def test_without_a_stemmer_words_stay_as_they_are() -> None:

@@ -141,7 +141,7 @@ def _case(
 def _right(row: Mapping[str, Any], extract: Extract, gold: Sequence[str]) -> bool:
     """Whether the words are the answer's, or the quotation holds half of what the answer rests on."""
     answer, said = row["answer"], extract.text
-    quoted = _share(gold, extract.quote) >= HALF
+    quoted = _share(gold, f"{extract.quote} {said}") >= HALF
     if row["type"] == "yes/no":
         told = said.partition(":")[0].lower()
         return _share(gold, said) >= HALF and (told not in ("yes", "no") or told == answer)

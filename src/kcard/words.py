@@ -20,6 +20,12 @@ STEMMERS = {
     "sv": "swedish", "ta": "tamil", "tr": "turkish", "yi": "yiddish",
 }  # fmt: skip
 
+# Of languages that write compounds as one word the pieces of long words count too, so that their parts are found.
+COMPOUNDING = frozenset(
+    {"danish", "dutch", "estonian", "finnish", "german", "hungarian", "norwegian", "swedish"}
+)
+PIECE = 5  # letters
+
 # Vowel signs and accents that are characters of their own; Python's \w leaves them out.
 MARKS = "\u0300-\u036f\u0591-\u05bd\u05bf-\u05c7\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff"
 WORD = re.compile(rf"(?:[^\W_]|[{MARKS}])+")
@@ -57,7 +63,8 @@ def stemmer_of(language: str) -> str | None:
 
 @functools.cache
 def analyzer(stemmer: str | None) -> Analyzer:
-    """`words`, each reduced to its stem: "retries" and "retried" are one. None stems nothing.
+    """`words`, each reduced to its stem: "retries" and "retried" are one. None stems nothing. In COMPOUNDING languages
+    every run of PIECE letters of a longer word follows its stem.
 
     Raises ValueError for a name that Snowball does not know.
     """
@@ -70,7 +77,13 @@ def analyzer(stemmer: str | None) -> Analyzer:
     except KeyError:
         raise ValueError(f"there is no stemmer {stemmer!r}") from None
     stem = functools.lru_cache(maxsize=100_000)(snowball.stemWord)
+    if stemmer in COMPOUNDING:
+        return lambda text: [part for word in words(text) for part in (stem(word), *_pieces(word))]
     return lambda text: [stem(word) for word in words(text)]
+
+
+def _pieces(word: str) -> list[str]:
+    return [word[at : at + PIECE] for at in range(len(word) - PIECE + 1)] if len(word) > PIECE else []
 
 
 def passage_digest(text: str) -> str:

@@ -1,0 +1,56 @@
+"""How sure an answer out of passages is: a logistic regression that was fitted on people's questions about manuals, a
+part of them without an answer there (recipes/reader/calibrate.py)."""
+
+import json
+import math
+from collections.abc import Mapping, Set
+from functools import cache
+
+from kcard import encoder
+from kcard.llms.candidates import STEMS, Candidate, asked_about
+from kcard.llms.question_form import SENTENCES, Form
+from kcard.reader.network import WEIGHTS
+
+__all__ = ["features", "probability"]
+
+
+def features(question: str, form: Form, best: Candidate, grounds: str) -> dict[str, float]:
+    """What tells whether an answer is right that comes from the best candidate first and rests on these sentences."""
+    asked = asked_about(question)
+    in_words = best.answer is not None and form not in (*SENTENCES, "yes/no")
+    return {
+        "bias": 1.0,
+        "relevance": max(-8.0, min(8.0, best.score)),
+        "certainty": best.answer.certainty if best.answer and in_words else 0.0,
+        "covered by passage": _covered(asked, best.text),
+        "covered by grounds": _covered(asked, grounds),
+        "near": _nearness(question, grounds),
+        "sentences": float(form in SENTENCES),
+        "yes/no": float(form == "yes/no"),
+        "polarity": min(4.0, abs(best.reading.yes)) if form == "yes/no" else 0.0,
+    }
+
+
+def probability(found: Mapping[str, float]) -> float:
+    """That the answer with these features is right, in (0, 1)."""
+    weights = _weights()
+    odds = sum(weights.get(name, 0.0) * value for name, value in found.items())
+    return 1 / (1 + math.exp(-max(-60.0, min(60.0, odds))))
+
+
+def _covered(asked: Set[str], text: str) -> float:
+    """The share of the question's words that a text has."""
+    return len(asked & set(STEMS(text))) / len(asked) if asked else 1.0
+
+
+def _nearness(question: str, grounds: str) -> float:
+    """The cosine of the two, by the sentence encoder."""
+    first, second = encoder.embed([question, grounds])
+    return float(first @ second)
+
+
+@cache
+def _weights() -> Mapping[str, float]:
+    """Of the regression, by feature."""
+    found: dict[str, float] = json.loads((WEIGHTS / "calibration.json").read_text(encoding="utf-8"))
+    return found

@@ -27,12 +27,14 @@ class Extract:
     quote        the sentence that it rests on most
     passage      the number of the passage that this stands in
     probability  that the answer is right, in [0, 1]
+    words        whether it is words alone, no quotation
     """
 
     text: str
     quote: str
     passage: int
     probability: float
+    words: bool = False
 
 
 def extract(question: str, passages: Sequence[str]) -> Extract | None:
@@ -59,7 +61,7 @@ def examine(question: str, passages: Sequence[str]) -> tuple[Extract, dict[str, 
         text, first = words
         grounds, at = first, 0
     told = features(question, form, found[0], grounds)
-    return Extract(text, first, found[at].passage, probability(told)), told
+    return Extract(text, first, found[at].passage, probability(told), words is not None), told
 
 
 def _words(form: Form, best: Candidate, support: Sequence[float]) -> tuple[str, str] | None:

@@ -4,15 +4,16 @@ from kcard.llms.extract import extract
 
 __all__ = ["ANSWERED", "SpanReader"]
 
-ANSWERED = (
-    0.38  # probability that an extract is right, below which it is not given (recipes/reader/calibrate.py)
-)
+# Probability that an extract is right, below which it is not given (recipes/reader/calibrate.py).
+ANSWERED = 0.38
 
 
 class SpanReader:
     """A Reader of kcard.protocols, with the shipped weights."""
 
     def extract(self, question: str, text: str) -> str | None:
-        """The words of the text that answer the question; None where it holds that none do."""
+        """The words of the text that answer the question; None where it is not sure of any."""
         found = extract(question, [text])
-        return None if found is None or found.probability < ANSWERED else found.text
+        if found is None or not found.words or found.probability < ANSWERED:
+            return None
+        return found.text

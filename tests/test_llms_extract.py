@@ -52,6 +52,7 @@ def test_words_come_with_the_sentence_that_they_stand_in() -> None:
     found = extract("Who built the lighthouse of Port Callow?", [MILL, f"{MILL} {TOWER}"])
     assert found is not None
     assert (found.text, found.quote, found.passage) == ("Halden & Co", TOWER, 1)
+    assert found.words
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,11 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests that may take long come first, so that no worker ends with one while the others wait."""
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+
+
 class Served:
     """A running server: its URL and the requests that it got."""
 

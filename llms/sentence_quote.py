@@ -17,6 +17,7 @@ NEAR = 1.5  # neighbours whose support falls behind the best by more do not belo
 APART = 3.0  # the same of the log-probability of sentences anywhere
 SHARED, ANSWERING = 2.0, 2.0  # support of all words of the question, and of the words that answer for certain
 SHARPNESS = 1 / 0.7  # of the probability of sentences in their support
+LEANING = re.compile(r"(?:It|Its|This|That|These|Those|They|Their|He|She|His|Her|Such|Both)\b")
 ITEM = re.compile(r"\s*(?:[-*•]|\(?\d{1,3}[.)])\s")
 
 
@@ -111,6 +112,8 @@ def _neighbours(candidate: Candidate, support: Sequence[float], best: int, *, wh
         at = max(able, key=lambda at: support[at])
         words += _words(text, sentences[at])
         first, last = min(first, at), max(last, at)
+    if first and LEANING.match(text, sentences[first].start):
+        first -= 1  # what the sentence speaks of
     return list(range(first, last + 1))
 
 

@@ -116,6 +116,13 @@ def test_what_is_said_stands_in_the_passage(question: str, passages: list[str]) 
         assert any(part in passage for passage in there)
 
 
+def test_a_sentence_that_leans_on_the_one_before_comes_with_it() -> None:
+    passage = "The hall of Brenn burnt down twice. It has a roof of slate, which keeps the rain out."
+    found = extract("How does the roof of slate keep the rain out?", [passage])
+    assert found is not None
+    assert found.text == passage
+
+
 def test_where_no_words_are_sure_sentences_of_several_passages_are_quoted() -> None:
     passages = [
         "The ferry to Skarn leaves from the north quay.",

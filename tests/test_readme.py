@@ -21,6 +21,7 @@ def session() -> list[tuple[str, list[str]]]:
     return [(command, shown) for command, shown in steps if command.startswith("kcard")]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_first_session_of_the_readme_runs_and_answers_as_shown(home: Path) -> None:
     environment = {

@@ -3,6 +3,7 @@
 What is said stands in the passages; nothing is made up.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,10 +13,11 @@ from kcard.llms.candidates import Candidate, candidates
 from kcard.llms.confidence import features, probability
 from kcard.llms.question_form import SENTENCES, Form, form_of
 from kcard.llms.sentence_quote import SentenceQuote, joined, quoted, supports_of
+from kcard.reader.reading import Answer
 
 __all__ = ["Extract", "examine", "extract"]
 
-SURE = 0.5  # certainty of words below which the sentences that may hold the answer are given
+SURE = 0.5  # certainty of words, over all passages that give them, below which sentences are given
 YES = 0.5  # log-odds of yes or no below which only the sentences are given
 
 
@@ -53,7 +55,7 @@ def examine(question: str, passages: Sequence[str]) -> tuple[Extract, dict[str, 
     if not found:
         return None
     supports = supports_of(question, found)
-    words = _words(form, found[0], supports[0])
+    words = _words(form, found, supports[0])
     if words is None:
         quote = quoted(found, supports, whole_list=form in ("how", "list"))
         text, grounds, first, at = _sentences(form, quote, found), quote.text, quote.first, quote.candidate
@@ -64,13 +66,19 @@ def examine(question: str, passages: Sequence[str]) -> tuple[Extract, dict[str, 
     return Extract(text, first, found[at].passage, probability(told), words is not None), told
 
 
-def _words(form: Form, best: Candidate, support: Sequence[float]) -> tuple[str, str] | None:
+def _words(form: Form, found: Sequence[Candidate], support: Sequence[float]) -> tuple[str, str] | None:
     """(the words that answer, their sentence), where words can answer and the reader is sure of them."""
-    words = best.answer
-    if form in (*SENTENCES, "yes/no") or words is None or words.certainty < SURE:
+    best, words = found[0], found[0].answer
+    if form in (*SENTENCES, "yes/no") or words is None or _certainty(words, found) < SURE:
         return None
     around = (at for at, s in enumerate(best.reading.sentences) if s.start <= words.start < s.end)
     return words.text, joined(best, next(around, int(np.argmax(support))))
+
+
+def _certainty(words: Answer, found: Sequence[Candidate]) -> float:
+    """That of words which several passages may give: one of them is right."""
+    same = (c.answer for c in found if c.answer and c.answer.text.lower() == words.text.lower())
+    return 1 - math.prod(1 - answer.certainty for answer in same)
 
 
 def _sentences(form: Form, quote: SentenceQuote, found: Sequence[Candidate]) -> str:

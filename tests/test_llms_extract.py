@@ -116,6 +116,16 @@ def test_what_is_said_stands_in_the_passage(question: str, passages: list[str]) 
         assert any(part in passage for passage in there)
 
 
+def test_passages_that_give_the_same_words_make_them_surer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kcard.llms.extract.SURE", 0.9999)
+    question, other = "Who built the lighthouse of Port Callow?", "Halden & Co built the lighthouse long ago."
+    one, both = extract(question, [TOWER]), extract(question, [TOWER, other])
+    assert one is not None
+    assert both is not None
+    assert (one.words, both.words) == (False, True)
+    assert both.text == "Halden & Co"
+
+
 def test_a_sentence_that_leans_on_the_one_before_comes_with_it() -> None:
     passage = "The hall of Brenn burnt down twice. It has a roof of slate, which keeps the rain out."
     found = extract("How does the roof of slate keep the rain out?", [passage])

@@ -6,39 +6,7 @@ import pytest
 
 from kcard.errors import CorpusError
 from kcard.training.corpus import read_corpus
-
-# A page is a list of lines, top to bottom.
-Page = list[str]
-
-
-def pdf(path: Path, pages: list[Page]) -> Path:
-    """The smallest PDF that shows these lines, in the base font that every reader has."""
-    objects = ["<< /Type /Catalog /Pages 2 0 R >>", ""]
-    kids = []
-    for lines in pages:
-        shown = "".join(
-            f"({line}) Tj T* " for line in (text.replace("(", r"\(").replace(")", r"\)") for text in lines)
-        )
-        stream = f"BT /F1 11 Tf 14 TL 50 780 Td {shown}ET"
-        kids.append(f"{len(objects) + 1} 0 R")
-        objects += [
-            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents {len(objects) + 2} 0 R "
-            "/Resources << /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >> >>",
-            f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream",
-        ]
-    objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>"
-    data, starts = b"%PDF-1.4\n", []
-    for number, content in enumerate(objects, 1):
-        starts.append(len(data))
-        data += f"{number} 0 obj\n{content}\nendobj\n".encode("latin-1")
-    table = "".join(f"{start:010} 00000 n \n" for start in starts)
-    size = len(objects) + 1
-    data += (
-        f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer\n<< /Size {size} /Root 1 0 R >>\n"
-        f"startxref\n{len(data)}\n%%EOF\n"
-    ).encode()
-    path.write_bytes(data)
-    return path
+from tests.pdf_files import pdf
 
 
 def test_a_pdf_is_read_as_paragraphs_with_their_pages_and_without_headers_and_footers(tmp_path: Path) -> None:

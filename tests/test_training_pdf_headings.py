@@ -5,38 +5,9 @@ from pathlib import Path
 import pytest
 
 from kcard.training.corpus import read_corpus
+from tests.pdf_files import BODY, Line, pdf
 
-Line = tuple[str, int]  # the text and the size of its letters
 PROSE = "Letters are sorted by their sender, and those of one sender by the date of their postmark there."
-BODY = 11
-
-
-def pdf(path: Path, pages: list[list[Line]]) -> Path:
-    """The smallest PDF that shows these lines, top to bottom, in the base font that every reader has."""
-    objects = ["<< /Type /Catalog /Pages 2 0 R >>", ""]
-    kids = []
-    for lines in pages:
-        shown = "".join(f"/F1 {size} Tf ({text}) Tj T* " for text, size in lines)
-        stream = f"BT 20 TL 50 780 Td {shown}ET"
-        kids.append(f"{len(objects) + 1} 0 R")
-        objects += [
-            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 900 842] /Contents {len(objects) + 2} 0 R "
-            "/Resources << /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >> >>",
-            f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream",
-        ]
-    objects[1] = f"<< /Type /Pages /Kids [{' '.join(kids)}] /Count {len(kids)} >>"
-    data, starts = b"%PDF-1.4\n", []
-    for number, content in enumerate(objects, 1):
-        starts.append(len(data))
-        data += f"{number} 0 obj\n{content}\nendobj\n".encode("latin-1")
-    table = "".join(f"{start:010} 00000 n \n" for start in starts)
-    size = len(objects) + 1
-    data += (
-        f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer\n<< /Size {size} /Root 1 0 R >>\n"
-        f"startxref\n{len(data)}\n%%EOF\n"
-    ).encode()
-    path.write_bytes(data)
-    return path
 
 
 def sections(path: Path) -> list[tuple[str, str]]:

@@ -1,5 +1,8 @@
 """Writes docs/commands.md from the commands' own help: `python docs/commands.py`; with --check, only compares."""
 
+import contextlib
+import io
+import json
 import os
 import subprocess
 import sys
@@ -12,7 +15,7 @@ TARGET = Path(__file__).with_name("commands.md")
 
 def page() -> str:
     """One section a command, with its help as a terminal of 100 columns shows it."""
-    sections = [f"## kcard {name}\n\n```text\n{helped(name)}\n```\n" for name in names()]
+    sections = [f"## kcard {name}\n\n```text\n{told}\n```\n" for name, told in helps().items()]
     return "# Commands\n\nWritten by `python docs/commands.py` from the commands' own help.\n\n" + "\n".join(
         sections
     )
@@ -37,20 +40,36 @@ def _leaves(group: Any, before: str = "") -> Iterator[str]:
             yield f"{before}{name}"
 
 
-def helped(name: str) -> str:
-    """The command's help with the built-in defaults, whatever is configured here."""
+def helps() -> dict[str, str]:
+    """Every command's help with the built-in defaults, whatever is configured here: asked of one process."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("KCARD_")}
     fixed = {"KCARD_HOME": f"{os.devnull}-none", "COLUMNS": "100", "NO_COLOR": "1", "TERMINAL_WIDTH": "100"}
-    command = [sys.executable, "-m", "kcard", *name.split(), "--help"]
+    command = [sys.executable, __file__, "--json"]
     shown = subprocess.run(command, check=True, capture_output=True, text=True, env=clean | fixed).stdout
-    return "\n".join(line.rstrip() for line in shown.strip().splitlines()).replace("python -m kcard", "kcard")
+    found: dict[str, str] = json.loads(shown)
+    return found
+
+
+def helped(name: str) -> str:
+    """A command's help as it is printed here and now."""
+    from typer.main import get_command
+
+    from kcard.cli.main import app
+
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        get_command(app).main([*name.split(), "--help"], prog_name="kcard", standalone_mode=False)
+    return "\n".join(line.rstrip() for line in shown.getvalue().strip().splitlines())
+
+
+def main() -> None:
+    if "--json" in sys.argv:
+        print(json.dumps({name: helped(name) for name in names()}))
+    elif "--check" not in sys.argv:
+        TARGET.write_text(page(), encoding="utf-8")
+    elif TARGET.read_text(encoding="utf-8") != page():
+        sys.exit("docs/commands.md is stale: run docs/commands.py")
 
 
 if __name__ == "__main__":
-    if "--check" in sys.argv:
-        sys.exit(
-            0
-            if TARGET.read_text(encoding="utf-8") == page()
-            else "docs/commands.md is stale: run docs/commands.py"
-        )
-    TARGET.write_text(page(), encoding="utf-8")
+    main()

@@ -64,7 +64,7 @@ def helped(name: str) -> str:
 
 def main() -> None:
     if "--json" in sys.argv:
-        print(json.dumps({name: helped(name) for name in names()}))
+        sys.stdout.write(json.dumps({name: helped(name) for name in names()}))
     elif "--check" not in sys.argv:
         TARGET.write_text(page(), encoding="utf-8")
     elif TARGET.read_text(encoding="utf-8") != page():

@@ -13,7 +13,7 @@ from typing import Any
 
 from recipes.checker.rows import REFUTES, SUPPORTS, UNSUPPORTED, Row
 from recipes.packages import Manual, manuals, read
-from recipes.reader.manuals import Words, listed
+from recipes.reader.own import Words, listed
 
 __all__ = ["Sentences", "pairs"]
 

@@ -26,7 +26,7 @@ from kcard.llms.extract import Extract, examine
 from kcard.request import Reply, Request
 from recipes.digests import write_digests
 from recipes.packages import Manual, read
-from recipes.reader.manuals import WORD, Words, asked, listed
+from recipes.reader.own import WORD, Words, asked, listed
 
 LIKE = 0.6  # F1 from which words are right
 HALF = 0.6  # share of the evidence's words that a quotation must hold

@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from kcard.reader.network import WEIGHTS, load
-from recipes.reader import manuals, wikipedia
+from recipes.reader import own, wikipedia
 from recipes.reader.record import table
 from recipes.reader.score import figures
 
@@ -22,7 +22,7 @@ def main() -> None:
     held = {
         "SQuAD": wikipedia.squad(options.data)[1],
         "NQ": wikipedia.natural_questions(options.data)[1],
-        "manuals": manuals.readings(options.packages)[1],
+        "manuals": own.readings(options.packages)[1],
     }
     print(table({name: figures(network, readings) for name, readings in held.items()}))
 

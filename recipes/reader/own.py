@@ -1,15 +1,16 @@
-"""Questions of our own about manuals of Debian and npm packages (questions/questions.jsonl, questions/manuals.toml).
+"""Questions of our own about manuals of Debian and npm packages (questions/questions.jsonl, questions/manuals.toml) and
+about encyclopedic paragraphs (questions/paragraphs.jsonl).
 
-They were written by readers of the manuals, in other words than theirs, of every type, a tenth of them without an
-answer there. The manuals' sentences are not in the file: what a question's answer rests on is named by its length in
-words and a hash of them, and sought in the manual as kcard reads it.
+They were written by readers of the texts, in other words than theirs, of every type, a tenth of them without an
+answer there. The texts' sentences are not in the files: what a question's answer rests on is named by its length in
+words and a hash of them, and sought in the manual as kcard reads it, or in the paragraphs of its title.
 """
 
 import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from recipes.packages import Manual, manuals, read
 from recipes.reader.example import Reading, Spans
 from recipes.reader.near import Near
 
-__all__ = ["FOLDER", "WORD", "Words", "asked", "listed", "readings"]
+__all__ = ["FOLDER", "WORD", "Words", "about_paragraphs", "asked", "listed", "readings"]
 
 FOLDER = Path(__file__).parent / "questions"
 NEAR = 8
@@ -55,9 +56,23 @@ def listed() -> dict[str, list[Manual]]:
     return found
 
 
-def asked() -> list[dict[str, Any]]:
-    lines = (FOLDER / "questions.jsonl").read_text(encoding="utf-8").splitlines()
+def asked(name: str = "questions.jsonl") -> list[dict[str, Any]]:
+    lines = (FOLDER / name).read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
+
+
+def about_paragraphs(groups: Iterable[Sequence[tuple[str, str]]]) -> list[Reading]:
+    """All to train on. `groups`: (title, text) of paragraphs; those of one group are about like things."""
+    about: dict[str, tuple[str, Sequence[tuple[str, str]]]] = {}
+    for group in groups:
+        for title, text in group:
+            about.setdefault(title, (text, group))
+    found: list[Reading] = []
+    for row in asked("paragraphs.jsonl"):
+        text, group = about[row["title"]]
+        near = Near([other for other in group if other[1] != text])
+        found += _reading(row, row["title"], [Source(text, section=row["title"])], near)
+    return found
 
 
 def readings(packages: Path) -> tuple[list[Reading], list[Reading]]:
@@ -67,23 +82,21 @@ def readings(packages: Path) -> tuple[list[Reading], list[Reading]]:
         questions[row["manual"]].append(row)
     found: tuple[list[Reading], list[Reading]] = ([], [])
     for name, parts in sorted(listed().items()):
-        corpus = list({p.in_context: p for part in parts for p in read(part, packages)}.values())
-        near = Near([(p.section, p.text) for p in corpus])
+        corpus = [passage for part in parts for passage in read(part, packages)]
+        near = Near(list(dict.fromkeys((passage.section, passage.text) for passage in corpus)))
         by_file: dict[str, list[Source]] = defaultdict(list)
         for passage in corpus:
             by_file[passage.file].append(passage)
         for row in questions[name]:
-            found[parts[0].held].extend(_reading(row, by_file[row["file"]], near))
+            found[parts[0].held].extend(_reading(row, name, by_file[row["file"]], near))
     return found
 
 
-def _reading(row: Mapping[str, Any], passages: Sequence[Source], near: Near) -> Iterator[Reading]:
+def _reading(row: Mapping[str, Any], group: str, passages: Sequence[Source], near: Near) -> Iterator[Reading]:
     """Nothing where the place of the answer can't be found."""
     question, kind, answer = row["question"], row["type"], row["answer"]
     if kind == "unanswerable":
-        yield Reading(
-            question, "", "", False, group=row["manual"], near=near.of(question, NEAR, lambda _: False)
-        )
+        yield Reading(question, "", "", False, group=group, near=near.of(question, NEAR, lambda _: False))
         return
     place = _place(passages, *row["evidence"])
     if place is None:
@@ -98,7 +111,7 @@ def _reading(row: Mapping[str, Any], passages: Sequence[Source], near: Near) -> 
         question, NEAR, lambda text: text == passage.text or (telling is not None and telling in text)
     )
     yes = {"yes": True, "no": False}.get(answer) if kind == "yes/no" else None
-    yield Reading(question, passage.section, passage.text, True, spans, evidence, yes, row["manual"], others)
+    yield Reading(question, passage.section, passage.text, True, spans, evidence, yes, group, others)
 
 
 def _place(passages: Sequence[Source], count: int, digest: str) -> tuple[Source, Spans] | None:

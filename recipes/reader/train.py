@@ -1,9 +1,10 @@
 """Train the embedded reader: python -m recipes.reader.train --data DATA --packages DIR --output FOLDER
 
 All of all-MiniLM-L6-v2 but its embeddings, with heads for start, end, evidence, relevance and yes
-(kcard.reader.network), on people's questions about articles (wikipedia.py), questions of our own about manuals
-(manuals.py; `--fetch` downloads their packages), claims (claims.py), invented statements and short texts (synth.py,
-prose.py). What is held out is measured at the end; the record of the run is written to README.md beside the weights.
+(kcard.reader.network): first on statements with something taken out (cloze.py), then on people's questions about
+articles (wikipedia.py), questions of our own about manuals and paragraphs (own.py; `--fetch` downloads the manuals'
+packages), claims (claims.py), invented statements and short texts (synth.py, prose.py). `--start` goes on from trained
+weights. What is held out is measured at the end; the record of the run is written to README.md beside the weights.
 """
 
 import argparse
@@ -13,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcard import encoder
-from kcard.reader.network import Encoded, Network, encode
+from kcard.reader.network import Encoded, Network, encode, load
 from recipes.packages import fetch
-from recipes.reader import claims, manuals, wikipedia
+from recipes.reader import claims, cloze, own, wikipedia
 from recipes.reader.example import Reading
-from recipes.reader.mixture import batches, epoch
+from recipes.reader.mixture import batches, clozes, epoch
 from recipes.reader.record import write_record
 from recipes.reader.weights import save
 
@@ -31,11 +32,14 @@ DROPOUT = 0.1
 EVIDENCE, YES = 0.5, 0.5  # weights of their losses
 
 
-def fresh(dropout: float = DROPOUT) -> Network:
-    """The encoder, to be trained but for its embeddings, and untrained heads."""
+def fresh(start: Path | None = None, dropout: float = DROPOUT) -> Network:
+    """The encoder, to be trained but for its embeddings, and untrained heads; or what is in a folder, to go on from."""
     import torch
 
     model = encoder.model()
+    if start:
+        trained = load(start)
+        model.load_state_dict(trained.model.weights, strict=False)
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = dropout
@@ -46,6 +50,8 @@ def fresh(dropout: float = DROPOUT) -> Network:
     for name, (rows, columns) in shapes.items():
         layer = torch.nn.Linear(columns, rows)
         heads |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
+    if start:
+        heads = {name: torch.nn.Parameter(trained.heads[name].clone()) for name in heads}
     return Network(model, heads)
 
 
@@ -92,24 +98,17 @@ def _targets(pairs: Encoded, batch: Sequence[Reading]) -> "tuple[Tensor, Tensor,
     return starts, ends, evidence
 
 
-def train(
-    network: Network,
-    articles: Sequence[Reading],
-    asked: Sequence[Reading],
-    told: Sequence[Reading],
-    epochs: int,
-    seed: int,
-) -> dict[str, object]:
-    """Train the network; what there is to tell of the run."""
+def train(network: Network, plan: Sequence[Sequence[Reading]], rate: float = RATE) -> dict[str, object]:
+    """Train the network on the batches, in their order; what there is to tell of the run."""
     import torch
 
     heads = [*network.heads.values()]
     body = [weight for weight in network.model.parameters() if weight.requires_grad]
-    groups = [{"params": body, "peak": RATE}, {"params": heads, "peak": HEAD_RATE}]
-    optimiser = torch.optim.AdamW(groups, lr=RATE, weight_decay=DECAY)
-    plan = [batches(epoch(articles, asked, told, seed + number), TOKENS, seed) for number in range(epochs)]
-    steps, done, recent, began = sum(map(len, plan)), 0, 0.0, time.monotonic()
-    for batch in (batch for part in plan for batch in part):
+    groups = [{"params": body, "peak": rate}, {"params": heads, "peak": HEAD_RATE * rate / RATE}]
+    optimiser = torch.optim.AdamW(groups, lr=rate, weight_decay=DECAY)
+    steps, done, recent, began = len(plan), 0, 0.0, time.monotonic()
+    network.model.train()
+    for batch in plan:
         for group in optimiser.param_groups:
             group["lr"] = group["peak"] * min(1.0, (done + 1) / WARM) * max(0.02, 1 - done / steps)
         value = loss(network, batch)
@@ -124,9 +123,14 @@ def train(
                 flush=True,
             )
             recent = 0.0
-    examples = sum(len(batch) for part in plan for batch in part)
     seconds = round(time.monotonic() - began)
-    return {"epochs": epochs, "steps": steps, "examples": examples, "seconds": seconds, "seed": seed}
+    return {"steps": steps, "examples": sum(map(len, plan)), "seconds": seconds, "rate": rate}
+
+
+def _cloze(data: Path, count: int, seed: int) -> list[Reading]:
+    """Half of them of claims, half of paragraphs."""
+    told = cloze.of_claims(data, count // 2, seed)
+    return told + cloze.of_paragraphs(wikipedia.paragraphs(data), count - len(told), seed)
 
 
 def main() -> None:
@@ -139,25 +143,33 @@ def main() -> None:
     parser.add_argument("--packages", type=Path, required=True, help="folder of unpacked packages")
     parser.add_argument("--fetch", action="store_true", help="download the packages first")
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--start", type=Path, help="folder of trained weights to go on from")
+    parser.add_argument("--rate", type=float, default=RATE, help="highest learning rate of the encoder")
+    parser.add_argument("--cloze", type=int, default=7000, help="cloze questions that come first")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     if options.fetch:
-        for parts in manuals.listed().values():
+        for parts in own.listed().values():
             for manual in parts:
                 fetch(manual, options.packages)
     torch.manual_seed(options.seed)
     squad, squad_held = wikipedia.squad(options.data)
     asked, asked_held = wikipedia.natural_questions(options.data)
-    own, own_held = manuals.readings(options.packages)
+    about, about_held = own.readings(options.packages)
     articles = [*squad, *asked, *asked, *wikipedia.multihop(options.data)]
-    network = fresh()
-    facts = train(
-        network, articles, own, claims.questions(options.data, options.seed), options.epochs, options.seed
+    articles += own.about_paragraphs(wikipedia.paragraphs(options.data))
+    told = claims.questions(options.data, options.seed)
+    plan = batches(
+        clozes(_cloze(options.data, options.cloze, options.seed), options.seed), TOKENS, options.seed
     )
+    for number in range(options.seed, options.seed + options.epochs):
+        plan += batches(epoch(articles, about, told, number), TOKENS, number)
+    network = fresh(options.start)
+    facts = train(network, plan, options.rate) | {"epochs": options.epochs, "seed": options.seed}
     options.output.mkdir(parents=True, exist_ok=True)
     save(network, options.output)
-    write_record(options.output, facts, {"SQuAD": squad_held, "NQ": asked_held, "manuals": own_held})
+    write_record(options.output, facts, {"SQuAD": squad_held, "NQ": asked_held, "manuals": about_held})
 
 
 if __name__ == "__main__":

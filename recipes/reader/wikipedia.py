@@ -16,7 +16,7 @@ from kcard.sentences import spans as sentences
 from recipes.reader.example import Reading
 from recipes.reader.near import Near
 
-__all__ = ["multihop", "natural_questions", "squad"]
+__all__ = ["multihop", "natural_questions", "paragraphs", "squad"]
 
 NEAR = 8
 HELD = 4
@@ -69,6 +69,15 @@ def multihop(data: Path) -> list[Reading]:
                 if p["supporting"]:
                     found += _reading(row["question"], p["title"], p["text"], [answer], str(row["id"]), near)
     return found
+
+
+def paragraphs(data: Path) -> list[list[tuple[str, str]]]:
+    """(title, text) of the paragraphs beside each question over two of them."""
+    return [
+        [(p["title"], p["text"]) for p in row["paragraphs"]]
+        for name in ("hotpotqa", "2wikimultihopqa")
+        for row in _rows(data / "multihop" / f"{name}-dev.jsonl.gz")
+    ]
 
 
 def _reading(

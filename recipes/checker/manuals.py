@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from recipes.checker.rows import REFUTES, SUPPORTS, UNSUPPORTED, Row
-from recipes.packages import Manual, manuals, read
+from recipes.packages import Manual, read
 from recipes.reader.own import Words, listed
 
 __all__ = ["Sentences", "pairs"]
@@ -26,8 +26,7 @@ class Sentences:
 
     def __init__(self, packages: Path) -> None:
         self._packages = packages
-        more = manuals(Path(__file__).parent / "manuals.toml")
-        self._manuals = dict(listed()) | {name: [manual] for name, manual in more.items()}
+        self._manuals = listed()
         self._texts = cache(self._read)
 
     def held(self, manual: str) -> bool:

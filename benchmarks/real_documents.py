@@ -24,16 +24,14 @@ from typing import Any
 
 from recipes.packages import Manual, fetch, manuals
 
-import kcard
+from benchmarks.kinds import KINDS, Kind, hub_with
 from kcard.front.pipeline import Pipeline
-from kcard.hub.registry import Hub
 from kcard.index import Index
 from kcard.llms.embedded import UNKNOWN, EmbeddedLLM
 from kcard.request import Request
 from kcard.training.corpus import read_corpus
 
 MANUALS = Path(__file__).parent / "manuals"
-KINDS = ("both", "retrieval", "model")
 CHUNK = 150  # words
 UNANSWERABLE = "unanswerable"
 
@@ -111,13 +109,9 @@ def gathered(manual: Manual, packages: Path, target: Path) -> Path:
     return target
 
 
-def asked_of_card(name: str, kind: Any, corpus: Path, asked: Sequence[Asked], home: Path) -> list[Outcome]:
+def asked_of_card(name: str, kind: Kind, corpus: Path, asked: Sequence[Asked], home: Path) -> list[Outcome]:
     """What a card of this kind answers, at the defaults of training and asking."""
-    hub = Hub(home / kind / name)
-    if not hub.list():
-        card = kcard.train(corpus, kind=kind, name=name, output=home / kind / f"draft-{name}")
-        hub.publish(card.folder)
-    pipeline = Pipeline(hub=hub)
+    pipeline = Pipeline(hub=hub_with(kind, corpus, name, home))
     found = []
     for question in asked:
         begun = time.perf_counter()

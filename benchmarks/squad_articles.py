@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-import kcard
+from benchmarks.kinds import KINDS, hub_with
 from benchmarks.recall import plain
 from kcard import encoder
 from kcard.cards.folder import Card, passages
@@ -37,7 +37,6 @@ from kcard.protocols import Array
 from kcard.sampling import Sampling
 from kcard.sentences import spans
 
-KINDS = ("retrieval", "both", "model")
 FIRST = (1, 3, 10)
 DEEPEST = 10
 
@@ -65,7 +64,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         corpus = written(articles, Path(scratch) / "corpus")
         home = args.home or Path(scratch) / "home"
-        hubs = {kind: trained(kind, corpus, home) for kind in args.kind}
+        hubs = {kind: hub_with(kind, corpus, "articles", home) for kind in args.kind}
         for kind, hub in hubs.items():
             if kind == "retrieval":
                 print(ranking(hub, asked), end="\n\n")
@@ -96,15 +95,6 @@ def written(articles: Sequence[dict[str, Any]], folder: Path) -> Path:
         name = title.replace("/", "-")
         (folder / f"{name}.md").write_text("\n\n".join([f"# {title}", *paragraphs]), encoding="utf-8")
     return folder
-
-
-def trained(kind: Any, corpus: Path, home: Path) -> Hub:
-    hub = Hub(home / kind)
-    if not hub.list():
-        begun = time.perf_counter()
-        hub.publish(kcard.train(corpus, kind=kind, name="articles", output=home / f"draft-{kind}").folder)
-        print(f"{kind} trained in {time.perf_counter() - begun:.0f} s", flush=True)
-    return hub
 
 
 def ranking(hub: Hub, asked: Sequence[Asked]) -> str:

@@ -8,14 +8,16 @@ from functools import cache
 
 from kcard import encoder
 from kcard.llms.candidates import STEMS, Candidate, asked_about
+from kcard.llms.polarity import polarity
 from kcard.llms.question_form import SENTENCES, Form
 from kcard.reader.network import WEIGHTS
 
 __all__ = ["features", "probability"]
 
 
-def features(question: str, form: Form, best: Candidate, grounds: str) -> dict[str, float]:
-    """What tells whether an answer is right that comes from the best candidate first and rests on these sentences."""
+def features(question: str, form: Form, best: Candidate, grounds: str, first: str) -> dict[str, float]:
+    """What tells whether an answer is right that comes from the best candidate first and rests on these sentences, the
+    likeliest of which is `first`."""
     asked = asked_about(question)
     in_words = best.answer is not None and form not in (*SENTENCES, "yes/no")
     return {
@@ -27,7 +29,7 @@ def features(question: str, form: Form, best: Candidate, grounds: str) -> dict[s
         "near": _nearness(question, grounds),
         "sentences": float(form in SENTENCES),
         "yes/no": float(form == "yes/no"),
-        "polarity": min(4.0, abs(best.reading.yes)) if form == "yes/no" else 0.0,
+        "polarity": abs(polarity(question, first)) if form == "yes/no" else 0.0,
     }
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from kcard.llms.candidates import Candidate, candidates
 from kcard.llms.confidence import features, probability
+from kcard.llms.polarity import DECIDED, polarity
 from kcard.llms.question_form import SENTENCES, Form, form_of
 from kcard.llms.sentence_quote import SentenceQuote, joined, quoted, supports_of
 from kcard.reader.reading import Answer
@@ -18,7 +19,6 @@ from kcard.reader.reading import Answer
 __all__ = ["Extract", "examine", "extract"]
 
 SURE = 0.5  # certainty of words, over all passages that give them, below which sentences are given
-YES = 0.5  # log-odds of yes or no below which only the sentences are given
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,12 @@ def examine(question: str, passages: Sequence[str]) -> tuple[Extract, dict[str, 
     words = _words(form, found, supports[0])
     if words is None:
         quote = quoted(found, supports, whole_list=form in ("how", "list"))
-        text, grounds, first, at = _sentences(form, quote, found), quote.text, quote.first, quote.candidate
+        text = _decided(question, quote) if form == "yes/no" else quote.text
+        grounds, first, at = quote.text, quote.first, quote.candidate
     else:
         text, first = words
         grounds, at = first, 0
-    told = features(question, form, found[0], grounds)
+    told = features(question, form, found[0], grounds, first)
     return Extract(text, first, found[at].passage, probability(told), words is not None), told
 
 
@@ -81,9 +82,7 @@ def _certainty(words: Answer, found: Sequence[Candidate]) -> float:
     return 1 - math.prod(1 - answer.certainty for answer in same)
 
 
-def _sentences(form: Form, quote: SentenceQuote, found: Sequence[Candidate]) -> str:
-    """The quotation, behind yes or no where that is asked."""
-    yes = found[quote.candidate].reading.yes
-    if form == "yes/no" and abs(yes) >= YES:
-        return f"{'Yes' if yes > 0 else 'No'}: {quote.text}"
-    return quote.text
+def _decided(question: str, quote: SentenceQuote) -> str:
+    """The quotation, behind yes or no where its likeliest part tells which."""
+    yes = polarity(question, quote.first)
+    return quote.text if abs(yes) < DECIDED else f"{'Yes' if yes > 0 else 'No'}: {quote.text}"

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,9 +29,13 @@ class Server:
 
     def workers(self) -> list[int]:
         """The processes that answer; the supervisor has one more child, which keeps count of resources."""
-        tasks = Path(f"/proc/{self.process.pid}/task")
-        children = {int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()}
-        return sorted(pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        found = []
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):  # a thread or a process that has just ended
+                for pid in (task / "children").read_text().split():
+                    if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                        found.append(int(pid))
+        return sorted(found)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recipes.reader import claims, cloze, mixture, own, wikipedia
+from recipes.reader import claims, mixture, own, wikipedia
 from recipes.reader.example import Reading, around, without
 from recipes.reader.near import Near
 from recipes.reader.own import WORD, Words, asked, listed
@@ -92,34 +92,6 @@ def test_the_questions_about_paragraphs_are_whole() -> None:
         assert row["title"].strip()
         assert row["question"].strip()
         assert row["type"] == "unanswerable" or row["evidence"][0] > 0
-
-
-def test_a_claim_becomes_a_cloze_question_of_its_evidence(tmp_path: Path) -> None:
-    evidence = "Ada Fischer shut the Tamsel Bridge on 3 May 1904 ."
-    rows = [
-        {"claim": "The Tamsel Bridge was closed by Ada Fischer.", "evidence": evidence, "label": "SUPPORTS"},
-        {"claim": "The Tamsel Bridge was opened by Osric.", "evidence": evidence, "label": "REFUTES"},
-    ]
-    written(tmp_path / "fact_check/train.jsonl.gz", rows)
-    for seed in range(8):
-        (made,) = cloze.of_claims(tmp_path, 5, seed)
-        assert made.answers[0] in ("Tamsel Bridge", "Ada Fischer")
-        assert made.answers[0] not in made.question
-        assert made.question.endswith("?")
-        (sentence,) = made.evidence
-        assert "shut" in made.text[slice(*sentence)]
-
-
-def test_a_cloze_question_of_a_paragraph_is_answered_there_or_where_another_tells_it() -> None:
-    other = "The mill of Osric lies behind the depot, and Ada Fischer keeps no keys of the mill."
-    group = [("Depot", TEXT), ("Mill", other)]
-    made = [reading for seed in range(8) for reading in cloze.of_paragraphs([group], 2, seed)]
-    assert made
-    for reading in made:
-        assert reading.answers[0] not in reading.question
-        assert (reading.section, reading.text) in group
-        assert len(reading.answers) == 1
-    assert cloze.of_paragraphs([group], 1, 3) == cloze.of_paragraphs([group], 1, 3)
 
 
 def test_no_manual_is_both_held_out_and_learned_from() -> None:

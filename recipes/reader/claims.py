@@ -14,7 +14,7 @@ from kcard.evaluation.clauses import AUXILIARIES
 from kcard.sentences import spans as sentences
 from recipes.reader.example import Reading
 
-__all__ = ["plain", "questions"]
+__all__ = ["questions"]
 
 SUBJECT = 9  # words before the verb
 _COMMON = """
@@ -34,8 +34,8 @@ def questions(data: Path, seed: int) -> list[Reading]:
     rng.shuffle(rows)
     found = []
     for row in rows:
-        if question := _question(plain(row["claim"]).rstrip(".")):
-            text = plain(row["evidence"])
+        if question := _question(_plain(row["claim"]).rstrip(".")):
+            text = _plain(row["evidence"])
             told = row["label"] != "NOT ENOUGH INFO"
             places = sentences(text)
             evidence = tuple(places) if told and len(places) == 1 else ()
@@ -56,7 +56,7 @@ def _question(claim: str) -> str | None:
     return f"{words[verb].capitalize()} {' '.join([*subject, *words[verb + 1 :]])}?"
 
 
-def plain(text: str) -> str:
+def _plain(text: str) -> str:
     for mark, plain in MARKS:
         text = text.replace(mark, plain)
     return re.sub(r"\s+([.,;:!?)'])", r"\1", " ".join(text.split())).replace("( ", "(")

@@ -9,7 +9,7 @@ from recipes.reader.example import Reading, around, without
 from recipes.reader.prose import Prose
 from recipes.reader.synth import Example, Synthesis
 
-__all__ = ["batches", "clozes", "epoch"]
+__all__ = ["batches", "epoch"]
 
 WORDS = (25, 60, 100, 150, 150, 150)  # lengths of texts cut out of articles
 WHOLE = ("VitaminC", "manual")
@@ -39,13 +39,6 @@ def epoch(
     found += (part for _ in range(INVENTED) for part in _read(invented.example(), rng))
     found += (part for _ in range(PROSE) for part in _read(prose.example(), rng))
     return [replace(r, section="") if r.section and rng.random() < UNTITLED else r for r in found]
-
-
-def clozes(readings: Sequence[Reading], seed: int) -> list[Reading]:
-    """Each with its text, cut like an article's, and some with a text that does not answer."""
-    rng = random.Random(seed)
-    pool = [(r.section, r.text) for r in readings]
-    return [part for reading in readings for part in _examples(reading, "article", pool, rng)]
 
 
 def _examples(

@@ -34,8 +34,8 @@ Training data:
 - questions about Wikipedia articles: SQuAD 1.1 (Rajpurkar et al., 2016; CC BY-SA 4.0), a part of its development set;
   Natural Questions (Kwiatkowski et al., 2019; CC BY-SA 3.0); HotpotQA (Yang et al., 2018; CC BY-SA 4.0);
   2WikiMultihopQA (Ho et al., 2020; Apache-2.0), questions with their supporting paragraphs and distractors;
-- questions about manuals of Debian and npm packages (recipes/reader/questions), written for kcard, Apache-2.0; a
-  tenth of them without an answer;
+- questions about manuals of Debian and npm packages and about paragraphs of Wikipedia (recipes/reader/questions),
+  written for kcard, Apache-2.0; a tenth of them without an answer;
 - claims of VitaminC as questions of yes or no (Schuster et al., 2021; CC BY-SA 3.0);
 - invented statements and short texts (recipes/reader/synth.py, prose.py), written for kcard, Apache-2.0.
 

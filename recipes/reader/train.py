@@ -1,10 +1,10 @@
 """Train the embedded reader: python -m recipes.reader.train --data DATA --packages DIR --output FOLDER
 
 All of all-MiniLM-L6-v2 but its embeddings, with heads for start, end, evidence, relevance and yes
-(kcard.reader.network): first on statements with something taken out (cloze.py), then on people's questions about
-articles (wikipedia.py), questions of our own about manuals and paragraphs (own.py; `--fetch` downloads the manuals'
-packages), claims (claims.py), invented statements and short texts (synth.py, prose.py). `--start` goes on from trained
-weights. What is held out is measured at the end; the record of the run is written to README.md beside the weights.
+(kcard.reader.network), on people's questions about articles (wikipedia.py), questions of our own about manuals and
+paragraphs (own.py; `--fetch` downloads the manuals' packages), claims (claims.py), invented statements and short texts
+(synth.py, prose.py). `--start` goes on from trained weights. What is held out is measured at the end; the record of the
+run is written to README.md beside the weights.
 """
 
 import argparse
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from kcard import encoder
 from kcard.reader.network import Encoded, Network, encode, load
 from recipes.packages import fetch
-from recipes.reader import claims, cloze, own, wikipedia
+from recipes.reader import claims, own, wikipedia
 from recipes.reader.example import Reading
-from recipes.reader.mixture import batches, clozes, epoch
+from recipes.reader.mixture import batches, epoch
 from recipes.reader.record import write_record
 from recipes.reader.weights import save
 
@@ -127,12 +127,6 @@ def train(network: Network, plan: Sequence[Sequence[Reading]], rate: float = RAT
     return {"steps": steps, "examples": sum(map(len, plan)), "seconds": seconds, "rate": rate}
 
 
-def _cloze(data: Path, count: int, seed: int) -> list[Reading]:
-    """Half of them of claims, half of paragraphs."""
-    told = cloze.of_claims(data, count // 2, seed)
-    return told + cloze.of_paragraphs(wikipedia.paragraphs(data), count - len(told), seed)
-
-
 def main() -> None:
     import torch
 
@@ -145,7 +139,6 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--start", type=Path, help="folder of trained weights to go on from")
     parser.add_argument("--rate", type=float, default=RATE, help="highest learning rate of the encoder")
-    parser.add_argument("--cloze", type=int, default=7000, help="cloze questions that come first")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -160,9 +153,7 @@ def main() -> None:
     articles = [*squad, *asked, *asked, *wikipedia.multihop(options.data)]
     articles += own.about_paragraphs(wikipedia.paragraphs(options.data))
     told = claims.questions(options.data, options.seed)
-    plan = batches(
-        clozes(_cloze(options.data, options.cloze, options.seed), options.seed), TOKENS, options.seed
-    )
+    plan: list[list[Reading]] = []
     for number in range(options.seed, options.seed + options.epochs):
         plan += batches(epoch(articles, about, told, number), TOKENS, number)
     network = fresh(options.start)

@@ -34,7 +34,7 @@ def readings(network: Network) -> dict[str, Reading]:
 
 
 def numbers(found: Reading) -> list[float]:
-    return [found.relevance, found.yes, *(s.evidence for s in found.sentences)]
+    return [found.relevance, *(s.evidence for s in found.sentences)]
 
 
 def test_a_reading_does_not_depend_on_the_other_passages(

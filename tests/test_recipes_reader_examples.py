@@ -152,10 +152,10 @@ def test_a_claim_becomes_a_question_of_yes_or_no(tmp_path: Path) -> None:
     rows.append({"claim": "Tamsel.", "evidence": evidence, "label": "SUPPORTS"})
     written(tmp_path / "fact_check/train.jsonl.gz", rows)
     found = {reading.question.lower(): reading for reading in claims.questions(tmp_path, 0)}
-    assert {question: (r.answered, r.yes) for question, r in found.items()} == {
-        "was the tamsel bridge closed?": (True, True),
-        "was the tamsel bridge open?": (True, False),
-        "was the tamsel bridge painted?": (False, None),
+    assert {question: r.answered for question, r in found.items()} == {
+        "was the tamsel bridge closed?": True,
+        "was the tamsel bridge open?": True,
+        "was the tamsel bridge painted?": False,
     }
     closed = found["was the tamsel bridge closed?"]
     assert closed.text == "The Tamsel Bridge was closed in 1904 (for good)."
@@ -187,7 +187,7 @@ def test_an_epoch_repeats_by_its_seed_and_every_answer_is_in_its_text(
 ) -> None:
     monkeypatch.setattr(mixture, "INVENTED", 60)
     monkeypatch.setattr(mixture, "PROSE", 60)
-    claim = Reading("Is it so?", "", "It is so.", True, (), ((0, 9),), True, "VitaminC")
+    claim = Reading("Is it so?", "", "It is so.", True, (), ((0, 9),), "VitaminC")
     made = [mixture.epoch([KEYS] * 20, [KEYS], [claim], seed) for seed in (1, 1, 2)]
     assert made[0] == made[1] != made[2]
     right = [reading for reading in made[0] if reading.answered]

@@ -39,7 +39,6 @@ def test_a_reader_that_is_right_has_full_marks() -> None:
     found = figures(shared(), [RIGHT, WRONG])
     assert found.questions == 2
     assert (found.exact, found.f1, found.told) == (1.0, 1.0, 1.0)
-    assert found.yes is None
     assert found.milliseconds > 0
 
 
@@ -63,17 +62,10 @@ def test_where_texts_that_do_not_answer_are_held_to_answer_that_shows() -> None:
     assert figures(shared(), [turned]).told == 0.0
 
 
-@pytest.mark.parametrize("yes", [True, False])
-def test_yes_and_no_are_counted(yes: bool) -> None:
-    asked = Reading("Is it so?", "", "It is so.", yes=yes)
-    said = read("Is it so?", ["It is so."], shared())[0].yes > 0
-    assert figures(shared(), [asked]).yes == float(said == yes)
-
-
 def test_nothing_asked_has_no_figures() -> None:
     found = figures(shared(), [])
     assert (found.exact, found.told, found.sentence) == (None, None, None)
-    assert table({"none": found}).splitlines()[-1] == "| none | 0 | - | - | - | - | - | 0 |"
+    assert table({"none": found}).splitlines()[-1] == "| none | 0 | - | - | - | - | 0 |"
 
 
 def test_a_reader_learns_its_examples_and_reads_the_same_once_it_is_saved(tmp_path: Path) -> None:

@@ -39,9 +39,8 @@ def questions(data: Path, seed: int) -> list[Reading]:
             told = row["label"] != "NOT ENOUGH INFO"
             places = sentences(text)
             evidence = tuple(places) if told and len(places) == 1 else ()
-            yes = {"SUPPORTS": True, "REFUTES": False}.get(row["label"])
             asked = question.lower() if rng.random() < LOWER else question
-            found.append(Reading(asked, "", text, told, (), evidence, yes, "VitaminC"))
+            found.append(Reading(asked, "", text, told, (), evidence, "VitaminC"))
     return found
 
 

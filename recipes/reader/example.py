@@ -18,7 +18,6 @@ class Reading:
     answered  whether the text answers the question
     spans     (start, end) in `text` of every right answer in words; none where only sentences answer
     evidence  (start, end) of the sentences that the answer rests on
-    yes       the answer to a question of yes or no
     group     what must not stand on both sides of a split: an article, a manual
     near      (section, text) of texts that are like it and do not answer, the likest first
     """
@@ -29,7 +28,6 @@ class Reading:
     answered: bool = True
     spans: Spans = ()
     evidence: Spans = ()
-    yes: bool | None = None
     group: str = ""
     near: tuple[tuple[str, str], ...] = ()
 
@@ -70,7 +68,7 @@ def without(reading: Reading) -> Reading | None:
     told = any(answer.lower() in rest.lower() for answer in reading.answers)
     if told or rest.count(" ") < 12:
         return None
-    return replace(reading, text=rest, answered=False, spans=(), evidence=(), yes=None)
+    return replace(reading, text=rest, answered=False, spans=(), evidence=())
 
 
 def _part(reading: Reading, start: int, end: int) -> Reading:

@@ -110,8 +110,7 @@ def _reading(row: Mapping[str, Any], group: str, passages: Sequence[Source], nea
     others = near.of(
         question, NEAR, lambda text: text == passage.text or (telling is not None and telling in text)
     )
-    yes = {"yes": True, "no": False}.get(answer) if kind == "yes/no" else None
-    yield Reading(question, passage.section, passage.text, True, spans, evidence, yes, group, others)
+    yield Reading(question, passage.section, passage.text, True, spans, evidence, group, others)
 
 
 def _place(passages: Sequence[Source], count: int, digest: str) -> tuple[Source, Spans] | None:

@@ -23,7 +23,7 @@ pipeline_tag: question-answering
 # kcard's embedded reader
 
 It reads `[CLS] question [SEP] headings: text [SEP]` and says whether the text answers the question, with which words,
-on which sentences the answer rests, and, of a question of yes or no, which of the two. It extracts; it does not reason.
+and on which sentences the answer rests. It extracts; it does not reason.
 Base: {base} (sha256 {sha256}), Apache-2.0, trained whole but for its embeddings; the file holds the
 changes in steps of 8 bits.
 
@@ -41,7 +41,7 @@ Training data:
 
 Held out: every fourth article of SQuAD, every fourth question of NQ, nine of the manuals. Exact match and F1 of words
 where a text answers in words; AUROC of texts that answer against the likest that do not; whether the likeliest sentence
-is one that the answer rests on; yes or no.
+is one that the answer rests on.
 
 {table}
 
@@ -51,9 +51,9 @@ How sure an answer is (calibration.json): `python -m recipes.reader.calibrate`, 
 
 def table(measured: Mapping[str, Figures]) -> str:
     """Figures of several sets as a Markdown table."""
-    lines = ["| held out | questions | EM | F1 | AUROC | sentence | yes/no | ms a text |", "|---" * 8 + "|"]
+    lines = ["| held out | questions | EM | F1 | AUROC | sentence | ms a text |", "|---" * 7 + "|"]
     for name, found in measured.items():
-        shares = (found.exact, found.f1, found.told, found.sentence, found.yes)
+        shares = (found.exact, found.f1, found.told, found.sentence)
         told = " | ".join("-" if share is None else f"{share:.3f}" for share in shares)
         lines.append(f"| {name} | {found.questions} | {told} | {found.milliseconds:.0f} |")
     return "\n".join(lines)

@@ -1,5 +1,5 @@
 """How well the reader reads: exact match and F1 of its words, whether it tells texts that answer from those that do
-not, whether it finds the sentence, and yes or no."""
+not, and whether it finds the sentence."""
 
 import statistics
 import time
@@ -21,7 +21,6 @@ class Figures:
     exact, f1    of the likeliest words, where the text answers in words
     told         AUROC of relevance: texts that answer against the likest that do not
     sentence     the likeliest sentence is one that the answer rests on
-    yes          of questions of yes or no
     questions    how many; `milliseconds` of wall time for one text
     """
 
@@ -30,13 +29,12 @@ class Figures:
     f1: float | None
     told: float | None
     sentence: float | None
-    yes: float | None
     milliseconds: float
 
 
 def figures(network: Network, readings: Sequence[Reading]) -> Figures:
     began, texts = time.perf_counter(), 0
-    exact, overlap, sentence, yes = [], [], [], []
+    exact, overlap, sentence = [], [], []
     right, wrong = [], []
     for asked in readings:
         shift = len(asked.section) + 2 if asked.section else 0
@@ -58,14 +56,10 @@ def figures(network: Network, readings: Sequence[Reading]) -> Figures:
             best = max(reading.sentences, key=lambda s: s.evidence)
             places = ((a + shift, b + shift) for a, b in asked.evidence)
             sentence.append(any(a < best.end and b > best.start for a, b in places))
-        if asked.yes is not None:
-            yes.append((reading.yes > 0) == asked.yes)
     spent = time.perf_counter() - began
     told = _auroc(right, wrong) if right and wrong else None
     milliseconds = 1000 * spent / max(1, texts)
-    return Figures(
-        len(readings), _mean(exact), _mean(overlap), told, _mean(sentence), _mean(yes), milliseconds
-    )
+    return Figures(len(readings), _mean(exact), _mean(overlap), told, _mean(sentence), milliseconds)
 
 
 def _in_context(section: str, text: str) -> str:

@@ -1,6 +1,6 @@
 """Train the embedded reader: python -m recipes.reader.train --data DATA --packages DIR --output FOLDER
 
-All of all-MiniLM-L6-v2 but its embeddings, with heads for start, end, evidence, relevance and yes
+All of all-MiniLM-L6-v2 but its embeddings, with heads for start, end, evidence and relevance
 (kcard.reader.network), on people's questions about articles (wikipedia.py), questions of our own about manuals and
 paragraphs (own.py; `--fetch` downloads the manuals' packages), claims (claims.py), invented statements and short texts
 (synth.py, prose.py). `--start` goes on from trained weights. What is held out is measured at the end; the record of the
@@ -29,7 +29,7 @@ RATE, HEAD_RATE, DECAY = 1.5e-4, 1e-3, 0.01
 WARM = 150  # steps
 TOKENS = 2500  # a batch
 DROPOUT = 0.1
-EVIDENCE, YES = 0.5, 0.5  # weights of their losses
+EVIDENCE = 0.5  # weight of its loss
 
 
 def fresh(start: Path | None = None, dropout: float = DROPOUT) -> Network:
@@ -45,7 +45,7 @@ def fresh(start: Path | None = None, dropout: float = DROPOUT) -> Network:
             module.p = dropout
     model.embeddings.requires_grad_(False)
     shapes = {"tokens": (3, encoder.DIMENSIONS), "pooled": (encoder.DIMENSIONS, 2 * encoder.DIMENSIONS)}
-    shapes["pair"] = (2, encoder.DIMENSIONS)
+    shapes["pair"] = (1, encoder.DIMENSIONS)
     heads: dict[str, Tensor] = {}
     for name, (rows, columns) in shapes.items():
         layer = torch.nn.Linear(columns, rows)
@@ -74,10 +74,6 @@ def loss(network: Network, batch: Sequence[Reading]) -> "Tensor":
     told = pairs.text & evidence.any(1, keepdim=True)
     if told.any():
         total = total + EVIDENCE * entropy(outputs.evidence[told], evidence[told].float())
-    asked = torch.tensor([r.yes is not None for r in batch])
-    if asked.any():
-        yes = torch.tensor([float(bool(r.yes)) for r in batch])
-        total = total + YES * entropy(outputs.yes[asked], yes[asked])
     return total
 
 

@@ -89,7 +89,7 @@ def _reading(
         others = near.of(question, NEAR, lambda other: other == text or any(a in other for a in answers))
         spans = tuple(dict.fromkeys(span for span, _ in places))
         evidence = tuple(dict.fromkeys(sentence for _, sentence in places))
-        yield Reading(question, title, text, True, spans, evidence, None, group, others)
+        yield Reading(question, title, text, True, spans, evidence, group, others)
 
 
 def _place(question: str, text: str, answer: str) -> tuple[tuple[int, int], tuple[int, int]] | None:

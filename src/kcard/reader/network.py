@@ -58,20 +58,18 @@ class Outputs:
     starts, ends  (n, t), logits of the first and last token of the answer
     evidence      (n, t), log-odds that a token belongs to the sentences that the answer rests on
     relevance     (n,), log-odds that the text answers the question
-    yes           (n,), log-odds that the answer is yes, if the question is one of yes or no
     """
 
     starts: "Tensor"
     ends: "Tensor"
     evidence: "Tensor"
     relevance: "Tensor"
-    yes: "Tensor"
 
 
 @dataclass(frozen=True)
 class Network:
     """The transformer and its heads: `tokens` (3, 384) for start, end and evidence; `pooled` (384, 768) and
-    `pair` (2, 384) for relevance and yes."""
+    `pair` (1, 384) for relevance."""
 
     model: Any
     heads: "Mapping[str, Tensor]"
@@ -88,8 +86,8 @@ class Network:
         pooled = linear(
             torch.cat([states[:, 0], most], -1), heads["pooled.weight"], heads["pooled.bias"]
         ).tanh()
-        both = linear(pooled, heads["pair.weight"], heads["pair.bias"])
-        return Outputs(each[..., 0], each[..., 1], each[..., 2], both[:, 0], both[:, 1])
+        relevance = linear(pooled, heads["pair.weight"], heads["pair.bias"])
+        return Outputs(each[..., 0], each[..., 1], each[..., 2], relevance[:, 0])
 
 
 def encode(pairs: Sequence[tuple[str, str]]) -> Encoded:

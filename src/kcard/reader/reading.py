@@ -47,13 +47,11 @@ class Reading:
 
     relevance  log-odds that the passage answers the question
     answers    the words that answer it best, whether or not the passage does: apart from each other, the best first
-    yes        log-odds that the answer is yes, if the question is one of yes or no
     sentences  those of the passage, in order
     """
 
     relevance: float
     answers: tuple[Answer, ...]
-    yes: float
     sentences: tuple[Sentence, ...]
 
     @property
@@ -68,7 +66,7 @@ class Reading:
         return replace(self, answers=answers, sentences=moved)
 
 
-EMPTY = Reading(-1e4, (), 0.0, ())
+EMPTY = Reading(-1e4, (), ())
 
 _remembered: OrderedDict[tuple[str, str], Reading] = OrderedDict()
 
@@ -154,7 +152,7 @@ def _reading(pairs: Encoded, outputs: Outputs, row: int, text: str) -> Reading:
     answers = tuple(_answers(text, offsets, best.tolist(), lasts.tolist()))
     evidence = outputs.evidence[row, inside]
     sentences = tuple(_sentences(text, offsets, evidence.tolist()))
-    return Reading(float(outputs.relevance[row]), answers, float(outputs.yes[row]), sentences)
+    return Reading(float(outputs.relevance[row]), answers, sentences)
 
 
 def _answers(

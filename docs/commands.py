@@ -15,7 +15,7 @@ TARGET = Path(__file__).with_name("commands.md")
 
 def page() -> str:
     """One section a command, with its help as a terminal of 100 columns shows it."""
-    sections = [f"## kcard {name}\n\n```text\n{told}\n```\n" for name, told in helps().items()]
+    sections = [f"## kcard {name}\n\n```text\n{text}\n```\n" for name, text in all_help().items()]
     return "# Commands\n\nWritten by `python docs/commands.py` from the commands' own help.\n\n" + "\n".join(
         sections
     )
@@ -40,7 +40,7 @@ def _leaves(group: Any, before: str = "") -> Iterator[str]:
             yield f"{before}{name}"
 
 
-def helps() -> dict[str, str]:
+def all_help() -> dict[str, str]:
     """Every command's help with the built-in defaults, whatever is configured here: asked of one process."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("KCARD_")}
     fixed = {"KCARD_HOME": f"{os.devnull}-none", "COLUMNS": "100", "NO_COLOR": "1", "TERMINAL_WIDTH": "100"}
@@ -50,7 +50,7 @@ def helps() -> dict[str, str]:
     return found
 
 
-def helped(name: str) -> str:
+def help_text(name: str) -> str:
     """A command's help as it is printed here and now."""
     from typer.main import get_command
 
@@ -64,7 +64,7 @@ def helped(name: str) -> str:
 
 def main() -> None:
     if "--json" in sys.argv:
-        sys.stdout.write(json.dumps({name: helped(name) for name in names()}))
+        sys.stdout.write(json.dumps({name: help_text(name) for name in names()}))
     elif "--check" not in sys.argv:
         TARGET.write_text(page(), encoding="utf-8")
     elif TARGET.read_text(encoding="utf-8") != page():

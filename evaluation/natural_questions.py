@@ -1,8 +1,7 @@
 """Questions as people ask them, made of the sentences of a corpus by rules: who, when, where, how many, what, why, how.
 
-The answer is a part of the sentence, the question the rest of it, turned round and put into other words. They are as
-hard for a card as people's own: over ten SQuAD articles, recall on them and on the human questions differs by .10 at
-most (docs/evaluation.md).
+The answer is a part of the sentence, the question the rest of it, turned round and put into other words. They are a
+little easier for a card than people's own (docs/results.md, "Does the exam flatter?").
 """
 
 import re

@@ -163,6 +163,8 @@ GOLD = ["halden", "co", "built", "the", "lighthouse"]
             False,
         ),
         ("yes/no", "no", "Halden & Co built the lighthouse.", "Halden & Co built the lighthouse.", True),
+        ("yes/no", "no", "No: oaks stand for long.", "Oaks stand for long.", True),
+        ("yes/no", "no", "Oaks stand for long.", "Oaks stand for long.", False),
         ("how", "-", "anything", "Halden & Co built the lighthouse.", True),
         ("list", "-", "anything", "Oaks stand for long.", False),
     ],

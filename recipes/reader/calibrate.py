@@ -139,12 +139,13 @@ def _case(
 
 
 def _right(row: Mapping[str, Any], extract: Extract, gold: Sequence[str]) -> bool:
-    """Whether the words are the answer's, or the quotation holds half of what the answer rests on."""
+    """Whether the words are the answer's, or the quotation holds half of what the answer rests on; a plain yes or no
+    is judged by itself."""
     answer, said = row["answer"], extract.text
     quoted = _share(gold, f"{extract.quote} {said}") >= HALF
     if row["type"] == "yes/no":
-        told = said.partition(":")[0].lower()
-        return _share(gold, said) >= HALF and (told not in ("yes", "no") or told == answer)
+        verdict = said.partition(":")[0].lower()
+        return bool(verdict == answer) if verdict in ("yes", "no") else _share(gold, said) >= HALF
     if row["type"] in ("how", "why", "list"):
         return quoted
     return f1(said, [answer]) >= LIKE or (quoted and f" {normalise(answer)} " in f" {normalise(said)} ")

@@ -24,7 +24,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kcard.front.pipeline import Pipeline
+    from kcard.integrators.pipeline import Pipeline
 
 STAGES = ("gate", "choice", "cards", "relevance", "pruning", "evidence", "factuality", "reader", "rest")
 KINDS = {"need": "gate", "what": "choice", "choose": "choice", "answer": "reader"}
@@ -99,7 +99,7 @@ def questions(cards: Sequence[str] | None, count: int, seed: int) -> list[str]:
 
 
 def measured(mode: str, cards: Sequence[str] | None, asked: Sequence[str]) -> dict[str, Any]:
-    from kcard.front.pipeline import Pipeline
+    from kcard.integrators.pipeline import Pipeline
 
     def made() -> Pipeline:
         pipeline = Pipeline(mode=mode, cards=cards, gate="self-ask")  # type: ignore[arg-type] # checked there
@@ -155,7 +155,7 @@ def stopwatch(pipeline: "Pipeline") -> Stopwatch:
 
 def by_file(pipeline: "Pipeline", asked: Sequence[str]) -> tuple[float, list[str]]:
     """Seconds of `ask --input` over all questions, and the answers."""
-    from kcard.front.batch import answer_file
+    from kcard.integrators.batch import answer_file
 
     with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch) / "answers.jsonl"

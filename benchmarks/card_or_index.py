@@ -25,8 +25,8 @@ from benchmarks.xquad import learn, renamed
 from kcard.answer import Answer
 from kcard.cards.folder import Card, finish, passages
 from kcard.evaluation.metrics import exact_match
-from kcard.front.pipeline import Pipeline
 from kcard.hub.registry import Hub
+from kcard.integrators.pipeline import Pipeline
 from kcard.words import words
 
 MIDTERMS = Path(__file__).resolve().parents[1] / "demo" / "corpora" / "midterms-2022"

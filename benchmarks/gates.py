@@ -33,11 +33,10 @@ import kcard
 from benchmarks.prompt_styles import stated
 from benchmarks.recall import rows
 from benchmarks.simulated_memory import Rule, known, remembering, taught
+from kcard.api.calibrate import Calibrated, calibrate
 from kcard.evaluation.gates.answer_scores import METRICS
 from kcard.evaluation.gates.data import as_data
 from kcard.evaluation.gates.outcome import both_ways
-from kcard.front.calibrating import Calibrated, calibrate
-from kcard.front.pipeline import Pipeline
 from kcard.gates.best_threshold import BOUND
 from kcard.gates.kinds import Resources, find
 from kcard.gates.popularity import Popularity
@@ -45,6 +44,7 @@ from kcard.gates.record import Record, write_records
 from kcard.gates.relations import BUILT_IN, Relations, templates
 from kcard.gates.representation import MiniLM
 from kcard.hub.registry import Hub
+from kcard.integrators.pipeline import Pipeline
 from kcard.llms.embedded import EmbeddedLLM
 from kcard.protocols import LLM
 from kcard.request import Request

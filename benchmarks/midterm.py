@@ -17,8 +17,8 @@ from typing import Any
 from kcard.answer import Answer
 from kcard.cards.folder import Card
 from kcard.evaluation.metrics import exact_match, f1, substring
-from kcard.front.pipeline import Pipeline
 from kcard.hub.registry import Hub
+from kcard.integrators.pipeline import Pipeline
 from kcard.training.train import train
 
 CORPUS = Path(__file__).resolve().parents[1] / "demo" / "corpora" / "midterms-2022"

@@ -25,8 +25,8 @@ from typing import Any
 from recipes.packages import Manual, fetch, manuals
 
 from benchmarks.kinds import KINDS, Kind, hub_with
-from kcard.front.pipeline import Pipeline
 from kcard.index import Index
+from kcard.integrators.pipeline import Pipeline
 from kcard.llms.embedded import UNKNOWN, EmbeddedLLM
 from kcard.request import Request
 from kcard.training.corpus import read_corpus

@@ -29,9 +29,9 @@ from kcard import encoder
 from kcard.cards.folder import Card, passages
 from kcard.cards.pool import Pool
 from kcard.evaluation.metrics import exact_match, f1
-from kcard.front.pipeline import Pipeline
 from kcard.hub.registry import Hub
 from kcard.index import Index
+from kcard.integrators.pipeline import Pipeline
 from kcard.llms.embedded import UNKNOWN
 from kcard.protocols import Array
 from kcard.sampling import Sampling

@@ -24,8 +24,8 @@ from benchmarks.recall import Question, documents, holds, measured, recalled, ro
 from benchmarks.wikidyk import times
 from kcard.cards.folder import Card, finish, passages
 from kcard.evaluation.metrics import exact_match, f1
-from kcard.front.pipeline import Pipeline
 from kcard.hub.registry import Hub
+from kcard.integrators.pipeline import Pipeline
 from kcard.sampling import Sampling
 
 COLUMNS = ("card", "greedy", "any of 3", "whole", "kept", "EM", "F1", "s a question")

@@ -46,7 +46,7 @@ def add(
         return
     if description is None or not description.strip():
         raise UsageError(f"{source} needs --description: one line that says what the card knows")
-    from kcard.front.adding import add as add_card
+    from kcard.api.add import add as add_card
 
     version = add_card(
         source,
@@ -78,8 +78,8 @@ def add(
 
 
 def _add_published(convert: bool, as_json: bool) -> None:
+    from kcard.api.add import add_published
     from kcard.cards.published import PUBLISHED
-    from kcard.front.adding import add_published
 
     with counter("adding", len(PUBLISHED)) as report:
         pool = add_published(convert=convert, report=report)

@@ -14,7 +14,7 @@ from kcard.cli.sizes import parse_size
 from kcard.errors import UsageError
 
 if TYPE_CHECKING:
-    from kcard.front.batch import Totals
+    from kcard.integrators.batch import Totals
 
 __all__ = ["ask", "pipeline_options", "register"]
 
@@ -134,7 +134,7 @@ def ask(
 
 def pipeline_options(given: dict[str, Any]) -> dict[str, Any]:
     """Those of the given options that are Pipeline's, as it wants them."""
-    from kcard.front.pipeline import Pipeline
+    from kcard.integrators.pipeline import Pipeline
 
     known = inspect.signature(Pipeline).parameters
     options = {key: value for key, value in given.items() if key in known}
@@ -144,7 +144,7 @@ def pipeline_options(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pipeline(options: dict[str, Any]) -> Any:
-    from kcard.front.pipeline import Pipeline
+    from kcard.integrators.pipeline import Pipeline
 
     pipeline = Pipeline(**options, report=lambda text: note(f"note: {text}"))
     if announcement := getattr(pipeline.llm, "announcement", None):
@@ -183,7 +183,7 @@ def _streamed(pipeline: Any, question: str) -> Any:
 
 
 def _ask_file(source: Path, target: Path, options: dict[str, Any], resume: bool) -> None:
-    from kcard.front.batch import answer_file, earlier_lines, read_questions
+    from kcard.integrators.batch import answer_file, earlier_lines, read_questions
 
     rows = read_questions(source)
     earlier = earlier_lines(rows, target, resume)

@@ -10,8 +10,8 @@ from kcard.cli.gate import LLM, Json, Records
 from kcard.cli.output import console, note, print_json
 
 if TYPE_CHECKING:
+    from kcard.api.calibrate import Calibrated
     from kcard.evaluation.gates.calibration import Calibration, Row
-    from kcard.front.calibrating import Calibrated
 
 __all__ = ["register"]
 
@@ -43,7 +43,7 @@ def calibrate(
     json_: Json = False,
 ) -> None:
     """Compare all gates on your own records, and have `kcard ask` use the one that is worth it."""
-    from kcard.front import calibrating
+    from kcard.api import calibrate as calibrating
 
     if html is not None or plot is not None:
         from kcard.evaluation.gates.plot import require
@@ -74,7 +74,7 @@ def calibrate(
 
 def _enough(found: "Calibrated", yes: bool) -> bool:
     """Whether so many records may decide what every later question goes through."""
-    from kcard.front.calibrating import ENOUGH
+    from kcard.api.calibrate import ENOUGH
 
     if yes or len(found.records) >= ENOUGH:
         return True

@@ -160,7 +160,7 @@ def pull(
             raise UsageError(f"pull {card} where to? Name a new folder, or a hub elsewhere with --hub URL")
         pulled = _hub().pull(card, destination)
     else:
-        from kcard.front.remote import pull as pull_from
+        from kcard.api.remote import pull as pull_from
 
         bars = sys.stderr.isatty()
         if destination is None:
@@ -235,7 +235,7 @@ def row(version: "Version") -> dict[str, Any]:
 
 def _print_listed(hub: str, text: str | None, domain: str | None, base: str | None, as_json: bool) -> None:
     """The cards of a hub elsewhere. A domain and a base are tags there."""
-    from kcard.front.remote import listed
+    from kcard.api.remote import listed
 
     if domain is not None or base is not None:
         raise UsageError("--domain and --base are for the local hub: search a hub elsewhere by words")

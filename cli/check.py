@@ -12,7 +12,7 @@ from kcard.cli.output import console, counter, note, print_json
 from kcard.errors import UsageError
 
 if TYPE_CHECKING:
-    from kcard.front.checking import Checked
+    from kcard.api.check import Checked
 
 __all__ = ["register"]
 
@@ -56,7 +56,7 @@ def check(
         raise UsageError("--resume goes with --input and --output")
     if not evidence and not text:
         raise UsageError("a claim needs evidence: --evidence FILE, FOLDER or NAME, or --text TEXT")
-    from kcard.front.checking import check as check_claim
+    from kcard.api.check import check as check_claim
 
     checked = check_claim(
         claim or "",
@@ -76,7 +76,7 @@ def check(
 def _check_file(
     source: Path, target: Path, checker: str, resume: bool, device: str, trust_remote_code: bool
 ) -> None:
-    from kcard.front.pairs_file import check_file
+    from kcard.api.check_file import check_file
 
     try:
         with _progress() as report:

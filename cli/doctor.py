@@ -24,8 +24,8 @@ def doctor(json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = 
 
     from rich.markup import escape
 
-    from kcard.front.diagnosis import doctor as examine
-    from kcard.front.finding import Finding
+    from kcard.api.doctor import doctor as examine
+    from kcard.api.finding import Finding
 
     checks = examine()
     if checks[0].status != "error" and (problem := _misconfigured()):

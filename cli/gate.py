@@ -14,7 +14,7 @@ from kcard.cli.output import counter, note, print_json
 from kcard.errors import UsageError
 
 if TYPE_CHECKING:
-    from kcard.front.gating import Evaluation
+    from kcard.api.gate import Evaluation
 
 __all__ = ["LLM", "Json", "Records", "Set", "given_settings", "register"]
 
@@ -96,7 +96,7 @@ gates.command("collect")(_collect())
 
 
 def _collected(run: dict[str, Any], options: dict[str, Any]) -> None:
-    from kcard.front.collecting import Collection
+    from kcard.api.collect import Collection
 
     collection = Collection(**run, **options, report=lambda text: note(f"note: {text}"))
     if announcement := getattr(collection.llm, "announcement", None):
@@ -131,7 +131,7 @@ def fit(
     json_: Json = False,
 ) -> None:
     """Fit a gate on records, for `kcard ask --gate`."""
-    from kcard.front import gating
+    from kcard.api import gate as gating
 
     fitted, path = gating.fit(records, kind, output=output, settings=given_settings(set_), llm=llm)
     name = str(path) if output is not None else kind
@@ -164,8 +164,8 @@ def evaluate(
     json_: Json = False,
 ) -> None:
     """Judge a gate by records that it was not fitted on."""
+    from kcard.api import gate as gating
     from kcard.evaluation.gates.folds import number_of_folds
-    from kcard.front import gating
 
     count, shown = number_of_folds(folds), _Folds()
     try:

@@ -32,7 +32,7 @@ def login(
     json_: Json = False,
 ) -> None:
     """Log in to a hub with a token: asked for on a terminal, otherwise read from standard input."""
-    from kcard.front.remote import login as log_in
+    from kcard.api.remote import login as log_in
 
     url = named(hub)
     _show(log_in(url, _token(url, token_file)), json_)
@@ -40,7 +40,7 @@ def login(
 
 def logout(hub: HubOption = None) -> None:
     """Forget the token for a hub."""
-    from kcard.front.remote import logout as log_out
+    from kcard.api.remote import logout as log_out
 
     url = named(hub)
     note(f"logged out of {url}" if log_out(url) else f"nobody was logged in to {url}")
@@ -48,7 +48,7 @@ def logout(hub: HubOption = None) -> None:
 
 def whoami(hub: HubOption = None, json_: Json = False) -> None:
     """Show whom a hub takes you for."""
-    from kcard.front.remote import whoami as who_am_i
+    from kcard.api.remote import whoami as who_am_i
 
     _show(who_am_i(named(hub)), json_)
 

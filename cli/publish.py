@@ -47,8 +47,8 @@ def publish(
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Publish a card: its next version, immutable and verified whenever it is read."""
+    from kcard.api.publish import publish as publish_card
     from kcard.cli.cards import row
-    from kcard.front.publishing import publish as publish_card
 
     checks: dict[str, Any] = {
         "aliases": tuple(alias or ()),

@@ -28,8 +28,8 @@ from kcard.config import settings as configured
 from kcard.errors import CardError, KcardError, UsageError
 from kcard.evaluation.question_file import read_questions
 from kcard.evaluation.record import EXAM, Distribution, Exam, Judged, Mean, Sitting, read_exam
-from kcard.front.batch import read_questions as read_batch
 from kcard.hub.registry import Hub
+from kcard.integrators.batch import read_questions as read_batch
 from kcard.llms.examples import load as load_examples
 from kcard.manifest import MANIFEST, Base, Manifest, Training
 from kcard.training.corpora.formats import FORMATS

@@ -10,7 +10,7 @@ import pytest
 
 from kcard.answer import Answer, Decision, Passage, Usage
 from kcard.errors import LLMError, UsageError
-from kcard.front.batch import Totals, answer_file, earlier_lines, read_questions
+from kcard.integrators.batch import Totals, answer_file, earlier_lines, read_questions
 
 GATE = Decision("always", 0.0, fired=True)
 

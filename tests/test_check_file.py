@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import kcard
+from kcard.api import check_file as pairs_file
+from kcard.api.check_file import Totals
 from kcard.errors import UsageError
-from kcard.front import pairs_file
-from kcard.front.pairs_file import Totals
 from kcard.protocols import Array, Pair
 
 Row = dict[str, Any]

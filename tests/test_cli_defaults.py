@@ -3,7 +3,7 @@
 import inspect
 
 from kcard.cli.ask import ask
-from kcard.front.pipeline import Pipeline
+from kcard.integrators.pipeline import Pipeline
 
 
 def test_the_options_of_ask_have_the_defaults_of_the_pipeline() -> None:

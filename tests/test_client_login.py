@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kcard.api.remote import credentials, login, logout, whoami
 from kcard.errors import HubError, UsageError
-from kcard.front.remote import credentials, login, logout, whoami
 from kcard.hub.remote.address import address
 from kcard.hub.remote.credentials import Credentials
 from tests.shared_hub import Shared, shared_hub

@@ -8,8 +8,8 @@ import pytest
 from huggingface_hub import CommitOperationAdd, HfApi, constants
 
 import kcard
+from kcard.api.remote import credentials, login
 from kcard.errors import HubError, UsageError
-from kcard.front.remote import credentials, login
 from kcard.hub.remote.push import Published
 from kcard.manifest import MANIFEST, seal
 from tests.client_cards import rivers

@@ -10,8 +10,8 @@ import pytest
 from huggingface_hub import CommitOperationAdd, HfApi
 
 import kcard
+from kcard.api.remote import listed, login, pull
 from kcard.errors import CardError, DamagedCard, HubError, UnknownCard, UsageError
-from kcard.front.remote import listed, login, pull
 from kcard.hub.registry import Hub
 from kcard.manifest import MANIFEST
 from tests.client_cards import rivers

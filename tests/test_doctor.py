@@ -12,11 +12,11 @@ import pytest
 
 import kcard
 from kcard.answer import Source
+from kcard.api.doctor import SUMS
+from kcard.api.finding import Finding
 from kcard.cards import embedded
 from kcard.cards.folder import finish
 from kcard.cli import main
-from kcard.front.diagnosis import SUMS
-from kcard.front.finding import Finding
 from kcard.hub.registry import Hub
 from kcard.llms import memory
 from kcard.machine import cores, features, free_disk

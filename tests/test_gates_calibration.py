@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from kcard.api import calibrate as calibrating
 from kcard.config import settings
 from kcard.errors import UsageError
 from kcard.evaluation.gates.calibration import Calibration, Candidate, calibrated, reference
@@ -17,7 +18,6 @@ from kcard.evaluation.gates.choice import choose, deployed
 from kcard.evaluation.gates.cost_curve import cheapest_best, curve
 from kcard.evaluation.gates.data import as_data
 from kcard.evaluation.gates.paired_test import holm, sign_flip
-from kcard.front import calibrating
 from kcard.gates import storage
 from kcard.gates.kinds import Resources, State
 from kcard.gates.query import Query

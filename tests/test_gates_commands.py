@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from kcard.answer import Source
+from kcard.api import add as adding
+from kcard.api import gate as gating
+from kcard.api.collect import Collection, collect
 from kcard.cards.folder import finish
 from kcard.errors import UsageError
-from kcard.front import adding, gating
-from kcard.front.collecting import Collection, collect
-from kcard.front.pipeline import Pipeline
 from kcard.gates.record import Record, read_records, write_records
 from kcard.hub.registry import Hub
+from kcard.integrators.pipeline import Pipeline
 from kcard.manifest import Manifest
 from kcard.request import Reply, Request
 

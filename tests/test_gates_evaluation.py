@@ -8,16 +8,17 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from kcard.api import gate as gating
 from kcard.errors import UsageError
 from kcard.evaluation.gates.answer_scores import METRICS
 from kcard.evaluation.gates.folds import folds, number_of_folds
 from kcard.evaluation.gates.outcome import Outcome
 from kcard.evaluation.gates.trial import tried
-from kcard.front import gating
 from kcard.gates import kinds
 from kcard.gates.kinds import Kind, Resources, State
 from kcard.gates.query import Query
 from kcard.gates.record import Record, write_records
+from kcard.integrators.named_gate import named_gate
 from kcard.protocols import Array
 
 
@@ -180,7 +181,7 @@ def test_a_kept_gate_is_judged_as_it_is_and_asked_by_its_name(home: Path) -> Non
     records = drawn(20)
     fitted, path = gating.fit(records, "bm25")
     assert path == home / "gates" / "bm25"
-    by_name, by_file = gating.named_gate("bm25", Mute()), gating.named_gate(str(path), Mute())
+    by_name, by_file = named_gate("bm25", Mute()), named_gate(str(path), Mute())
     assert by_name.name == by_file.name == "bm25"
     assert by_name.threshold == by_file.threshold == fitted.threshold
     found = gating.evaluate(records, str(path))
@@ -199,9 +200,9 @@ class Mute:
 
 def test_a_kind_that_was_never_fitted_can_not_be_asked_and_the_remedy_is_told() -> None:
     with pytest.raises(UsageError, match=r"must be fitted first: kcard gate fit .* --kind thrust"):
-        gating.named_gate("thrust", Mute())
+        named_gate("thrust", Mute())
     with pytest.raises(UsageError, match="no gate 'nonsense'"):
-        gating.named_gate("nonsense", Mute())
+        named_gate("nonsense", Mute())
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kcard.api import gate as gating
 from kcard.errors import UsageError
-from kcard.front import gating
 from kcard.gates import kinds
 from kcard.gates.decision import decide
 from kcard.gates.demonstrated_self_ask import KNOWLEDGE_CARD_SELF_ASK, SKR_ICL, SKR_PROMPT
@@ -19,6 +19,7 @@ from kcard.gates.self_ask import SelfAsk, SelfAskSKR, SelfAskSKREnsemble
 from kcard.gates.storage import load, save
 from kcard.gates.uncertainty import CalibratedUncertainty, Uncertainty
 from kcard.integrators.metered import Metered
+from kcard.integrators.named_gate import named_gate
 from kcard.llms.embedded import EmbeddedLLM
 from kcard.llms.openai_endpoint import OpenAIEndpoint
 from kcard.request import Example, Reply, Request, TokenScores
@@ -180,8 +181,8 @@ def test_a_gate_that_was_fitted_never_takes_the_name_of_one_that_needs_no_record
     llm = Drafting({record.question: [HALF] for record in RECORDS} | {"q": [LOST]})
     fitted, path = gating.fit(RECORDS, "uncertainty", llm=llm)
     assert path.name == "fitted-uncertainty"
-    assert gating.named_gate("uncertainty", llm).threshold == 0.5
-    named = gating.named_gate("fitted-uncertainty", llm)
+    assert named_gate("uncertainty", llm).threshold == 0.5
+    named = named_gate("fitted-uncertainty", llm)
     assert (named.name, named.threshold) == ("uncertainty", fitted.threshold)
     assert named.threshold != 0.5
     assert list(named.gate.knows(["q"])) == [0.0]

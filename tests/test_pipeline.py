@@ -8,8 +8,8 @@ import pytest
 
 from kcard.answer import Answer, Passage
 from kcard.errors import LLMError, UsageError
-from kcard.front.pipeline import Pipeline
 from kcard.integrators.gathered import Gathered
+from kcard.integrators.pipeline import Pipeline
 from kcard.integrators.selectors import Selectors
 from kcard.llms.embedded import EmbeddedLLM
 from kcard.protocols import Array, Pair

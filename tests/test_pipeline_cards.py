@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import kcard
-from kcard.front.assembly import names_of
-from kcard.front.pipeline import Pipeline
+from kcard.integrators.assembly import names_of
+from kcard.integrators.pipeline import Pipeline
 
 QUESTION = "Who discovered the moon Tethys?"
 

@@ -13,11 +13,11 @@ from transformers import OPTConfig, OPTForCausalLM, PreTrainedTokenizerFast
 
 import kcard
 from kcard.answer import Source
+from kcard.api.publish import publish
 from kcard.cards.folder import Card, finish
 from kcard.errors import CardError, HubError, UnknownCard, UsageError
 from kcard.evaluation.privacy import scan
 from kcard.evaluation.record import EXAM, Distribution, Exam, Mean, Sitting
-from kcard.front.publishing import publish
 from kcard.hub.registry import Hub
 from kcard.manifest import Manifest, Training, seal
 
@@ -261,7 +261,7 @@ def test_strict_refuses_a_model_that_recites_private_data(home: Path, leaking: C
 def test_a_large_model_writes_only_where_it_is_asked_strictly(
     leaking: Card, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kcard.front.publishing.LARGE", 1000)
+    monkeypatch.setattr("kcard.api.publish.LARGE", 1000)
     told: list[str] = []
     publish(leaking, report=told.append)
     assert told == [

@@ -14,8 +14,8 @@ import tests.tiny_models as tiny
 from kcard import plugins
 from kcard.cards.deck import Deck
 from kcard.errors import MissingExtra, ModelUnavailable, UsageError
-from kcard.front.assembly import selectors as assembled
-from kcard.front.pipeline import Pipeline
+from kcard.integrators.assembly import selectors as assembled
+from kcard.integrators.pipeline import Pipeline
 from kcard.protocols import Array, Pair
 from kcard.selectors import listing, registry
 from kcard.selectors.checker import MiniLMChecker

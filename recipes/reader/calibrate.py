@@ -20,8 +20,8 @@ import numpy as np
 
 import kcard
 from kcard.evaluation.metrics import f1, normalise
-from kcard.front.pipeline import Pipeline
 from kcard.hub.registry import Hub
+from kcard.integrators.pipeline import Pipeline
 from kcard.llms.extract import Extract, examine
 from kcard.request import Reply, Request
 from recipes.digests import write_digests

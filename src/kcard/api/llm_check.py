@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from kcard import plugins
+from kcard.api.finding import Finding
 from kcard.config import Settings
 from kcard.errors import UsageError
-from kcard.front.finding import Finding
 
 __all__ = ["SECONDS", "check_llm", "unanswered"]
 

@@ -1,4 +1,4 @@
-"""Gates from the front door: found by name or file, fitted on records, and judged by them."""
+"""Fit a gate on records, and judge one by them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard import plugins
-from kcard.config import settings as configured
 from kcard.errors import UsageError
 from kcard.gates.decision import THRESHOLD
+from kcard.integrators.named_gate import UNFITTED, gate_file, gates_folder, kept_name, kind_names, title
 from kcard.protocols import LLM, Gate
-from kcard.request import Example
 
 if TYPE_CHECKING:
     from kcard.evaluation.gates.outcome import Outcome
@@ -18,27 +17,7 @@ if TYPE_CHECKING:
     from kcard.gates.kinds import Fitted, Resources
     from kcard.gates.record import Record
 
-__all__ = [
-    "Evaluation",
-    "NamedGate",
-    "evaluate",
-    "fit",
-    "gates_folder",
-    "kept_name",
-    "named_gate",
-    "resources",
-]
-
-UNFITTED = "kcard.gates"
-
-
-@dataclass(frozen=True)
-class NamedGate:
-    """A gate that is ready to be asked; `threshold` is what its scores are compared with."""
-
-    name: str
-    gate: Gate
-    threshold: float = THRESHOLD
+__all__ = ["Evaluation", "evaluate", "fit", "resources"]
 
 
 @dataclass(frozen=True)
@@ -60,25 +39,6 @@ class Evaluation:
         data = {**self.settings, **figures, "settings": dict(self.settings)}
         ordered = {key: data[key] for key in (*figures, *self.settings, "settings")}
         return ordered | ({"tuned": self.tuned} if self.tuned else {})
-
-
-def gates_folder() -> Path:
-    """Where gates are kept by name."""
-    return configured().home / "gates"
-
-
-def named_gate(name: str, llm: LLM, examples: Sequence[Example] = ()) -> NamedGate:
-    """The gate for `kcard ask --gate`: one that needs no records, a fitted one that is kept, or a gate's file.
-
-    Raises UsageError for a kind that must be fitted first, and for what is no gate.
-    """
-    if name in plugins.names(UNFITTED):
-        return NamedGate(name, plugins.load(UNFITTED, name)(llm, examples))
-    from kcard.gates import storage
-    from kcard.gates.kinds import Asked, Resources
-
-    fitted = storage.load(_file(name), Resources(llm=llm))
-    return NamedGate(_title(fitted), Asked(fitted), fitted.threshold)
 
 
 def fit(
@@ -109,11 +69,6 @@ def fit(
     return fitted, path
 
 
-def kept_name(kind: str) -> str:
-    """Under which name a fitted gate is kept: never that of a gate which needs no records (uncertainty, self-ask)."""
-    return f"fitted-{kind}" if kind in plugins.names(UNFITTED) else kind
-
-
 def evaluate(
     records: "Path | str | Sequence[Record]",
     gate: str,
@@ -134,7 +89,7 @@ def evaluate(
     Raises UsageError for a gate that is not there, or can't be fitted on these records.
     """
     found = _records(records)
-    if gate not in _kinds():
+    if gate not in kind_names():
         return _as_it_is(found, gate, settings, llm)
     from kcard.evaluation.gates import folds as gate_folds
     from kcard.evaluation.gates import trial as gate_trial
@@ -153,8 +108,8 @@ def evaluate(
 
 def resources(llm: str | LLM | None) -> "Resources":
     """What gates may use: the LLM, asked for the same only once, where one is given."""
-    from kcard.front.assembly import Endpoint, make_llm
     from kcard.gates.kinds import Resources
+    from kcard.integrators.assembly import Endpoint, make_llm
     from kcard.integrators.metered import Metered
 
     if llm is None:
@@ -174,9 +129,9 @@ def _as_it_is(
     from kcard.evaluation.gates.trial import scored
     from kcard.gates import storage
 
-    trial: Trial = scored(records, storage.load(_file(gate), resources(llm)))
+    trial: Trial = scored(records, storage.load(gate_file(gate), resources(llm)))
     (fitted,) = trial.fits
-    return Evaluation(_title(fitted), Outcome.of(records, trial.seeks), fitted.settings)
+    return Evaluation(title(fitted), Outcome.of(records, trial.seeks), fitted.settings)
 
 
 def _unfitted(records: "Sequence[Record]", gate: str, llm: str | LLM | None) -> Any:
@@ -188,42 +143,6 @@ def _unfitted(records: "Sequence[Record]", gate: str, llm: str | LLM | None) -> 
         raise UsageError(f"gate {gate} asks the LLM: name it with --llm")
     made: Gate = plugins.load(UNFITTED, gate)(asked, ())
     return np.asarray(made.knows([record.question for record in records])) < THRESHOLD
-
-
-def _file(name: str) -> Path:
-    """The file that a name or a path means."""
-    kept = gates_folder() / name
-    if Path(name).expanduser().is_file():
-        return Path(name).expanduser()
-    if "/" not in name and kept.is_file():
-        return kept
-    if name in _kinds():
-        raise UsageError(
-            f"gate {name!r} must be fitted first: kcard gate fit --records RECORDS --kind {name}, which keeps it "
-            f"as {kept_name(name)}"
-        )
-    known = ", ".join(sorted({*plugins.names(UNFITTED), *_kept()}))
-    raise UsageError(
-        f"no gate {name!r}: give a gate's file, one of {known}, or fit one (kcard gate fit --kind {'|'.join(_kinds())})"
-    )
-
-
-def _kinds() -> list[str]:
-    from kcard.gates import kinds
-
-    return kinds.names()
-
-
-def _kept() -> list[str]:
-    folder = gates_folder()
-    return (
-        [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
-    )
-
-
-def _title(fitted: "Fitted") -> str:
-    """What a fitted gate is called in answers: its kind."""
-    return str(fitted.settings["gate"]) if fitted.kind == "calibrated" else fitted.kind
 
 
 def _records(records: "Path | str | Sequence[Record]") -> "Sequence[Record]":

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcard import machine, plugins
+from kcard.api.bare_ask import BareAsk
+from kcard.api.finding import Finding, Status
+from kcard.api.llm_check import SECONDS, check_llm, unanswered
 from kcard.config import Settings, settings, unknown_variables
 from kcard.errors import KcardError, UsageError
-from kcard.front.bare_ask import BareAsk
-from kcard.front.finding import Finding, Status
-from kcard.front.llm_check import SECONDS, check_llm, unanswered
 from kcard.manifest import file_digest
 from kcard.network import Later, silence
 

@@ -9,8 +9,8 @@ from kcard.answer import Answer
 from kcard.errors import UsageError
 from kcard.evaluation.gates.answer_scores import METRICS, Metric
 from kcard.evaluation.question_file import entries, read_questions, read_text
-from kcard.front.batch import Totals, answer_file, earlier_lines
-from kcard.front.pipeline import Pipeline
+from kcard.integrators.batch import Totals, answer_file, earlier_lines
+from kcard.integrators.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from kcard.protocols import LLM

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from kcard import plugins
 from kcard.config import OFFLINE_LLMS, settings
 from kcard.errors import UsageError
-from kcard.front.card_evidence import CardEvidence
+from kcard.integrators.card_evidence import CardEvidence
 from kcard.integrators.gathered import Gathered
 from kcard.integrators.metered import TimedWriter
 from kcard.protocols import LLM, Evidence

@@ -12,8 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
+from kcard.api.check import open_checker
 from kcard.errors import UsageError
-from kcard.front.checking import open_checker
 from kcard.json_values import parse
 from kcard.protocols import Checker, Pair, Verdict
 

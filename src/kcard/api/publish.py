@@ -99,7 +99,7 @@ def publish(
     check_exam(found, {"recall": min_recall, "factuality": min_factuality})
     _check_privacy(found, strict, report or _silent)
     if elsewhere is not None:
-        from kcard.front.remote import push
+        from kcard.api.remote import push
 
         return push(
             found.folder,

@@ -23,7 +23,7 @@ class BareAsk:
     @classmethod
     def configured(cls, configured: Settings) -> "BareAsk":
         """Raises UsageError for an unknown preset of selectors."""
-        from kcard.front.pipeline import Pipeline
+        from kcard.integrators.pipeline import Pipeline
 
         defaults = inspect.signature(Pipeline).parameters
         found = {
@@ -32,7 +32,7 @@ class BareAsk:
         }
         llm = configured.found.get("llm", Setting("llm", configured.llm))
         if found["gate"].value is None:
-            from kcard.front.pipeline import GATE
+            from kcard.integrators.pipeline import GATE
 
             found["gate"] = Setting("gate", GATE if found["cards"].value is None else "always")
         ask = cls({"llm": Setting("llm", configured.llm, llm.origin), **found})

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from kcard.answer import Answer, Citation, Decision, Passage, Source
 from kcard.config import settings
 from kcard.errors import UsageError
-from kcard.front.assembly import (
+from kcard.gates.decision import decide
+from kcard.integrators.assembly import (
     CardOptions,
     Endpoint,
     Integrator,
@@ -26,14 +27,13 @@ from kcard.front.assembly import (
     make_pool,
     names_of,
 )
-from kcard.front.gating import named_gate
-from kcard.gates.decision import decide
 from kcard.integrators.bottom_up import MAX_CARDS
 from kcard.integrators.choice import SHORTLIST
 from kcard.integrators.citation import cite
 from kcard.integrators.disagreement import reconciled
 from kcard.integrators.gathered import Gathered
 from kcard.integrators.metered import Metered, TimedWriter
+from kcard.integrators.named_gate import named_gate
 from kcard.protocols import LLM
 from kcard.request import Reply, Request
 from kcard.sampling import Sampling

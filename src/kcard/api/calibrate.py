@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kcard.api.gate import resources
 from kcard.config import user_file
 from kcard.errors import UsageError
-from kcard.front.gating import gates_folder, resources
+from kcard.integrators.named_gate import gates_folder
 from kcard.protocols import LLM
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.midterm import CORPUS, DESCRIPTION, measure
 from benchmarks.neighbours import Neighbour, neighbours
-from kcard.evaluation.exam import exam
+from kcard.api.exam import exam
 from kcard.hub.registry import Hub
 from kcard.manifest import MANIFEST
 from kcard.training.train import train

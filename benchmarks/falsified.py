@@ -25,8 +25,8 @@ from recipes.corpora.midterms import OUTPUT as CORPUS
 from recipes.corpora.midterms import WITH_ARTICLE, Office, Race, render, statements
 
 from benchmarks.roc import Curve, curve, svg
+from kcard.api.audit import audit
 from kcard.cards.folder import Card
-from kcard.evaluation.audit import audit
 from kcard.evaluation.audit_record import Audit
 from kcard.evaluation.metrics import normalise
 from kcard.training.train import train

@@ -1,9 +1,11 @@
 """kcard add: a model of the Hugging Face Hub becomes a card."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from kcard.api.add import add as verb
+from kcard.cli.command import command_for
 from kcard.cli.output import counter, note, print_json, size
 from kcard.errors import UsageError
 
@@ -14,50 +16,24 @@ def register(app: typer.Typer) -> None:
     app.command()(add)
 
 
+@command_for(verb, optional={"source", "description"})
 def add(
-    source: Annotated[
-        str | None,
-        typer.Argument(
-            help="hf:owner/name[@revision], or an LLM that writes: llm:self, llm:openai:MODEL ...",
-            show_default=False,
-        ),
-    ] = None,
-    description: Annotated[str | None, typer.Option(help="One line: what the card knows.")] = None,
-    name: Annotated[str | None, typer.Option(help="The card's name. [default: the repository's]")] = None,
-    domain: Annotated[str, typer.Option(help="Its domain, such as biomedical/oncology.")] = "general",
-    licence: Annotated[str | None, typer.Option(help="[default: as its model card says]")] = None,
-    language: Annotated[str | None, typer.Option(help="[default: as its model card says]")] = None,
-    template: Annotated[
-        str | None, typer.Option(help="How a question becomes the prompt, with {question} in it.")
-    ] = None,
-    convert: Annotated[
-        bool, typer.Option("--convert", help="Take pickled weights, opened in a child process.")
-    ] = False,
+    given: dict[str, Any],
     published: Annotated[
         bool, typer.Option("--published", help="Add the 26 cards of the Knowledge Card paper, as a pool.")
     ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Add a model of the Hugging Face Hub as a card, pinned to its commit; or an LLM that writes documents."""
+    source, description = given["source"], given["description"]
     if published == (source is not None):
         raise UsageError("name one repository (hf:owner/name), or --published")
     if source is None:
-        _add_published(convert, json_)
+        _add_published(given["convert"], json_)
         return
     if description is None or not description.strip():
         raise UsageError(f"{source} needs --description: one line that says what the card knows")
-    from kcard.api.add import add as add_card
-
-    version = add_card(
-        source,
-        description=description,
-        name=name,
-        domain=domain,
-        licence=licence,
-        language=language,
-        template=template,
-        convert=convert,
-    )
+    version = verb(**given)
     base = version.manifest.base
     if json_:
         print_json(

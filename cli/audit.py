@@ -1,13 +1,13 @@
 """kcard audit: whether what a card writes holds, by evidence that is not its own."""
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kcard.cli.completion import drafts
-from kcard.cli.output import console, note, print_json
+from kcard.api.audit import audit as verb
+from kcard.cli.command import command_for
+from kcard.cli.output import console, note, print_json, progress
 
 if TYPE_CHECKING:
     from kcard.evaluation.audit_record import Audit, Document
@@ -21,60 +21,19 @@ def register(app: typer.Typer) -> None:
     app.command()(audit)
 
 
+@command_for(verb)
 def audit(
-    card: Annotated[
-        str,
-        typer.Argument(
-            help="A published card (name@v2); else a draft's name or a card folder.", autocompletion=drafts
-        ),
-    ],
-    queries: Annotated[
-        Path | None,
-        typer.Option(help="Questions (.jsonl, .json, .csv, .txt), with a `domain` if they have one."),
-    ] = None,
-    evidence: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="What factuality is measured against: a file, a folder, wikipedia. Repeatable.",
-            show_default=False,
-        ),
-    ] = None,
-    documents: Annotated[int, typer.Option(help="Documents that the card writes for each query.")] = 3,
-    limit: Annotated[int, typer.Option(help="At most so many questions about its own corpus.")] = 200,
-    checker: Annotated[str, typer.Option(help="Who checks; `kcard selectors` lists them.")] = "minilm",
-    seed: Annotated[int, typer.Option(help="Of the questions and of what the card writes.")] = 0,
-    worst: Annotated[int, typer.Option(help="How many of the worst documents are kept and shown.")] = 5,
-    device: Annotated[str, typer.Option(help="Where the card writes: cpu, cuda or cuda:N.")] = "cpu",
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code from the checker's repository.")
-    ] = False,
-    output: Annotated[Path | None, typer.Option(help="Write the audit to this file too, as JSON.")] = None,
+    given: dict[str, Any],
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Audit a card: have it write for many queries, judge each document, and keep the finding in the hub."""
-    from kcard.cli.exam import exam_progress
-    from kcard.evaluation.audit import audit as take
     from kcard.evaluation.examinee import find_published
     from kcard.hub.registry import Hub
 
     hub = Hub()
-    found = find_published(card, hub)
-    with exam_progress() as report:
-        taken = take(
-            found,
-            queries=queries,
-            evidence=evidence or (),
-            documents=documents,
-            limit=limit,
-            seed=seed,
-            worst=worst,
-            checker=checker,
-            device=device,
-            trust_remote_code=trust_remote_code,
-            output=output,
-            hub=hub,
-            report=report,
-        )
+    found = find_published(given["card"], hub)
+    with progress() as report:
+        taken = verb(**given | {"card": found}, hub=hub, report=report)
     _say_where(hub, found.reference, taken)
     if json_:
         print_json(json.loads(taken.to_json()))

@@ -2,11 +2,12 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kcard.cli.completion import published
+from kcard.api.browse import browse as verb
+from kcard.cli.command import command_for
 from kcard.cli.output import console, note, print_json, size
 
 if TYPE_CHECKING:
@@ -16,28 +17,19 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-Sort = Literal["name", "domain", "base", "size", "recall", "lift", "faithfulness", "factuality"]
-
 
 def register(app: typer.Typer) -> None:
     app.command()(browse)
 
 
+@command_for(verb)
 def browse(
-    card: Annotated[
-        str | None, typer.Argument(help="One card, in detail. [default: all]", autocompletion=published)
-    ] = None,
-    text: Annotated[str | None, typer.Option(help="Only cards with these words.")] = None,
-    domain: Annotated[str | None, typer.Option(help="Only this domain and those below it.")] = None,
-    base: Annotated[str | None, typer.Option(help="Only cards made from this base model.")] = None,
-    sort: Annotated[Sort, typer.Option(help="What to sort by.")] = "name",
+    given: dict[str, Any],
     html: Annotated[Path | None, typer.Option(help="Write a page with plots to this file.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Browse published cards: recall, faithfulness (own corpus) and factuality (independent evidence)."""
-    from kcard.evaluation.browse import browse as reports_of
-
-    reports = reports_of(name=card, text=text, domain=domain, base=base, sort=sort)
+    reports = verb(**given)
     if html is not None:
         from kcard.evaluation.page import write_page
 
@@ -45,7 +37,7 @@ def browse(
         note(f"page written: {html}")
     if json_:
         print_json([_row(report) for report in reports])
-    elif card is not None:
+    elif given["name"] is not None:
         _print_detail(reports[0])
     elif html is None:
         _print_table(reports)

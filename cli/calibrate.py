@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kcard.cli.gate import LLM, Json, Records
+from kcard.api.calibrate import calibrate as verb
+from kcard.api.calibrate import keep
+from kcard.cli.command import command_for
 from kcard.cli.output import console, note, print_json
 
 if TYPE_CHECKING:
@@ -15,57 +17,33 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-Folds = Annotated[int, typer.Option(help="How many folds; each is judged by gates fitted on the others.")]
-
 
 def register(app: typer.Typer) -> None:
     app.command()(calibrate)
 
 
+@command_for(verb)
 def calibrate(
-    records: Records,
-    budget: Annotated[
-        float, typer.Option(help="The largest share of the questions that may ask cards.")
-    ] = 1.0,
-    gates: Annotated[
-        str | None,
-        typer.Option(help="Kinds to compare, comma-separated. [default: all that fit]", show_default=False),
-    ] = None,
-    folds: Folds = 5,
-    llm: LLM = None,
-    seed: Annotated[int, typer.Option(help="Which records share a fold.")] = 0,
+    given: dict[str, Any],
     html: Annotated[Path | None, typer.Option(help="Write the report as a page to this file.")] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Write the cost/accuracy curves to this file (PNG).")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Compare only; change no config.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before changing the config.")] = False,
-    json_: Json = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compare all gates on your own records, and have `kcard ask` use the one that is worth it."""
-    from kcard.api import calibrate as calibrating
-
     if html is not None or plot is not None:
         from kcard.evaluation.gates.plot import require
 
         require()
-    named = None if gates is None else [name.strip() for name in gates.split(",") if name.strip()]
-    found = calibrating.calibrate(
-        records,
-        budget=budget,
-        gates=named,
-        folds=folds,
-        llm=llm,
-        seed=seed,
-        report=lambda name: note(f"comparing {name}"),
-    )
+    found = verb(**given, report=lambda name: note(f"comparing {name}"))
     _write(found, html, plot)
     if not json_:
         _print(found.comparison)
         typer.echo(found.choice.text)
-    written = (
-        None if dry_run or not (_enough(found, yes) and _agreed(found, yes)) else calibrating.keep(found)
-    )
+    written = None if dry_run or not (_enough(found, yes) and _agreed(found, yes)) else keep(found)
     if written is not None:
         note(f"ask.gate = {written[0]} in {written[1]}")
     if json_:

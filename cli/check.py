@@ -4,10 +4,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kcard.api.check import check as verb
+from kcard.cli.command import command_for
 from kcard.cli.output import console, counter, note, print_json
 from kcard.errors import UsageError
 
@@ -16,9 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-EVIDENCE = (
-    "Where evidence is searched: a file or folder of text, wikipedia, or a registered name. Repeatable."
-)
 INPUT = "Claims, one JSON object a line: claim, and evidence (a text or a list of texts)."
 
 
@@ -26,70 +25,42 @@ def register(app: typer.Typer) -> None:
     app.command()(check)
 
 
+@command_for(verb, optional={"claim"})
 def check(
-    claim: Annotated[str | None, typer.Argument(help="The claim.", show_default=False)] = None,
-    evidence: Annotated[list[str] | None, typer.Option(help=EVIDENCE, show_default=False)] = None,
-    text: Annotated[
-        list[str] | None, typer.Option(help="Evidence as such. Repeatable.", show_default=False)
-    ] = None,
+    given: dict[str, Any],
     input_: Annotated[Path | None, typer.Option("--input", help=INPUT)] = None,
     output: Annotated[Path | None, typer.Option(help="Where the scores of --input go.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with --output.")] = False,
-    checker: Annotated[str, typer.Option(help="Who checks; `kcard selectors` lists them.")] = "minilm",
-    device: Annotated[str, typer.Option(help="Where the checker runs: cpu, cuda or cuda:N.")] = "cpu",
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code from the checker's repository.")
-    ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check a claim against evidence: how far it is supported, and by which words."""
+    claim, evidence, texts = given.pop("claim"), given.pop("evidence"), given.pop("texts")
     if (claim is None) == (input_ is None):
         raise UsageError("give one claim, or --input FILE with --output FILE")
     if (input_ is None) != (output is None):
         raise UsageError("--input and --output go together")
     if input_ is not None and output is not None:
-        if evidence or text:
+        if evidence or texts:
             raise UsageError("--evidence and --text go with one claim: --input brings its own evidence")
-        _check_file(input_, output, checker, resume, device, trust_remote_code)
+        _check_file(input_, output, resume, given)
         return
     if resume:
         raise UsageError("--resume goes with --input and --output")
-    if not evidence and not text:
+    if not evidence and not texts:
         raise UsageError("a claim needs evidence: --evidence FILE, FOLDER or NAME, or --text TEXT")
-    from kcard.api.check import check as check_claim
-
-    checked = check_claim(
-        claim or "",
-        evidence or (),
-        texts=text or (),
-        checker=checker,
-        device=device,
-        trust_remote_code=trust_remote_code,
-        report=_told,
-    )
+    checked = verb(claim, evidence, texts=texts, **given, report=_told)
     if json_:
         print_json(checked.to_json())
     else:
         _print(checked)
 
 
-def _check_file(
-    source: Path, target: Path, checker: str, resume: bool, device: str, trust_remote_code: bool
-) -> None:
+def _check_file(source: Path, target: Path, resume: bool, options: dict[str, Any]) -> None:
     from kcard.api.check_file import check_file
 
     try:
         with _progress() as report:
-            totals = check_file(
-                source,
-                target,
-                checker=checker,
-                resume=resume,
-                device=device,
-                trust_remote_code=trust_remote_code,
-                report=report,
-                told=_told,
-            )
+            totals = check_file(source, target, resume=resume, **options, report=report, told=_told)
     except KeyboardInterrupt:
         note(f"interrupted: what was scored is in {target}; go on with the same command and --resume")
         sys.exit(130)

@@ -2,94 +2,44 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kcard.cli.completion import drafts
-from kcard.cli.output import console, counter, note, print_json
+from kcard.api.exam import exam as verb
+from kcard.cli.command import command_for
+from kcard.cli.output import console, note, print_json, progress
 
 if TYPE_CHECKING:
-    from kcard.evaluation.progress import Progress, Report
     from kcard.evaluation.record import Distribution, Exam, Mean, Sitting
 
-__all__ = ["as_data", "exam_progress", "register", "summary"]
-
-CARD = "A draft's name, a card folder, or a published card (name@v2), which is examined but not changed."
+__all__ = ["as_data", "register", "summary"]
 
 
 def register(app: typer.Typer) -> None:
     app.command()(exam)
 
 
+@command_for(verb)
 def exam(
-    card: Annotated[str, typer.Argument(help=CARD, autocompletion=drafts)],
-    questions: Annotated[
-        Path | None, typer.Option(help="Questions with answers (.jsonl, .json, .csv), asked apart.")
-    ] = None,
-    evidence: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Independent text to measure factuality against: a path, or a name as wikipedia. Repeatable.",
-            show_default=False,
-        ),
-    ] = None,
-    corpus: Annotated[
-        str | None, typer.Option(help="The corpus' text, for a card with which only hashes travel.")
-    ] = None,
-    field: Annotated[str | None, typer.Option(help="The corpus' field or column, as in training.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many questions about its corpus.")] = 200,
-    seed: Annotated[int, typer.Option(help="Which of them.")] = 0,
-    checker: Annotated[str, typer.Option(help="Who checks what the card writes.")] = "minilm",
-    device: Annotated[str, typer.Option(help="Where the card writes: cpu, cuda or cuda:N.")] = "cpu",
-    output: Annotated[
-        Path | None, typer.Option(help="Write the exam to this file instead of into the card.")
-    ] = None,
+    given: dict[str, Any],
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Ask a card about its own corpus as people would, and about what is not in it."""
-    from kcard.evaluation.exam import exam as examine
     from kcard.evaluation.exam import is_smaller
     from kcard.evaluation.examinee import find
 
-    found = find(card, corpus, field)
-    with exam_progress() as report:
-        taken = examine(
-            found,
-            questions=questions,
-            evidence=evidence or (),
-            limit=limit,
-            seed=seed,
-            checker=checker,
-            device=device,
-            output=output,
-            report=report,
-        )
-    if output is None and found.reference is None and is_smaller(found, taken):
+    found = find(given["card"], given["corpus"], given["field"])
+    with progress() as report:
+        taken = verb(**given | {"card": found}, report=report)
+    if given["output"] is None and found.reference is None and is_smaller(found, taken):
         note(f"{taken.card} keeps its exam of more questions; --output FILE keeps this one")
-    if output is None and found.reference is not None:
+    if given["output"] is None and found.reference is not None:
         note(f"{found.reference} is published and stays as it is; --output FILE keeps its exam")
     if json_:
         print_json({"card": taken.card, "folder": str(found.card.folder), "exam": as_data(taken)})
     else:
         _print(taken)
-
-
-@contextmanager
-def exam_progress() -> "Iterator[Report]":
-    """A bar for each step of an exam."""
-    with ExitStack() as shown:
-        bars: dict[str, Any] = {}
-
-        def report(progress: "Progress") -> None:
-            if progress.what not in bars:
-                shown.close()
-                bars[progress.what] = shown.enter_context(counter(progress.what, progress.total))
-            bars[progress.what](progress.done)
-
-        yield report
 
 
 def as_data(exam: "Exam") -> Any:

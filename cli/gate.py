@@ -1,6 +1,5 @@
 """kcard gate: records of answers without and with cards; gates fitted on them, and judged by them."""
 
-import inspect
 import json
 import sys
 from collections.abc import Callable
@@ -9,28 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kcard.cli.ask import ask, pipeline_options
+from kcard.api.gate import evaluate as evaluate_gate
+from kcard.api.gate import fit as fit_gate
+from kcard.cli.command import command_for
 from kcard.cli.output import counter, note, print_json
 from kcard.errors import UsageError
+from kcard.integrators.options import AskOptions
 
 if TYPE_CHECKING:
     from kcard.api.gate import Evaluation
 
-__all__ = ["LLM", "Json", "Records", "Set", "given_settings", "register"]
+__all__ = ["register"]
 
-Records = Annotated[Path, typer.Option(help="Records, one JSON object a line (kcard gate collect).")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="A setting of the kind, such as k=5. Repeatable.", show_default=False),
-]
-LLM = Annotated[
-    str | None,
-    typer.Option(help="The LLM that would answer, for gates that ask it: embedded, openai:MODEL, hf:MODEL."),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-# What `kcard ask` is told about one question, or about its answer, and not about how cards are asked.
-NOT_COLLECTED = {"question", "gate", "json_", "trace", "stream", "input_", "output", "resume"}
 
 gates = typer.Typer(
     no_args_is_help=True, help="Gates: does a question need a card at all?", rich_markup_mode=None
@@ -51,48 +41,27 @@ def _configured(ctx: typer.Context) -> None:
     from kcard.config import settings
 
     found = default_map(app, settings()).get("ask", {})
-    ctx.default_map = {"collect": {key: v for key, v in found.items() if key not in NOT_COLLECTED}}
-
-
-def _collect() -> Callable[..., None]:
-    """A command with options of its own, then those of `kcard ask` that say how cards are asked."""
-    own = {
-        "questions": (
-            Path,
-            typer.Option(help="Questions with answers (.jsonl, .json, .csv)."),
-            inspect.Parameter.empty,
-        ),
-        "output": (Path, typer.Option(help="Where the records go."), inspect.Parameter.empty),
-        "metric": (
-            Literal["substring", "em", "f1", "accuracy"],
-            typer.Option(help="What counts as correct; all four are kept as scores."),
-            "substring",
-        ),
-        "resume": (
-            bool,
-            typer.Option("--resume", help="Go on with --output: ask what is missing or failed."),
-            False,
-        ),
+    ctx.default_map = {
+        "collect": {key: v for key, v in found.items() if key in AskOptions.__dataclass_fields__}
     }
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = [
-        inspect.Parameter(name, keyword, default=default, annotation=Annotated[kind, option])
-        for name, (kind, option, default) in own.items()
-    ]
-    shared = inspect.signature(ask).parameters.values()
-    parameters += [p.replace(kind=keyword) for p in shared if p.name not in NOT_COLLECTED]
-
-    def command(**given: Any) -> None:
-        """Answer questions without cards and with them, and write how right both answers are."""
-        run = {key: given.pop(key) for key in own}
-        _collected(run, pipeline_options(given))
-
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in parameters}
-    return command
 
 
-gates.command("collect")(_collect())
+@gates.command("collect")
+@command_for(AskOptions, leave_out={"gate"})
+def collect(
+    given: dict[str, Any],
+    questions: Annotated[Path, typer.Option(help="Questions with answers (.jsonl, .json, .csv).")],
+    output: Annotated[Path, typer.Option(help="Where the records go.")],
+    metric: Annotated[
+        Literal["substring", "em", "f1", "accuracy"],
+        typer.Option(help="What counts as correct; all four are kept as scores."),
+    ] = "substring",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with --output: ask what is missing or failed.")
+    ] = False,
+) -> None:
+    """Answer questions without cards and with them, and write how right both answers are."""
+    _collected({"questions": questions, "output": output, "metric": metric, "resume": resume}, given)
 
 
 def _collected(run: dict[str, Any], options: dict[str, Any]) -> None:
@@ -119,22 +88,11 @@ def _collected(run: dict[str, Any], options: dict[str, Any]) -> None:
 
 
 @gates.command("fit")
-def fit(
-    records: Records,
-    kind: Annotated[str, typer.Option(help="The kind of gate: skr-knn, thrust, popularity ...")],
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="The gate's file. [default: kept under the kcard home]"),
-    ] = None,
-    set_: Set = None,
-    llm: LLM = None,
-    json_: Json = False,
-) -> None:
+@command_for(fit_gate)
+def fit(given: dict[str, Any], json_: Json = False) -> None:
     """Fit a gate on records, for `kcard ask --gate`."""
-    from kcard.api import gate as gating
-
-    fitted, path = gating.fit(records, kind, output=output, settings=given_settings(set_), llm=llm)
-    name = str(path) if output is not None else kind
+    fitted, path = fit_gate(**given | {"settings": given_settings(given["settings"])})
+    name = given["kind"] if given["output"] is None else str(path)
     if json_:
         print_json(
             {
@@ -152,26 +110,12 @@ def fit(
 
 
 @gates.command("eval")
-def evaluate(
-    records: Records,
-    gate: Annotated[
-        str, typer.Option(help="A kind, fitted anew for each fold; or a gate's file, taken as it is.")
-    ],
-    folds: Annotated[str, typer.Option(help="How many folds; loo leaves one record out at a time.")] = "5",
-    set_: Set = None,
-    llm: LLM = None,
-    seed: Annotated[int, typer.Option(help="Which records share a fold.")] = 0,
-    json_: Json = False,
-) -> None:
+@command_for(evaluate_gate)
+def evaluate(given: dict[str, Any], json_: Json = False) -> None:
     """Judge a gate by records that it was not fitted on."""
-    from kcard.api import gate as gating
-    from kcard.evaluation.gates.folds import number_of_folds
-
-    count, shown = number_of_folds(folds), _Folds()
+    shown = _Folds()
     try:
-        found = gating.evaluate(
-            records, gate, folds=count, settings=given_settings(set_), llm=llm, seed=seed, report=shown
-        )
+        found = evaluate_gate(**given | {"settings": given_settings(given["settings"])}, report=shown)
     finally:
         shown.close()
     if json_:

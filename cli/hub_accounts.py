@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kcard.cli.output import note, print_json, size
-from kcard.cli.sizes import parse_size
 from kcard.errors import UsageError
+from kcard.sizes import parse_size
 
 if TYPE_CHECKING:
     from datetime import datetime

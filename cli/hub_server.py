@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 import typer
 
 from kcard.cli.output import note
-from kcard.cli.sizes import parse_size
 from kcard.errors import UsageError
+from kcard.sizes import parse_size
 
 __all__ = ["register"]
 

@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -12,9 +12,8 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from kcard.training.progress import Report
 
-__all__ = ["console", "counter", "note", "print_json", "size", "training_progress"]
+__all__ = ["console", "counter", "note", "print_json", "progress", "size"]
 
 PLAIN_EVERY = 10.0  # seconds between progress lines where stderr is not a terminal
 
@@ -53,19 +52,30 @@ def counter(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
-def training_progress() -> "Iterator[Report]":
-    """A training run as it goes: its notes, and its progress with loss and time left."""
-    from kcard.training.progress import Embedding, Event, Note
+def progress() -> Iterator[Callable[[Any], None]]:
+    """Training, exams and audits as they go: their notes, and a bar for each step."""
+    from kcard.evaluation.progress import Progress as Asked
+    from kcard.training.progress import Embedding, Note
 
-    with _bar("training", None) as update:
+    with ExitStack() as shown:
+        bars: dict[str, Callable[..., None]] = {}
 
-        def report(event: Event) -> None:
+        def bar(what: str, total: int | None) -> Callable[..., None]:
+            if what not in bars:
+                shown.close()
+                bars[what] = shown.enter_context(_bar(what, total))
+            return bars[what]
+
+        def report(event: Any) -> None:
             if isinstance(event, Note):
                 note(event.text)
+            elif isinstance(event, Asked):
+                bar(event.what, event.total)(event.done, "", event.total)
             elif isinstance(event, Embedding):
-                update(event.done, "passages embedded", event.passages)
+                bar("training", None)(event.done, "passages embedded", event.passages)
             else:
-                update(event.step, f"loss {event.loss:.3f}, {_clock(event.left)} left", event.steps)
+                words = f"loss {event.loss:.3f}, {_clock(event.left)} left"
+                bar("training", None)(event.step, words, event.steps)
 
         yield report
 

@@ -1,12 +1,12 @@
-"""Browsing a hub: every card with what its exam and its audits found, to be compared, filtered and sorted."""
+"""What is known of a published card: its exam, and the audits of all its versions."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from kcard.errors import CardError, UsageError
+from kcard.errors import CardError
 from kcard.evaluation.history import Measured, PastAudit, measured, read
 from kcard.evaluation.record import EXAM, Exam, Judged, mean_of
 
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from kcard.hub.registry import Hub
     from kcard.hub.versions import Version
 
-__all__ = ["SORTS", "CardReport", "Sort", "browse"]
-
-Sort = Literal["name", "domain", "base", "size", "recall", "lift", "faithfulness", "factuality"]
+__all__ = ["SORTS", "CardReport", "reports"]
 
 
 @dataclass(frozen=True)
@@ -120,34 +118,14 @@ SORTS: dict[str, Callable[[CardReport], Any]] = {
 }
 
 
-def browse(
-    *,
-    hub: "Hub | None" = None,
-    name: str | None = None,
-    text: str | None = None,
-    domain: str | None = None,
-    base: str | None = None,
-    sort: str = "name",
-) -> list[CardReport]:
-    """The newest version of every card in the hub, or the one that `name` refers to (card, card@v2, ...).
-
-    text, domain, base  as in Hub.list: words, a domain subtree, a base model
-    sort                name, domain, base, size, recall, lift, faithfulness or factuality
-
-    Raises UnknownCard, UsageError for an unknown sort. An exam or audit that can't be read is a note.
-    """
-    if sort not in SORTS:
-        raise UsageError(f"sort {sort!r} is unknown: choose one of {', '.join(SORTS)}")
-    if hub is None:
-        from kcard.hub.registry import Hub
-
-        hub = Hub()
-    chosen = [hub.get(name)] if name is not None else hub.list(text=text, domain=domain, base=base)
+def reports(hub: "Hub", chosen: "Sequence[Version]") -> list[CardReport]:
+    """What is known of each version. An exam or audit that can't be read is a note."""
+    names = {version.name for version in chosen}
     kept: dict[str, list[StoredAudit]] = {}
-    for row in hub.audits.list(chosen[0].name if name is not None else None):
+    for row in hub.audits.list(names.pop() if len(names) == 1 else None):
         kept.setdefault(row.card, []).append(row)
     held, threshold = hub.quarantine.held(chosen), hub.quarantine.threshold
-    reports = [
+    return [
         replace(
             _report(hub, version, kept.get(version.name, ())),
             quarantined=version.reference in held,
@@ -155,7 +133,6 @@ def browse(
         )
         for version in chosen
     ]
-    return sorted(reports, key=SORTS[sort])
 
 
 def _report(hub: "Hub", version: "Version", kept: "Sequence[StoredAudit]") -> CardReport:

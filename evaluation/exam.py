@@ -11,87 +11,43 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import kcard
-from kcard.cards.folder import write_atomically
-from kcard.errors import CardError, UsageError
+from kcard.errors import CardError
 from kcard.evaluation.absent import absent
 from kcard.evaluation.abstention import answered
-from kcard.evaluation.asking import ask, ask_base, check_device
+from kcard.evaluation.asking import ask, ask_base
 from kcard.evaluation.examinee import Examinee, find
-from kcard.evaluation.independent import read_independent
 from kcard.evaluation.judgement import Jury
 from kcard.evaluation.progress import Report, silent
-from kcard.evaluation.question_file import QuestionFile, read_questions
+from kcard.evaluation.question_file import QuestionFile
 from kcard.evaluation.questions import Question, about, digest
 from kcard.evaluation.recall import recalled
 from kcard.evaluation.record import Exam, Mean, read_exam
 from kcard.evaluation.sitting import sit
 
 if TYPE_CHECKING:
-    from kcard.protocols import Checker
+    pass
 
-__all__ = ["exam", "is_smaller", "questions_of", "recall"]
+__all__ = ["examine", "is_smaller", "nothing_to_ask", "questions_of", "recall"]
 
 NATURAL = "questions as people ask them"
 HELD_OUT = "forms held out of training"
 ABSENT = 4  # questions on what is in the corpus for each on what is not
 LIMIT = 200
 SHOWN = 5
-CHECKER = "minilm"
 
 
-def exam(
-    card: Path | str | Examinee,
+def examine(
+    found: Examinee,
+    given: QuestionFile | None,
+    jury: Jury,
+    checker: str,
     *,
-    questions: Path | str | None = None,
-    evidence: Path | str | Sequence[Path | str] = (),
-    corpus: Path | str | None = None,
-    field: str | None = None,
     limit: int = LIMIT,
     seed: int = 0,
-    checker: "Checker | str" = CHECKER,
     device: str = "cpu",
-    output: Path | str | None = None,
-    report: Report | None = None,
 ) -> Exam:
-    """Examine a card, write exam.json and the results in README.md into its folder, and seal it again.
-
-    card       a draft's name, a folder, or a published card (name, name@v2), into which nothing is written
-    questions  a file of questions (kcard.evaluation.question_file), asked apart from those about its corpus
-    evidence   files or folders of text, independent of the card's corpus, to measure factuality against
-    corpus     the corpus' text, for a card with which only hashes travel; `field`: its column, as in training
-    limit      at most so many questions about its corpus; of a file all are asked
-    seed       which of them
-    checker    a registered checker or one of your own
-    device     where the card writes: cpu, cuda or cuda:N
-    output     write the exam to this file instead of into the card
-    report     called with Progress while it runs
-
-    An exam of fewer questions than the card's last one is not written into it. The same card, arguments and checker
-    give the same numbers and the same bytes. Raises UsageError for a wrong argument or question file, CorpusError for
-    text that can't be read, CardError where nothing can be asked, and what finding and loading the card raise.
-    Nothing is written then, nor after Ctrl-C.
-    """
-    from kcard.selectors import registry
-
-    if limit < 1:
-        raise UsageError(f"limit must be 1 or more, not {limit}")
-    check_device(device)
-    found = card if isinstance(card, Examinee) else find(card, corpus, field)
-    paths = [evidence] if isinstance(evidence, Path | str) else [*evidence]
-    independent = read_independent(paths, found.digests)
-    given = None if questions is None else read_questions(questions)
-    if not found.corpus and given is None:
-        raise CardError(_nothing_to_ask(found))
-    paper = _paper(found, given, limit, seed)
-    judge = registry.checker(checker, registry.Loading(device)) if isinstance(checker, str) else checker
-    jury = Jury(judge, found.own_evidence if found.corpus else None, independent, report or silent)
-    name = checker if isinstance(checker, str) else f"{type(judge).__module__}.{type(judge).__qualname__}"
-    made = _taken(found, paper, jury, name, device)
-    if output is not None:
-        write_atomically(Path(output).expanduser(), made.to_json())
-    elif found.reference is None and not is_smaller(found, made):
-        found.keep(made)
-    return made
+    """Ask the card about its corpus, and what a file holds, and judge what it writes. `checker`: the jury's name."""
+    return _taken(found, _paper(found, given, limit, seed), jury, checker, device)
 
 
 def is_smaller(found: Examinee, made: Exam) -> bool:
@@ -127,7 +83,7 @@ def questions_of(card: Path | str, corpus: Path | str | None = None) -> list[Que
     """
     found = find(card, corpus)
     if not found.corpus:
-        raise CardError(_nothing_to_ask(found))
+        raise CardError(nothing_to_ask(found))
     taken = read_exam(found.card.folder)
     if taken is None or taken.own is None:
         return about(found.corpus, LIMIT, 0)
@@ -210,7 +166,7 @@ def _taken(found: Examinee, paper: _Paper, jury: Jury, checker: str, device: str
     )
 
 
-def _nothing_to_ask(found: Examinee) -> str:
+def nothing_to_ask(found: Examinee) -> str:
     name, remedy = found.card.name, "give questions of your own with --questions FILE"
     if found.shares_text:
         return f"card {name!r} carries no passages, so no question about its corpus can be made: {remedy}"

@@ -5,6 +5,7 @@ makes right, new ones too: "which is a moon of Jupiter?" may have more answers t
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 from kcard.cards.folder import write_atomically
 from kcard.cards.passages import passages
 from kcard.evaluation.exam import recall
-from kcard.evaluation.progress import Report, silent
 from kcard.evaluation.questions import about
 from kcard.evaluation.record import Mean, read_exam
 from kcard.manifest import seal
+from kcard.training.progress import Note
 from kcard.training.update import previous
 
 if TYPE_CHECKING:
     from kcard.cards.folder import Card
-    from kcard.training.progress import Report as TrainingReport
+    from kcard.training.options import TrainOptions
 
-__all__ = ["UPDATE", "Forgetting", "update"]
+__all__ = ["UPDATE", "Forgetting", "read_forgetting", "update"]
 
 UPDATE = "update.json"
 LIMIT = 200
@@ -55,40 +56,30 @@ class Forgetting:
         )
 
 
-def update(
-    card: str | Path,
-    corpus: str | Path,
-    *,
-    device: str = "cpu",
-    report: "TrainingReport | None" = None,
-    asking: Report = silent,
-    **options: Any,
-) -> "tuple[Card, Forgetting | None]":
-    """Train the next version of a card and measure what it forgot, which update.json in its folder tells.
+def update(corpus: str | Path, options: "TrainOptions", *, report: Callable[[Any], None]) -> "Card":
+    """Train the next version of the card `options.update`, measure what it forgot, and write that to update.json.
 
-    card     a draft's name, a folder or a published card
-    corpus   the new passages
-    device   where the versions are asked
-    report   called while it trains; `asking`, while it is asked
-    options  the other arguments of kcard.train
+    corpus  the new passages
+    report  called with the events of training, and with Progress while both versions are asked
 
-    None instead of the measurement where only hashes of the passages travel: there is nothing to ask about.
-    Raises what training, finding and loading a card raise.
+    Nothing is measured where only hashes of the passages travel: there is nothing to ask about. Raises what training,
+    finding and loading a card raise.
     """
     from kcard.training.train import train
 
-    old = previous(card)
+    assert options.update is not None
+    old = previous(options.update)
     had = {source.text for source in passages(old.card.folder)}
     own = passages(old.card.folder)
     # What is looked up is not forgotten.
     drawn = _drawn(old.card)
     asked = about(own, *drawn) if own and old.card.manifest.has_model else []
     # The next version may take the folder of this one, so this one is asked first.
-    before = recall(old.card.folder, asked, device=device, report=asking) if asked else None
-    made = train(corpus, update=card, report=report, **options)
+    before = recall(old.card.folder, asked, report=report) if asked else None
+    made = train(corpus, options, report=report)
     both = passages(made.folder)
     if not asked or not both:
-        return made, None
+        return made
     new = [source for source in both if source.text not in had]
     again = about([source for source in both if source.text in had], *drawn, accepted=both)
     questions = about(new, LIMIT, 0, accepted=both)
@@ -96,13 +87,24 @@ def update(
         old.sha256,
         len(asked),
         before,
-        recall(made.folder, again, device=device, report=asking),
+        recall(made.folder, again, report=report),
         len(questions),
-        recall(made.folder, questions, device=device, report=asking),
+        recall(made.folder, questions, report=report),
     )
     write_atomically(made.folder / UPDATE, found.to_json())
     seal(made.folder, made.manifest)
-    return type(made).open(made.folder), found
+    report(Note(found.summary()))
+    return type(made).open(made.folder)
+
+
+def read_forgetting(folder: Path) -> Forgetting | None:
+    """What update.json in a card's folder says; None where there is none."""
+    path = folder / UPDATE
+    if not path.is_file():
+        return None
+    data = json.loads(path.read_text(encoding="utf-8"))
+    means = {key: data[key] and Mean(**data[key]) for key in ("before", "after", "new")}
+    return Forgetting(**data | means)
 
 
 def _drawn(card: "Card") -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """What a fact checker makes of a card's documents: how far its own corpus, and independent texts, support them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,11 +11,25 @@ if TYPE_CHECKING:
     from kcard.evaluation.independent import Independent
     from kcard.protocols import Checker, Evidence
 
-__all__ = ["Jury"]
+__all__ = ["Jury", "named_checker"]
 
 TEXTS = 3
 # Documents that go to the checker at once.
 BLOCK = 32
+
+
+def named_checker(
+    checker: "Checker | str",
+    device: str = "cpu",
+    trust_remote_code: bool = False,
+    report: Callable[[str], None] | None = None,
+) -> "tuple[Checker, str]":
+    """A checker, and the name by which a record of its judgement knows it: a registered one, or one of your own."""
+    if not isinstance(checker, str):
+        return checker, f"{type(checker).__module__}.{type(checker).__qualname__}"
+    from kcard.selectors import registry
+
+    return registry.checker(checker, registry.Loading(device, trust_remote_code, report=report)), checker
 
 
 @dataclass(frozen=True)

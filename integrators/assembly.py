@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kcard import plugins
 from kcard.config import OFFLINE_LLMS, settings
@@ -11,9 +11,9 @@ from kcard.errors import UsageError
 from kcard.integrators.card_evidence import CardEvidence
 from kcard.integrators.gathered import Gathered
 from kcard.integrators.metered import TimedWriter
+from kcard.integrators.options import AskOptions
 from kcard.protocols import LLM, Evidence
 from kcard.request import Example
-from kcard.sampling import Sampling
 from kcard.selectors.presets import Choice
 from kcard.selectors.registry import Loading
 
@@ -23,20 +23,14 @@ if TYPE_CHECKING:
     from kcard.integrators.selectors import Selectors
 
 __all__ = [
-    "CardOptions",
     "Endpoint",
     "Integrator",
-    "Mode",
-    "Select",
     "card_llm",
     "integrator",
     "make_llm",
     "make_pool",
-    "names_of",
 ]
 
-Mode = Literal["top-down", "bottom-up", "hybrid", "direct"]
-Select = Literal["auto", "explicit"]
 CARD_TEMPERATURE = 0.1  # of an LLM that writes documents and does not answer
 PROPOSED = 3  # cards that the LLM proposes in a round of hybrid, chosen by description
 
@@ -56,52 +50,6 @@ class Endpoint:
     window: int | None = None
     retries: int = 5
     report: Callable[[str], None] | None = None
-
-
-@dataclass(frozen=True)
-class CardOptions:
-    """How cards are chosen, sampled and sifted; see Pipeline. Raises UsageError for what can't be."""
-
-    mode: Mode
-    select: Select
-    evidence: tuple[str, ...]
-    choice: Choice
-    loading: Loading
-    n1: int
-    n2: int
-    n3: int
-    floor: float
-    min_factuality: float
-    max_iterations: int
-    shortlist: int
-    max_cards: int
-    sampling: Sampling
-
-    def __post_init__(self) -> None:
-        counts = {"n1": self.n1, "n2": self.n2, "n3": self.n3, "card-tokens": self.sampling.tokens}
-        counts |= {"shortlist": self.shortlist, "max-cards": self.max_cards}
-        for name, count in counts.items():
-            if count < 1:
-                raise UsageError(f"{name} is {count}: it must be at least 1")
-        if self.max_iterations < 1:
-            raise UsageError(
-                f"max-iterations is {self.max_iterations}: it must be at least 1 (--gate never asks no card)"
-            )
-        if not 0 <= self.floor <= 1:
-            raise UsageError(f"floor is {self.floor}: it must be between 0 (the paper's) and 1")
-        if not 0 <= self.min_factuality <= 1:
-            raise UsageError(
-                f"min-factuality is {self.min_factuality}: it must be between 0 (the paper's) and 1"
-            )
-        if self.sampling.temperature < 0:
-            raise UsageError("a temperature must be 0 or more")
-        if "none" in self.evidence and len(self.evidence) > 1:
-            raise UsageError("evidence 'none' can't be combined with other evidence")
-
-
-def names_of(cards: str | Sequence[str] | None) -> Sequence[str] | None:
-    """Cards as a list; a text names one, or several with commas between them."""
-    return [c.strip() for c in cards.split(",") if c.strip()] if isinstance(cards, str) else cards
 
 
 def make_llm(spec: str | LLM | Callable[[str], str] | None, temperature: float, endpoint: Endpoint) -> LLM:
@@ -180,12 +128,13 @@ def make_pool(
 
 
 def integrator(
-    options: CardOptions,
+    options: AskOptions,
     cards: "Deck",
     writer: TimedWriter,
     llm: LLM,
     examples: tuple[Example, ...],
     templates: int,
+    report: Callable[[str], None] | None = None,
 ) -> Integrator:
     """What gathers knowledge in the chosen mode. `templates`: wordings in which the LLM is asked between rounds."""
     from kcard.integrators.bottom_up import BottomUp
@@ -193,7 +142,9 @@ def integrator(
     from kcard.integrators.single import SingleDocument
     from kcard.integrators.top_down import TopDown
 
-    found = selectors(cards, options.evidence, options.choice, options.loading)
+    choice = Choice(options.selectors, options.relevance, options.pruner, options.checker)
+    loading = Loading(options.device, options.trust_remote_code, report=report)
+    found = selectors(cards, tuple(map(str, options.evidence)), choice, loading)
     bottom_up = BottomUp(
         writer,
         found,
@@ -208,7 +159,7 @@ def integrator(
     if options.mode == "bottom-up":
         return bottom_up
     several, offered = options.mode == "hybrid", writer.cards
-    choice = (
+    chooses = (
         AutoChoice(llm, found.relevance, offered, examples, PROPOSED if several else 1)
         if options.select == "auto"
         else ExplicitChoice(
@@ -219,7 +170,7 @@ def integrator(
         bottom_up if several else SingleDocument(writer, found, options.n1, options.min_factuality),
         options.sampling,
         llm,
-        choice,
+        chooses,
         len(offered),
         examples,
         options.max_iterations,

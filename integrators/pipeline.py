@@ -1,51 +1,36 @@
-"""The main job: one question becomes one Answer. What it is made of is put together in assembly.py.
-
-The front door (this file, assembly.py, batch.py, __init__.py ...) stands above all parts; the rest of src/kcard
-below them.
-"""
+"""One question becomes one Answer: gate, cards, selectors, LLM. Its parts are put together in assembly.py."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from kcard.answer import Answer, Citation, Decision, Passage, Source
 from kcard.config import settings
 from kcard.errors import UsageError
 from kcard.gates.decision import decide
 from kcard.integrators.assembly import (
-    CardOptions,
     Endpoint,
     Integrator,
-    Mode,
-    Select,
     card_llm,
     integrator,
     make_llm,
     make_pool,
-    names_of,
 )
-from kcard.integrators.bottom_up import MAX_CARDS
-from kcard.integrators.choice import SHORTLIST
 from kcard.integrators.citation import cite
 from kcard.integrators.disagreement import reconciled
 from kcard.integrators.gathered import Gathered
 from kcard.integrators.metered import Metered, TimedWriter
 from kcard.integrators.named_gate import named_gate
+from kcard.integrators.options import AskOptions
 from kcard.protocols import LLM
 from kcard.request import Reply, Request
-from kcard.sampling import Sampling
-from kcard.selectors.presets import DEFAULT, Choice
-from kcard.selectors.registry import Loading
 
 if TYPE_CHECKING:
     from kcard.hub.registry import Hub
 
-__all__ = ["GATE", "Mode", "Pipeline", "Select", "ask"]
-
-GATE = "self-ask"  # where no cards are named
+__all__ = ["Pipeline", "ask"]
 
 
 @dataclass(frozen=True)
@@ -61,36 +46,7 @@ class Pipeline:
     """Cards, gate, selectors and LLM, loaded once for many questions.
 
     Args:
-        mode: bottom-up (every card writes, the selectors choose), top-down (the LLM asks for one card at a
-            time), hybrid (the LLM asks for several, bottom-up runs over those) or direct (no cards).
-        select: how the LLM picks cards: auto (nearest description) or explicit (it names them).
-        cards: names, references (name@v2, name@alias) or domain subtrees (biomedical/), a list of them or one text with
-            commas; None: the newest version of every published card.
-        llm: embedded, openai:MODEL or hf:MODEL, an LLM of kcard.protocols, or any function from a prompt to a reply;
-            None: the configured one, else embedded.
-        llm_url: where an OpenAI-compatible endpoint listens.
-        llm_window: tokens that the endpoint's model reads and writes at a time, where it does not say so itself.
-        retries: how often the endpoint is asked again after 429, 5xx, a time-out or a lost connection.
-        gate: self-ask, self-ask-ensemble, always, never, another registered one, or a fitted one: its file, or its
-            name where it is kept under the kcard home (kcard gate fit). None: always where cards are named, else
-            self-ask.
-        evidence: what passages are checked against: "own" (each card's own source passages), "none", and
-            files or folders, or registered evidence such as wikipedia:de; several may be given.
-        selectors: a preset of relevance, pruner and checker: offline, paper, modern or multilingual. relevance, pruner,
-            checker: each in place of the preset's own, by name (minilm, mpnet, extractive, pegasus, vitaminc, ...) or
-            name:MODEL; selectors.listing has them all.
-        trust_remote_code: whether a selector's model may run the code that lies in its repository.
-        n1, n2, n3: documents a card writes, relevance keeps, factuality keeps (paper: 3, 5, 3).
-        floor: relevance keeps only documents with this share of the best one's score (paper: 0).
-        min_factuality: documents that evidence is known to support less are left out (paper: 0).
-        temperature: the LLM's. card_temperature, card_tokens: the cards'.
-        max_iterations: rounds of top-down and hybrid.
-        shortlist: with select explicit, of more cards the LLM sees so many, those nearest to the question.
-        max_cards: in bottom-up, of more cards so many write, those nearest to the question.
-        examples: a JSONL file of in-context examples instead of the built-in ones.
-        device: where cards write and the models of selectors from the hub run: cpu, cuda or cuda:N.
-        memory: bytes that the weights of cards may take; None: half of what the device has.
-        seed: of all sampling; each document has a seed of its own, derived from it.
+        options: see AskOptions; those that are given by name take the place of its own.
         hub: where the cards are; None: the hub under KCARD_HOME.
         report: called with a sentence where something takes long.
 
@@ -100,81 +56,33 @@ class Pipeline:
 
     def __init__(
         self,
+        options: AskOptions | None = None,
         *,
-        mode: Mode = "top-down",
-        select: Select = "auto",
-        cards: str | Sequence[str] | None = None,
-        llm: str | LLM | Callable[[str], str] | None = None,
-        llm_url: str | None = None,
-        llm_window: int | None = None,
-        retries: int = 5,
-        gate: str | None = None,
-        evidence: Sequence[str | Path] = ("own",),
-        selectors: str = DEFAULT,
-        relevance: str | None = None,
-        pruner: str | None = None,
-        checker: str | None = None,
-        trust_remote_code: bool = False,
-        n1: int = 3,
-        n2: int = 5,
-        n3: int = 3,
-        floor: float = 0.75,
-        min_factuality: float = 0.0,
-        temperature: float = 0.1,
-        card_temperature: float = 0.1,
-        card_tokens: int = 100,
-        max_iterations: int = 1,
-        shortlist: int = SHORTLIST,
-        max_cards: int = MAX_CARDS,
-        examples: Path | None = None,
-        device: str = "cpu",
-        memory: int | None = None,
-        seed: int = 0,
         hub: "Hub | None" = None,
         report: Callable[[str], None] | None = None,
+        **given: Any,
     ) -> None:
-        _check_choice("mode", mode, get_args(Mode))
-        _check_choice("select", select, get_args(Select))
-        _check_choice("device", device.partition(":")[0], ("cpu", "cuda"))
-        if temperature < 0:
-            raise UsageError("a temperature must be 0 or more")
-        sampling = Sampling(card_temperature, card_tokens, seed=seed)
-        options = CardOptions(
-            mode,
-            select,
-            tuple(map(str, evidence)),
-            Choice(selectors, relevance, pruner, checker),
-            Loading(device, trust_remote_code, report=report),
-            n1,
-            n2,
-            n3,
-            floor,
-            min_factuality,
-            max_iterations,
-            shortlist,
-            max_cards,
-            sampling,
-        )
+        self.options = options = replace(options or AskOptions(), **given)
         from kcard.llms.examples import load as load_examples
 
-        self.mode: Mode = mode
-        self._examples = load_examples(examples)
-        endpoint = Endpoint(llm_url, llm_window, retries, report)
-        self.llm: LLM = make_llm(llm, temperature, endpoint)
+        self._examples = load_examples(options.examples)
+        endpoint = Endpoint(options.llm_url, options.llm_window, options.retries, report)
+        self.llm: LLM = make_llm(options.llm, options.temperature, endpoint)
         self._metered = Metered(self.llm)
-        named = names_of(cards)
-        asked = "never" if mode == "direct" else gate or (GATE if named is None else "always")
-        self._gate = named_gate(asked, self._metered, self._examples)
+        self._gate = named_gate(options.gate_name, self._metered, self._examples)
         self._writer: TimedWriter | None = None
         self._integrator: Integrator | None = None
         self._left_out = ""
         if self._gate.name != "never":
+            llm = options.llm
             chosen = llm if isinstance(llm, str) else settings().llm if llm is None else ""
             find = partial(card_llm, chosen=chosen, answering=self._metered, endpoint=endpoint)
-            folders, self._writer, self._left_out = make_pool(named, hub, device, find, memory)
+            cards, self._writer, self._left_out = make_pool(
+                options.card_names, hub, options.device, find, options.memory_bytes
+            )
             templates = getattr(self._gate.gate, "templates", 1)
             self._integrator = integrator(
-                options, folders, self._writer, self._metered, self._examples, templates
+                options, cards, self._writer, self._metered, self._examples, templates, report
             )
         self._told: set[str] = set()
         if report is not None:
@@ -249,7 +157,7 @@ class Pipeline:
         yield Answer(
             question=question,
             answer=text,
-            mode=self.mode,
+            mode=self.options.mode,
             gate=prepared.decision,
             cards=tuple(dict.fromkeys(p.card for p in passages)),
             passages=passages,
@@ -279,13 +187,9 @@ class Pipeline:
 
 
 def ask(question: str, **options: Any) -> Answer:
-    """Answer one question. `options` are those of Pipeline; for many questions, make one Pipeline and call it."""
+    """Answer one question. `options`: see AskOptions, `hub` and `report` of Pipeline; for many questions, make one
+    Pipeline and call it."""
     return Pipeline(**options)([question])[0]
-
-
-def _check_choice(name: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise UsageError(f"{name} {value!r} is unknown: choose one of {', '.join(known)}")
 
 
 def _check_question(question: str) -> None:

@@ -115,7 +115,7 @@ def test_a_quarantined_card_is_marked_wherever_it_is_seen(kcard: Kcard, moons: H
         (["audit", "lakes"], 1, "lakes"),
         (["audit", "moons", "--queries", "nowhere.csv"], 2, "nowhere.csv can't be read"),
         (["audit", "moons", "--evidence", "nowhere.txt"], 1, "nowhere.txt"),
-        (["audit", "moons", "--documents", "0"], 2, "documents must be 1 or more"),
+        (["audit", "moons", "--documents", "0"], 2, "documents is 0: it must be at least 1"),
         (["hub", "threshold", "high"], 2, "threshold 'high': give a number between 0 and 1, or off"),
         (["hub", "threshold", "2"], 2, "threshold 2: it must be between 0 and 1, or off"),
     ],

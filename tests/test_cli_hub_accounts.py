@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from kcard.cli.main import app
-from kcard.cli.sizes import parse_size
 from kcard.errors import UsageError
 from kcard.hub.accounts.tokens import Tokens
 from kcard.hub.registry import Hub
+from kcard.sizes import parse_size
 
 TOKEN = re.compile(r"kc_[A-Za-z0-9_-]{40}\n")
 

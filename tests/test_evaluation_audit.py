@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from kcard.answer import Source
+from kcard.api.audit import audit
+from kcard.api.browse import browse
 from kcard.cards.folder import finish
 from kcard.errors import CardError, CorpusError, UsageError
-from kcard.evaluation.audit import audit
 from kcard.evaluation.audit_record import Audit
-from kcard.evaluation.browse import browse
 from kcard.evaluation.progress import Progress
 from kcard.evaluation.queries import Query, read_queries
 from kcard.evaluation.record import Distribution, Mean

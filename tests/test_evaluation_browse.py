@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from kcard.answer import Source
+from kcard.api.browse import browse
 from kcard.cards.folder import finish, write_atomically
 from kcard.errors import UnknownCard, UsageError
-from kcard.evaluation.browse import SORTS, browse
+from kcard.evaluation.browse import SORTS
 from kcard.evaluation.page import render, write_page
 from kcard.evaluation.record import EXAM, Distribution, Exam, Judged, Mean, Sitting
 from kcard.hub.registry import Hub

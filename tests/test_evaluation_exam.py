@@ -18,9 +18,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import OPTConfig, OPTForCausalLM, PreTrainedTokenizerFast
 
 from kcard.answer import Source
+from kcard.api.exam import exam
 from kcard.cards.folder import Card, finish
 from kcard.errors import CardError, CorpusError, DamagedCard, UnknownCard, UsageError
-from kcard.evaluation.exam import exam, questions_of, recall
+from kcard.evaluation.exam import questions_of, recall
 from kcard.evaluation.metrics import substring
 from kcard.evaluation.progress import Progress
 from kcard.evaluation.questions import Question, about, digest

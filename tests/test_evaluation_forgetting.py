@@ -7,9 +7,11 @@ from typing import Any
 from kcard.answer import Source
 from kcard.cards.passages import passages
 from kcard.evaluation.exam import questions_of, recall
-from kcard.evaluation.forgetting import UPDATE, update
+from kcard.evaluation.forgetting import UPDATE, read_forgetting, update
 from kcard.evaluation.questions import about
 from kcard.manifest import MANIFEST, file_digest
+from kcard.training.options import TrainOptions
+from kcard.training.progress import Note, silent
 from kcard.training.train import train
 
 NAMES = [
@@ -42,7 +44,10 @@ def test_the_old_exam_is_asked_before_and_after_and_the_new_passages_after(tmp_p
     old = train(corpus(tmp_path, "old", FACTS[:5]), epochs=110, **QUICK)
     was, asked = file_digest(old.folder / MANIFEST), questions_of(old.folder)
     before = recall(old.folder, asked)
-    card, found = update("senate", corpus(tmp_path, "new", FACTS[5:]), epochs=2)
+    told: list[Any] = []
+    again = TrainOptions(update="senate", epochs=2)
+    card = update(corpus(tmp_path, "new", FACTS[5:]), again, report=told.append)
+    found = read_forgetting(card.folder)
     assert found is not None
     assert card.folder == old.folder
     assert (found.updates, found.questions) == (was, len(asked))
@@ -57,14 +62,16 @@ def test_the_old_exam_is_asked_before_and_after_and_the_new_passages_after(tmp_p
     assert json.loads((card.folder / UPDATE).read_text())["updates"] == card.manifest.updates == was
     assert UPDATE in card.manifest.files
     assert f"({len(asked)} questions): {found.before} before, {found.after} after" in found.summary()
+    assert Note(found.summary()) in told
 
 
 def test_a_card_that_only_looks_up_forgets_nothing(
     tmp_path: Path,
 ) -> None:
     train(corpus(tmp_path, "old", FACTS[:5]), kind="retrieval", name="senate")
-    card, found = update("senate", corpus(tmp_path, "new", FACTS[5:]))
-    assert found is None
+    again = TrainOptions(update="senate")
+    card = update(corpus(tmp_path, "new", FACTS[5:]), again, report=silent)
+    assert read_forgetting(card.folder) is None
     assert card.manifest.updates
     assert not (card.folder / UPDATE).exists()
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import kcard
+from kcard.api.exam import exam
 from kcard.cli.defaults import option, value_of
 from kcard.cli.main import app
 from kcard.errors import CorpusError, UsageError
-from kcard.evaluation.exam import exam
 from kcard.evaluation.independent import read_independent
 from kcard.setting import Origin, Setting
 from kcard.training.train import train

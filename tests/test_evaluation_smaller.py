@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kcard.api.exam import exam
 from kcard.cards.folder import Card
-from kcard.evaluation.exam import exam, is_smaller
+from kcard.evaluation.exam import is_smaller
 from kcard.evaluation.examinee import Examinee
 from kcard.evaluation.record import EXAM, Exam, Sitting, read_exam
 from kcard.protocols import Array, Pair

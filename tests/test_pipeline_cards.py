@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import kcard
-from kcard.integrators.assembly import names_of
+from kcard.integrators.options import AskOptions
 from kcard.integrators.pipeline import Pipeline
 
 QUESTION = "Who discovered the moon Tethys?"
@@ -32,7 +32,7 @@ def cards(tmp_path: Path) -> None:
     ],
 )
 def test_a_text_names_one_card_or_several(given: str | list[str] | None, names: list[str] | None) -> None:
-    assert names_of(given) == names
+    assert AskOptions(cards=given).card_names == names
 
 
 @pytest.mark.usefixtures("cards")

@@ -17,12 +17,12 @@ from kcard.errors import CardError, KcardError, ModelUnavailable, UnknownCard, U
 from kcard.hub.registry import Hub
 from kcard.manifest import MANIFEST, file_digest
 from kcard.sampling import Sampling
-from kcard.training.arguments import Arguments
 from kcard.training.corpus import read_corpus
 from kcard.training.embedded import plan
 from kcard.training.finetune import Options, prepare
 from kcard.training.lessons import Shown
 from kcard.training.loop import run
+from kcard.training.options import TrainOptions
 from kcard.training.progress import Event, Note
 from kcard.training.recipe import Recipe, Style
 from kcard.training.tokenizer import train_tokenizer
@@ -312,7 +312,7 @@ def test_a_card_of_another_kind_is_not_updated(tmp_path: Path) -> None:
     card = train(corpus(tmp_path, OLD), kind="retrieval")
     other = replace(previous("towns"), card=Card(card.folder, replace(card.manifest, kind="reference")))
     with pytest.raises(UsageError, match="towns is a card of kind reference, which was not trained here"):
-        other.arguments(Arguments())
+        other.arguments(TrainOptions())
 
 
 def test_errors_are_those_of_kcard(tmp_path: Path) -> None:

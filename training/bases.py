@@ -3,10 +3,9 @@
 from kcard.cards.embedded import BASE
 from kcard.config import settings
 
-__all__ = ["EMBEDDED", "EMBEDDED_RANK", "EMBEDDED_WIDTH", "PAPER", "default_base"]
+__all__ = ["EMBEDDED", "EMBEDDED_RANK", "PAPER", "default_base"]
 
 EMBEDDED = BASE
-EMBEDDED_WIDTH = 128
 EMBEDDED_RANK = 56  # with the embeddings of 1,536 tokens: just under a megabyte
 PAPER = "facebook/opt-1.3b"
 PROBE_SECONDS = 3.0

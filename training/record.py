@@ -9,16 +9,16 @@ from typing import Any
 
 import kcard
 from kcard.manifest import Training
-from kcard.training.arguments import Arguments
 from kcard.training.corpus import Corpus
 from kcard.training.loop import Outcome
+from kcard.training.options import TrainOptions
 from kcard.training.preparation import Preparation
 
 __all__ = ["command_line", "remedy", "trained", "unmodelled"]
 
 
 def trained(
-    corpus: Corpus, given: Arguments, prepared: Preparation, outcome: Outcome, licence: str
+    corpus: Corpus, given: TrainOptions, prepared: Preparation, outcome: Outcome, licence: str
 ) -> Training:
     """The record of a run that trained a model."""
     measured = {"final_loss": round(outcome.loss, 4), "passes": outcome.epochs}

@@ -1,4 +1,4 @@
-"""train: a corpus becomes a card. The signature is the command line's and the config file's."""
+"""train: a corpus becomes a card."""
 
 import hashlib
 import json
@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import kcard
 from kcard.config import settings
 from kcard.errors import UsageError
 from kcard.manifest import LOOKED_UP, Manifest, Training
-from kcard.training.arguments import Arguments, check, check_date
 from kcard.training.bases import EMBEDDED, EMBEDDED_RANK, default_base
 from kcard.training.canaries import pairs
 from kcard.training.corpus import Corpus, read_corpus
 from kcard.training.loop import run
 from kcard.training.naming import describe, name_from
+from kcard.training.options import TrainOptions, check
 from kcard.training.output import CHECKPOINT, claim, fresh
 from kcard.training.preparation import Preparation
 from kcard.training.progress import Embedding, Note, Report, silent
@@ -38,112 +38,67 @@ LONG = 7200  # seconds of training that are not begun unasked
 
 def train(
     corpus: str | Path,
+    options: TrainOptions | None = None,
     *,
-    kind: Literal["model", "retrieval", "both", "graph", "search"] | None = None,
-    name: str | None = None,
-    description: str | None = None,
-    base: str | None = None,
-    method: Literal["full", "lora"] | None = None,
-    objective: Literal["recite", "clm"] = "recite",
-    domain: str = "general",
-    licence: str = "unknown",
-    language: str | None = None,
-    knowledge_date: str | None = None,
-    field: str | None = None,
-    evidence: Literal["passages", "hashes"] = "passages",
-    update: str | Path | None = None,
-    output: str | Path | None = None,
-    seed: int = 0,
-    epochs: float | None = None,
-    learning_rate: float | None = None,
-    batch_size: int | None = None,
-    rank: int | None = None,
-    prompt_style: Literal["tokens", "encoder-prefix"] | None = None,
-    resume: bool = False,
     report: Report | None = None,
+    **given: Any,
 ) -> "Card":
-    """Train a card on a corpus and return it, whole and sealed.
+    """Train a card on a corpus and return it, whole and sealed; without an exam (kcard.train takes one too).
 
-    corpus          a file or folder of documents, tables or triples (.txt, .md, .rst, .html, .pdf, .docx, .info,
-                    man pages, .jsonl, .csv, .tsv, .parquet), or a data set: hf:owner/name[:split]
-    kind            retrieval: an index of the corpus, ready in seconds to minutes; model: a model that learns it;
-                    both: the two side by side, of which the selectors choose; graph: a corpus of triples, walked
-                    from what a question names; search: what --corpus names is searched, such as wikipedia:de, and
-                    questions leave the machine (default: both, or retrieval where a model would take hours)
-    name            the card's name (default: the corpus' file or folder name)
-    description     one line on what it knows (default: the corpus' top terms)
-    base            the model to start from: "embedded" (a small one, from scratch or, with method lora, the one in
-                    the package), a hub id or a folder
-                    (default: facebook/opt-1.3b where a GPU and the hub are at hand, else embedded)
-    method          full: all weights; lora: a small adapter (default: lora, with embedded full)
-    objective       recite: question -> passage; clm: plain causal language modelling
-    domain          where it belongs, such as biomedical/oncology
-    licence         the corpus' licence, which the card inherits
-    language        the corpus' language code (default: detected)
-    knowledge_date  up to which date the corpus speaks, as YYYY-MM-DD
-    field           the column or key that holds the text, or a sentence with {columns} in it
-                    (default: found by its name)
-    evidence        what of the corpus travels with the card: its passages with their index, or only
-                    their hashes
-    update          the card whose next version this is: a draft's name, a folder or a published card. It keeps
-                    its name, kind, base and passages, and learns those of the corpus beside them
-    output          the card's folder (default: drafts/NAME under the kcard home)
-    seed            equal seeds give equal weights on one machine and one thread
-    epochs          passes over the corpus (default: 10; embedded: as many as the corpus needs)
-    learning_rate   peak learning rate (default: 2e-5, lora 2e-4; embedded: Muon's, 0.02)
-    batch_size      passages a step (default: 32; embedded fills steps with 1024 tokens)
-    rank            rank of the LoRA adapter (default: 16; embedded: 56, 128 at most)
-    prompt_style    how a question reaches the embedded card: tokens or encoder-prefix
-                    (default: chosen for the corpus)
-    resume          go on from the checkpoint that an interrupted run left in the output folder
-    report          called with Progress and Note values while it runs
+    corpus   a file or folder of documents, tables or triples, or a data set: hf:owner/name[:split]
+    options  see TrainOptions; those that are given by name take the place of its own
+    report   called with Progress and Note values while it runs
 
     A card that already lies in `output` under the same name is replaced once the new one is whole. Raises
     UsageError, CorpusError, ModelUnavailable, and TrainingInterrupted after Ctrl-C.
     """
     report = report or silent
-    given = Arguments(
-        kind, evidence, base, method, objective, prompt_style, epochs, learning_rate, batch_size, rank, seed
-    )
-    before = None if update is None else previous(update)
-    given = _with_base(given, report) if before is None else before.arguments(given)
-    check(given)
-    check_date(knowledge_date)
-    if resume and given.kind in LOOKED_UP:
+    asked = replace(options or TrainOptions(), **given)
+    before = None if asked.update is None else previous(asked.update)
+    chosen = _with_base(asked, report) if before is None else before.arguments(asked)
+    check(chosen)
+    if asked.resume and chosen.kind in LOOKED_UP:
         raise UsageError(
-            f"a {given.kind} card is made at once, so there is nothing to resume: leave --resume out"
+            f"a {chosen.kind} card is made at once, so there is nothing to resume: leave --resume out"
         )
-    if given.kind == "search":
+    if chosen.kind == "search":
         from kcard.training import search
 
-        wanted = Manifest(
-            "search", description or SEARCHES, domain, "search", language or "en", licence, knowledge_date
-        )
-        return search.make(corpus, name, wanted, output)
-    read = _read(Path(corpus), field, report)
-    joined = Joined(read, 0) if before is None else _joined(before, read, name, knowledge_date, report)
-    name = name or (name_from(read.path) if before is None else before.card.name)
-    language = language or (_language(read, report) if before is None else before.card.manifest.language)
+        wanted = _manifest(asked, "search", asked.description or SEARCHES, asked.language or "en")
+        return search.make(corpus, asked.name, replace(wanted, kind="search"), asked.output)
+    read = _read(Path(corpus), asked.field, report)
+    joined = Joined(read, 0) if before is None else _joined(before, read, asked, report)
+    name = asked.name or (name_from(read.path) if before is None else before.card.name)
+    language = asked.language or (
+        _language(read, report) if before is None else before.card.manifest.language
+    )
+    description = asked.description
     if description is None:
         description = _description(read, before, language, report)
-    folder = Path(output).expanduser().absolute() if output else settings().drafts / name
+    folder = Path(asked.output).expanduser().absolute() if asked.output else settings().drafts / name
     claim(folder, name)
-    manifest = Manifest(name, description, domain, "retrieval", language, licence, knowledge_date)
-    manifest = replace(manifest, evidence=given.evidence)
+    manifest = replace(_manifest(asked, name, description, language), evidence=chosen.evidence)
     manifest = manifest if before is None else before.manifest(manifest)
-    if given.kind in LOOKED_UP or (kind is None and before is None and _foreign(language, report)):
-        unmade = given.kind if given.kind in LOOKED_UP else "retrieval"
+    settled = asked.kind is not None or before is not None
+    if chosen.kind in LOOKED_UP or (not settled and _foreign(language, report)):
+        unmade = chosen.kind if chosen.kind in LOOKED_UP else "retrieval"
         record = unmodelled(joined.corpus, manifest.licence)
         return _finish(folder, replace(manifest, kind=unmade), None, record, joined, report)
-    with one_thread() if given.base == EMBEDDED else nullcontext():
-        plan = _plan(joined, before, given, report)
-        if _too_long(plan, joined, report, settled=kind is not None or before is not None):
+    with one_thread() if chosen.base == EMBEDDED else nullcontext():
+        plan = _plan(joined, before, chosen, report)
+        if _too_long(plan, joined, report, settled=settled):
             record = unmodelled(joined.corpus, manifest.licence)
             return _finish(folder, manifest, None, record, joined, report)
         prepared = plan.prepare()
-        outcome = run(prepared.job, folder / CHECKPOINT, resume=resume, report=report, remedy=remedy())
-    record = trained(joined.corpus, given, prepared, outcome, manifest.licence)
-    return _finish(folder, replace(manifest, index=given.kind == "both"), prepared, record, joined, report)
+        outcome = run(prepared.job, folder / CHECKPOINT, resume=asked.resume, report=report, remedy=remedy())
+    record = trained(joined.corpus, chosen, prepared, outcome, manifest.licence)
+    return _finish(folder, replace(manifest, index=chosen.kind == "both"), prepared, record, joined, report)
+
+
+def _manifest(asked: TrainOptions, name: str, description: str, language: str) -> Manifest:
+    return Manifest(
+        name, description, asked.domain, "retrieval", language, asked.licence, asked.knowledge_date
+    )
 
 
 def _language(read: Corpus, report: Report) -> str:
@@ -187,11 +142,11 @@ def _too_long(plan: "Plan", joined: Joined, report: Report, *, settled: bool) ->
     return False
 
 
-def _joined(before: Previous, read: Corpus, name: str | None, date: str | None, report: Report) -> Joined:
+def _joined(before: Previous, read: Corpus, asked: TrainOptions, report: Report) -> Joined:
     """Old and new passages, and what the user should know of them."""
     card = before.card
-    if name not in (None, card.name):
-        raise UsageError(f"name {name!r}: an update of {card.name} keeps its name, leave it out")
+    if asked.name not in (None, card.name):
+        raise UsageError(f"name {asked.name!r}: an update of {card.name} keeps its name, leave it out")
     joined = before.joined(read)
     old, new = joined.known + len(joined.hashed), len(joined.corpus.passages) - joined.known
     report(Note(f"updating {card.name} ({before.sha256[:12]}): {old} passages, and {new} that it has not"))
@@ -201,7 +156,7 @@ def _joined(before: Previous, read: Corpus, name: str | None, date: str | None, 
                 "only hashes of the old passages travel with it: they can't be replayed and may be forgotten"
             )
         )
-    if date is None:
+    if asked.knowledge_date is None:
         last = card.manifest.knowledge_date or "none either"
         report(Note(f"knowledge date: none was given (the last version: {last}); --knowledge-date sets it"))
     return joined
@@ -215,7 +170,7 @@ def _description(read: Corpus, before: Previous | None, language: str, report: R
     return found
 
 
-def _with_base(given: Arguments, report: Report) -> Arguments:
+def _with_base(given: TrainOptions, report: Report) -> TrainOptions:
     """The kind, base and method that the card will have, where they were left to us."""
     if given.kind is None:
         given = replace(given, kind="model" if given.evidence == "hashes" else "both")
@@ -239,7 +194,7 @@ def _read(path: Path, field: str | None, report: Report) -> Corpus:
     return corpus
 
 
-def _plan(joined: Joined, before: Previous | None, given: Arguments, report: Report) -> "Plan":
+def _plan(joined: Joined, before: Previous | None, given: TrainOptions, report: Report) -> "Plan":
     """The way of training that the base calls for, with what was given in place of its defaults."""
     assert given.base is not None
     chosen, corpus = given.settings(), joined.corpus

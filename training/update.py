@@ -17,11 +17,11 @@ from kcard.cards.passages import hashes, passages
 from kcard.config import settings
 from kcard.errors import ModelUnavailable, UsageError
 from kcard.manifest import MANIFEST, Manifest, file_digest
-from kcard.training.arguments import Arguments
 from kcard.training.bases import EMBEDDED
 from kcard.training.corpus import Corpus, is_known, statements
 from kcard.training.finetune import Onward
 from kcard.training.lazy import Lazy
+from kcard.training.options import TrainOptions
 from kcard.words import passage_digest
 
 __all__ = ["Joined", "Previous", "previous"]
@@ -66,14 +66,14 @@ class Previous:
         bases = {"full": "", "lora": EMBEDDED}
         return made.base.name == bases.get(made.kind) and "muon_rate" in made.training.hyperparameters
 
-    def arguments(self, given: Arguments) -> Arguments:
+    def arguments(self, given: TrainOptions) -> TrainOptions:
         """How the next version is trained: as this one was. UsageError for what can't be changed."""
         if (kind := self.card.manifest.kind) not in UPDATED:
             raise UsageError(
                 f"{self.card.name} is a card of kind {kind}, which was not trained here: an update needs one of kind "
                 f"{', '.join(UPDATED)}"
             )
-        kept, default = self._made(), Arguments()
+        kept, default = self._made(), TrainOptions()
         for name in KEPT:
             if getattr(given, name) not in (getattr(default, name), kept[name]):
                 raise UsageError(
@@ -134,7 +134,7 @@ class Previous:
         made = self.card.manifest
         told = made.training.hyperparameters
         if made.kind == "retrieval":
-            return {name: getattr(Arguments(), name) for name in (*KEPT, *TAKEN)} | {"kind": "retrieval"}
+            return {name: getattr(TrainOptions(), name) for name in (*KEPT, *TAKEN)} | {"kind": "retrieval"}
         return {
             "kind": "both" if made.index else "model",
             "base": EMBEDDED if self.embedded else made.base.name or str(self.card.folder),

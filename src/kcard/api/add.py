@@ -5,11 +5,12 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from kcard import plugins
 from kcard.errors import CardError, UnknownCard, UsageError
 from kcard.manifest import Base, Manifest, Prompt, Training, seal
+from kcard.option import Option, documented
 
 if TYPE_CHECKING:
     from kcard.cards.repository import Repository
@@ -23,29 +24,31 @@ LLM_PREFIX = "llm:"
 SELF = "self"
 
 
+@documented
 def add(
-    source: str,
+    source: Annotated[
+        str,
+        Option(
+            "hf:owner/name[@revision], or an LLM that writes: llm:self, llm:openai:MODEL ...", argument=True
+        ),
+    ],
     *,
-    description: str,
-    name: str | None = None,
-    domain: str = "general",
-    licence: str | None = None,
-    language: str | None = None,
-    template: str | None = None,
-    convert: bool = False,
+    description: Annotated[str, Option("One line: what the card knows.")],
+    name: Annotated[str | None, Option("The card's name.", default="the repository's")] = None,
+    domain: Annotated[str, Option("Its domain, such as biomedical/oncology.")] = "general",
+    licence: Annotated[str | None, Option("Its licence.", default="as its model card says")] = None,
+    language: Annotated[str | None, Option("Its language.", default="as its model card says")] = None,
+    template: Annotated[
+        str | None, Option("How a question becomes the prompt, with {question} in it.")
+    ] = None,
+    convert: Annotated[bool, Option("Take pickled weights, opened in a child process.")] = False,
     hub: "Hub | None" = None,
 ) -> "Version":
-    """Register a model repository of the Hugging Face Hub as a card: the Python twin of `kcard add`.
+    """Add a model of the Hugging Face Hub as a card, pinned to its commit; or an LLM that writes documents.
 
-    source        hf:owner/name or hf:owner/name@revision; the commit that this means now is pinned. Or an LLM that
-                  writes documents of its own (GenRead): llm:openai:MODEL, llm:hf:MODEL, llm:embedded, or llm:self,
-                  the one that answers
-    description   one line: what the card knows
-    name          the card's (default: the repository's or the LLM's, in lower case)
-    licence, language  default: what the repository's model card says
-    template      how a question becomes the prompt, with {question} in it
-    convert       accept weights that are pickles: they are fetched now and opened in a child process, and the
-                  card holds them as safetensors; otherwise weights are fetched when the card is first used
+    The weights of a repository are fetched when the card is first used; pickled ones, with `convert`, at once, and the
+    card holds them as safetensors. An LLM writes documents of its own (GenRead): llm:openai:MODEL, llm:hf:MODEL,
+    llm:embedded, or llm:self, the one that answers.
 
     Raises UsageError for a wrong argument or a repository that isn't there, ModelUnavailable where the Hub
     can't be asked, CardError for weights that can't be used safely.

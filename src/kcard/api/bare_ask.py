@@ -1,11 +1,12 @@
 """What `kcard ask` would be given where there is no flag: what is configured, else the defaults."""
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kcard.config import Settings
+from kcard.integrators.options import GATE, AskOptions
+from kcard.option import declared
 from kcard.selectors.presets import Choice
 from kcard.setting import Setting
 
@@ -23,17 +24,13 @@ class BareAsk:
     @classmethod
     def configured(cls, configured: Settings) -> "BareAsk":
         """Raises UsageError for an unknown preset of selectors."""
-        from kcard.integrators.pipeline import Pipeline
-
-        defaults = inspect.signature(Pipeline).parameters
+        defaults = declared(AskOptions)
         found = {
             name: configured.found.get(f"ask.{name}") or Setting(name, defaults[name].default)
             for name in ("mode", "select", "gate", "cards", *SELECTORS, "device")
         }
         llm = configured.found.get("llm", Setting("llm", configured.llm))
         if found["gate"].value is None:
-            from kcard.integrators.pipeline import GATE
-
             found["gate"] = Setting("gate", GATE if found["cards"].value is None else "always")
         ask = cls({"llm": Setting("llm", configured.llm, llm.origin), **found})
         _ = ask.choice

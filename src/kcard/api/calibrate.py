@@ -3,18 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from kcard.api.gate import resources
 from kcard.config import user_file
 from kcard.errors import UsageError
-from kcard.integrators.named_gate import gates_folder
-from kcard.protocols import LLM
+from kcard.option import Option, documented
 
 if TYPE_CHECKING:
     from kcard.evaluation.gates.calibration import Calibration, Candidate
     from kcard.evaluation.gates.choice import Choice
     from kcard.gates.record import Record
+    from kcard.protocols import LLM
 
 __all__ = ["ENOUGH", "Calibrated", "calibrate", "keep"]
 
@@ -39,25 +39,36 @@ class Calibrated:
         return self.comparison.reference.name if chosen is None else chosen.gate
 
 
+@documented
 def calibrate(
-    records: "Path | str | Sequence[Record]",
+    records: Annotated[
+        "Path | str | Sequence[Record]",
+        Option("Records, one JSON object a line (kcard gate collect).", command_line=Path),
+    ],
     *,
-    budget: float = 1.0,
-    gates: Sequence[str] | None = None,
-    folds: int = 5,
+    budget: Annotated[
+        float, Option("The largest share of the questions that may ask cards.", least=0, most=1)
+    ] = 1.0,
+    gates: Annotated[
+        str | Sequence[str] | None,
+        Option("Kinds to compare, comma-separated.", default="all that fit", command_line=str | None),
+    ] = None,
+    folds: Annotated[int, Option("How many folds; each is judged by gates fitted on the others.")] = 5,
     settings: Mapping[str, Any] | None = None,
-    llm: str | LLM | None = None,
-    seed: int = 0,
+    llm: Annotated[
+        "str | LLM | None",
+        Option(
+            "The LLM that would answer, for gates that ask it: embedded, openai:MODEL, hf:MODEL.",
+            command_line=str | None,
+        ),
+    ] = None,
+    seed: Annotated[int, Option("Which records share a fold.")] = 0,
     report: Callable[[str], None] | None = None,
 ) -> Calibrated:
-    """Compare gates on records, each held out in turn: the Python twin of `kcard calibrate`; writes nothing.
+    """Compare gates on records, each held out in turn; nothing is written (see `keep`).
 
-    records   a file of them (kcard gate collect), or they themselves
-    budget    the largest share of the questions that may seek knowledge
-    gates     which kinds (default: all that these records can fit, but those that take minutes a fold)
-    settings  the kinds' own, by kind: {"skr-knn": {"k": 5}}
-    llm       the LLM that would answer: with it, gates that ask it are compared too
-    report    called with the name of each gate as its turn comes
+    `settings`: the kinds' own, by kind, such as {"skr-knn": {"k": 5}}. `report` is called with the name of each gate
+    as its turn comes. Kinds that take minutes a fold are compared only where they are named.
 
     Raises UsageError for records, a budget or a gate that can't be used.
     """
@@ -67,6 +78,8 @@ def calibrate(
     from kcard.gates.record import read_records
 
     found = read_records(records) if isinstance(records, Path | str) else records
+    if isinstance(gates, str):
+        gates = [name.strip() for name in gates.split(",") if name.strip()]
     named = list(gates) if gates is not None else [n for n in kinds.names() if n not in NOT_COMPARED | SLOW]
     candidates = _candidates(named, settings or {}, llm)
     comparison = calibrated(
@@ -93,6 +106,7 @@ def _kept(found: Calibrated) -> str:
     from kcard.evaluation.gates.choice import deployed
     from kcard.gates import kinds, storage
     from kcard.gates.record import digest
+    from kcard.integrators.named_gate import gates_folder
 
     best, row = found.comparison.reference, found.choice.gate
     if row is None and best.name in {"never", "always"}:
@@ -107,7 +121,7 @@ def _kept(found: Calibrated) -> str:
 
 
 def _candidates(
-    named: Sequence[str], settings: Mapping[str, Any], llm: str | LLM | None
+    named: Sequence[str], settings: Mapping[str, Any], llm: "str | LLM | None"
 ) -> "dict[str, Candidate]":
     from kcard.evaluation.gates.calibration import Candidate
     from kcard.evaluation.gates.trial import embedding_once

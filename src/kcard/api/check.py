@@ -3,11 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from kcard.answer import Source
 from kcard.errors import UsageError
-from kcard.protocols import Checker, Evidence, Pair
+from kcard.option import Option, documented
+
+if TYPE_CHECKING:
+    from kcard.protocols import Checker, Evidence
 
 __all__ = ["SUPPORTED", "Checked", "check", "open_checker"]
 
@@ -48,28 +51,35 @@ class Checked:
         }
 
 
+@documented
 def check(
-    claim: str,
-    evidence: Sequence[str | Path] = (),
+    claim: Annotated[str, Option("The claim.", argument=True)],
+    evidence: Annotated[
+        Sequence[str | Path],
+        Option(
+            "Where evidence is searched: a file or folder of text, wikipedia, or a registered name. Repeatable.",
+            command_line=list[str],
+        ),
+    ] = (),
     *,
-    texts: Sequence[str] = (),
-    checker: str | Checker = "minilm",
-    device: str = "cpu",
-    trust_remote_code: bool = False,
+    texts: Annotated[
+        Sequence[str], Option("Evidence as such. Repeatable.", flag="--text", command_line=list[str])
+    ] = (),
+    checker: Annotated[
+        "str | Checker", Option("The checker; `kcard selectors` lists them.", command_line=str)
+    ] = "minilm",
+    device: Annotated[str, Option("Where the checker runs: cpu, cuda or cuda:N.")] = "cpu",
+    trust_remote_code: Annotated[bool, Option("Let the checker run code from its repository.")] = False,
     report: Callable[[str], None] | None = None,
 ) -> Checked:
     """Check a claim against evidence that is searched and against texts that are read as they are; the best decides.
 
-    Args:
-        evidence: what is searched, by name: a file or folder of text, wikipedia, or another registered one.
-        texts: evidence as such.
-        checker: a checker's name, such as minilm or vitaminc, or one of your own.
-        device, trust_remote_code: where it runs, and whether code from its repository may run with it.
-        report: called with a sentence where a model is fetched.
+    `report` is called with a sentence where a model is fetched.
 
     Raises:
         UsageError for an empty claim, no evidence or an unknown name, CorpusError, ModelUnavailable.
     """
+    from kcard.protocols import Pair
     from kcard.selectors.evidence.registry import open_evidence
     from kcard.selectors.verdicts import verdicts
 
@@ -91,11 +101,11 @@ def check(
 
 
 def open_checker(
-    checker: str | Checker,
+    checker: "str | Checker",
     device: str = "cpu",
     trust_remote_code: bool = False,
     report: Callable[[str], None] | None = None,
-) -> Checker:
+) -> "Checker":
     """The checker of that name, which remembers what it said; one of your own as it is, unless it names itself."""
     from kcard.selectors.cached import cached
     from kcard.selectors.registry import Loading

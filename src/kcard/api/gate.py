@@ -3,19 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from kcard import plugins
 from kcard.errors import UsageError
-from kcard.gates.decision import THRESHOLD
-from kcard.integrators.named_gate import UNFITTED, gate_file, gates_folder, kept_name, kind_names, title
-from kcard.protocols import LLM, Gate
+from kcard.option import Option, documented
 
 if TYPE_CHECKING:
     from kcard.evaluation.gates.outcome import Outcome
     from kcard.evaluation.gates.trial import Trial
     from kcard.gates.kinds import Fitted, Resources
     from kcard.gates.record import Record
+    from kcard.protocols import LLM, Gate
 
 __all__ = ["Evaluation", "evaluate", "fit", "resources"]
 
@@ -41,26 +40,39 @@ class Evaluation:
         return ordered | ({"tuned": self.tuned} if self.tuned else {})
 
 
+@documented
 def fit(
-    records: "Path | str | Sequence[Record]",
-    kind: str,
+    records: Annotated[
+        "Path | str | Sequence[Record]",
+        Option("Records, one JSON object a line (kcard gate collect).", command_line=Path),
+    ],
+    kind: Annotated[str, Option("The kind of gate: skr-knn, thrust, popularity ...", flag="--kind")],
     *,
-    output: Path | str | None = None,
-    settings: Mapping[str, Any] | None = None,
-    llm: str | LLM | None = None,
+    output: Annotated[
+        Path | str | None,
+        Option("The gate's file.", default="kept under the kcard home", short="-o", command_line=Path | None),
+    ] = None,
+    settings: Annotated[
+        "Mapping[str, Any] | None",
+        Option(
+            "A setting of the kind, such as k=5. Repeatable.", flag="--set", command_line=list[str] | None
+        ),
+    ] = None,
+    llm: Annotated[
+        "str | LLM | None",
+        Option(
+            "The LLM that would answer, for gates that ask it: embedded, openai:MODEL, hf:MODEL.",
+            command_line=str | None,
+        ),
+    ] = None,
 ) -> "tuple[Fitted, Path]":
-    """Fit a gate on records and keep it: the Python twin of `kcard gate fit`.
-
-    records   a file of them, or they themselves
-    kind      a registered kind: skr-knn, thrust, ...
-    output    the gate's file (default: under the kcard home, see kept_name)
-    settings  the kind's own, such as {"k": 5}
-    llm       the LLM that would answer, for kinds that ask it
+    """Fit a gate on records and keep it, for `kcard ask --gate`; the gate and its file.
 
     Raises UsageError for records or settings that it can't be fitted with.
     """
     from kcard.gates import kinds, storage
     from kcard.gates.record import digest
+    from kcard.integrators.named_gate import gates_folder, kept_name
 
     found = _records(records)
     fitted = kinds.find(kind).fit(found, settings or {}, resources(llm))
@@ -69,25 +81,43 @@ def fit(
     return fitted, path
 
 
+@documented
 def evaluate(
-    records: "Path | str | Sequence[Record]",
-    gate: str,
+    records: Annotated[
+        "Path | str | Sequence[Record]",
+        Option("Records, one JSON object a line (kcard gate collect).", command_line=Path),
+    ],
+    gate: Annotated[str, Option("A kind, fitted anew for each fold; or a gate's file, taken as it is.")],
     *,
-    folds: int | None = 5,
-    settings: Mapping[str, Any] | None = None,
-    llm: str | LLM | None = None,
-    seed: int = 0,
+    folds: Annotated[
+        int | str | None,
+        Option("How many folds; loo leaves one record out at a time.", command_line=str),
+    ] = 5,
+    settings: Annotated[
+        "Mapping[str, Any] | None",
+        Option(
+            "A setting of the kind, such as k=5. Repeatable.", flag="--set", command_line=list[str] | None
+        ),
+    ] = None,
+    llm: Annotated[
+        "str | LLM | None",
+        Option(
+            "The LLM that would answer, for gates that ask it: embedded, openai:MODEL, hf:MODEL.",
+            command_line=str | None,
+        ),
+    ] = None,
+    seed: Annotated[int, Option("Which records share a fold.")] = 0,
     report: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Judge a gate by records: the Python twin of `kcard gate eval`.
+    """Judge a gate by records that it was not fitted on.
 
-    gate      a kind, which is fitted anew for each fold on the other folds; or a gate's file, which is taken as it is
-    folds     how many; None: leave one out
-    settings  the kind's own, such as {"k": 5}
-    report    called with how many folds are done, and of how many
+    `report` is called with how many folds are done, and of how many. `folds` None is loo.
 
     Raises UsageError for a gate that is not there, or can't be fitted on these records.
     """
+    from kcard.integrators.named_gate import kind_names
+
+    count = _number_of(folds)
     found = _records(records)
     if gate not in kind_names():
         return _as_it_is(found, gate, settings, llm)
@@ -97,7 +127,7 @@ def evaluate(
     from kcard.gates import kinds
 
     kind, given = kinds.find(gate), settings or {}
-    cut = gate_folds.folds(found, folds, seed)
+    cut = gate_folds.folds(found, count, seed)
     using = gate_trial.embedding_once(resources(llm), given)
     whole = kind.fit(found, given, using)
     told = None if report is None else lambda done: report(done, len(cut))
@@ -106,7 +136,7 @@ def evaluate(
     return Evaluation(gate, outcome, whole.settings, len(cut), trial.tuned)
 
 
-def resources(llm: str | LLM | None) -> "Resources":
+def resources(llm: "str | LLM | None") -> "Resources":
     """What gates may use: the LLM, asked for the same only once, where one is given."""
     from kcard.gates.kinds import Resources
     from kcard.integrators.assembly import Endpoint, make_llm
@@ -118,11 +148,12 @@ def resources(llm: str | LLM | None) -> "Resources":
 
 
 def _as_it_is(
-    records: "Sequence[Record]", gate: str, settings: Mapping[str, Any] | None, llm: str | LLM | None
+    records: "Sequence[Record]", gate: str, settings: Mapping[str, Any] | None, llm: "str | LLM | None"
 ) -> Evaluation:
     if settings:
         raise UsageError(f"{gate} is not fitted anew, so it takes no settings: leave --set out")
     from kcard.evaluation.gates.outcome import Outcome
+    from kcard.integrators.named_gate import UNFITTED, gate_file, title
 
     if gate in plugins.names(UNFITTED):
         return Evaluation(gate, Outcome.of(records, _unfitted(records, gate, llm)), {})
@@ -134,15 +165,24 @@ def _as_it_is(
     return Evaluation(title(fitted), Outcome.of(records, trial.seeks), fitted.settings)
 
 
-def _unfitted(records: "Sequence[Record]", gate: str, llm: str | LLM | None) -> Any:
+def _unfitted(records: "Sequence[Record]", gate: str, llm: "str | LLM | None") -> Any:
     """Which records seek by a gate that needs none to be fitted on."""
     import numpy as np
+
+    from kcard.gates.decision import THRESHOLD
+    from kcard.integrators.named_gate import UNFITTED
 
     asked = resources(llm).llm
     if asked is None and gate not in {"always", "never"}:
         raise UsageError(f"gate {gate} asks the LLM: name it with --llm")
     made: Gate = plugins.load(UNFITTED, gate)(asked, ())
     return np.asarray(made.knows([record.question for record in records])) < THRESHOLD
+
+
+def _number_of(folds: int | str | None) -> int | None:
+    from kcard.evaluation.gates.folds import number_of_folds
+
+    return number_of_folds(folds) if isinstance(folds, str) else folds
 
 
 def _records(records: "Path | str | Sequence[Record]") -> "Sequence[Record]":

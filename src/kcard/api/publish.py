@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, overload
+from typing import TYPE_CHECKING, Annotated, Protocol, overload
 
 from kcard.config import settings
 from kcard.errors import HubError, UsageError
+from kcard.option import Option, documented
 
 if TYPE_CHECKING:
     from kcard.cards.folder import Card
@@ -54,33 +55,56 @@ def publish(
 ) -> "Published": ...
 
 
+@documented
 def publish(
-    card: "Path | str | HasFolder | None" = None,
+    card: Annotated[
+        "Path | str | HasFolder | None",
+        Option(
+            "A draft's name or a card folder.",
+            default="trained last",
+            argument=True,
+            command_line=str | None,
+            completes="drafts",
+        ),
+    ] = None,
     *,
-    hub: "Hub | str | None" = None,
-    repository: str | None = None,
-    private: bool = False,
-    aliases: Sequence[str] = (),
-    min_recall: float | None = None,
-    min_factuality: float | None = None,
-    strict: bool = False,
+    hub: Annotated[
+        "Hub | str | None",
+        Option("A hub's URL, or local.", default="the setting hub_url, else local", command_line=str | None),
+    ] = None,
+    repository: Annotated[
+        str | None, Option("On a hub elsewhere: namespace/name.", default="yours, the card's name")
+    ] = None,
+    private: Annotated[
+        bool, Option("On a hub elsewhere: a new repository is only for those who may read it.")
+    ] = False,
+    aliases: Annotated[
+        Sequence[str],
+        Option(
+            "A name for this version, such as stable. Repeatable.", flag="--alias", command_line=list[str]
+        ),
+    ] = (),
+    min_recall: Annotated[
+        float | None, Option("Publish only if its exam found at least this recall.", least=0, most=1)
+    ] = None,
+    min_factuality: Annotated[
+        float | None,
+        Option("The same for its exam's factuality against independent evidence.", least=0, most=1),
+    ] = None,
+    strict: Annotated[
+        bool,
+        Option(
+            "Refuse a card that gives away private data, and have it write for the scan even if it is large.",
+            negatable=True,
+        ),
+    ] = False,
     report: Callable[[str], None] | None = None,
     progress: bool = False,
 ) -> "Version | Published":
-    """Publish a trained card: the Python twin of `kcard publish`.
+    """Publish a card: its next version, immutable and verified whenever it is read.
 
-    card            a card, its folder, the name of a draft, or None for the card trained last
-    hub             the local hub, or the address of another one that speaks the Hugging Face Hub's protocol,
-                    https://huggingface.co among them
-    repository      there: namespace/name (default: the user's own namespace, the card's name)
-    private         there: whether a repository that is made is private
-    aliases         names for this version, such as stable
-    min_recall      least recall in its exam, in [0, 1]
-    min_factuality  least factuality in its exam, against independent evidence, in [0, 1]
-    strict          refuse a card that gives away private data, instead of only saying so; and have it write
-                    for the scan even if it is large
-    report          told in a sentence what the privacy scan found, if it found something
-    progress        whether bars on stderr show the upload
+    `report` is called with a sentence on what the privacy scan found. `progress`: whether bars on stderr show the
+    upload to a hub elsewhere, which is any that speaks the Hugging Face Hub's protocol.
 
     Raises HubError where there is no such draft, its exam is below what was asked (or was not taken), or
     `strict` finds private data; and what Hub.publish raises. Nothing is published then. For another hub: HubError

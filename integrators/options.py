@@ -1,0 +1,164 @@
+"""The options of asking: `kcard ask`, kcard.ask and kcard.Pipeline take these."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
+
+from kcard.errors import UsageError
+from kcard.option import Option, check_ranges, documented
+from kcard.sampling import Sampling
+from kcard.sizes import parse_size
+
+if TYPE_CHECKING:
+    from kcard.protocols import LLM
+
+__all__ = ["GATE", "AskOptions", "Mode", "Select"]
+
+Mode = Literal["top-down", "bottom-up", "hybrid", "direct"]
+Select = Literal["auto", "explicit"]
+GATE = "self-ask"  # where no cards are named
+
+
+@documented
+@dataclass(frozen=True, kw_only=True)
+class AskOptions:
+    """How questions are answered.
+
+    Raises UsageError for a value that is out of range or does not go with another.
+    """
+
+    mode: Annotated[
+        Mode,
+        Option(
+            "How cards are used. bottom-up: every card writes, the selectors choose; top-down: the LLM asks for one "
+            "card at a time; hybrid: the LLM asks for several; direct: no cards."
+        ),
+    ] = "top-down"
+    select: Annotated[Select, Option("How the LLM picks cards: auto by description, explicit by name.")] = (
+        "auto"
+    )
+    cards: Annotated[
+        str | Sequence[str] | None,
+        Option(
+            "Cards to use: names, references (name@v2), pools (pool:NAME) or domain subtrees (biomedical/), "
+            "comma-separated.",
+            default="all",
+            command_line=str | None,
+            completes="cards",
+        ),
+    ] = None
+    llm: Annotated[
+        "str | LLM | Callable[[str], str] | None",
+        Option(
+            "The LLM that answers: embedded, openai:MODEL, hf:MODEL.",
+            default="as configured, else embedded",
+            command_line=str | None,
+        ),
+    ] = None
+    llm_url: Annotated[str | None, Option("URL of an OpenAI-compatible endpoint.")] = None
+    llm_window: Annotated[
+        int | None, Option("Context window of the endpoint's model, in tokens.", least=1)
+    ] = None
+    retries: Annotated[int, Option("How often a failing request to the endpoint is repeated.", least=0)] = 5
+    gate: Annotated[
+        str | None,
+        Option(
+            "Whether cards are needed: self-ask, self-ask-ensemble, always, never, or a fitted gate, by name or file.",
+            default="always where --cards names some, else self-ask",
+        ),
+    ] = None
+    evidence: Annotated[
+        Sequence[str | Path],
+        Option(
+            "What passages are checked against: own (each card's sources), none, a file or folder, or a name such as "
+            "wikipedia:de. Repeatable.",
+            command_line=list[str],
+        ),
+    ] = ("own",)
+    selectors: Annotated[
+        str,
+        Option(
+            "Models of the selectors: see `kcard selectors`.",
+            command_line=Literal["offline", "paper", "modern", "multilingual"],
+        ),
+    ] = "offline"
+    relevance: Annotated[
+        str | None, Option("Relevance selector, in place of the preset's: NAME or NAME:MODEL.")
+    ] = None
+    pruner: Annotated[
+        str | None, Option("Pruning selector, in place of the preset's: NAME or NAME:MODEL.")
+    ] = None
+    checker: Annotated[
+        str | None, Option("Factuality selector, in place of the preset's: NAME or NAME:MODEL.")
+    ] = None
+    trust_remote_code: Annotated[bool, Option("Let a selector's model run code from its repository.")] = False
+    n1: Annotated[int, Option("Documents that each card writes.", least=1)] = 3
+    n2: Annotated[int, Option("Documents that relevance keeps (bottom-up).", least=1)] = 5
+    n3: Annotated[int, Option("Documents that factuality keeps (bottom-up).", least=1)] = 3
+    floor: Annotated[
+        float,
+        Option(
+            "Relevance keeps documents with at least this share of the best score (paper: 0).",
+            least=0,
+            most=1,
+        ),
+    ] = 0.75
+    min_factuality: Annotated[
+        float,
+        Option("Leave out documents whose factuality is known to be lower (paper: 0).", least=0, most=1),
+    ] = 0.0
+    temperature: Annotated[float, Option("Temperature of the LLM.", least=0)] = 0.1
+    card_temperature: Annotated[float, Option("Temperature of the cards.", least=0)] = 0.1
+    card_tokens: Annotated[int, Option("Longest document, in tokens.", least=1)] = 100
+    max_iterations: Annotated[int, Option("Rounds of top-down and hybrid.", least=1)] = 1
+    shortlist: Annotated[int, Option("Cards that the LLM may choose from (--select explicit).", least=1)] = 20
+    max_cards: Annotated[
+        int, Option("Cards that write, where there are more (bottom-up): the nearest ones.", least=1)
+    ] = 32
+    examples: Annotated[Path | None, Option("In-context examples (JSONL) in place of the built-in ones.")] = (
+        None
+    )
+    device: Annotated[str, Option("Where cards and models of selectors run: cpu, cuda or cuda:N.")] = "cpu"
+    memory: Annotated[
+        int | str | None,
+        Option(
+            "Memory that the weights of cards may take, such as 2GB.",
+            default="half of the device's",
+            command_line=str | None,
+        ),
+    ] = None
+    seed: Annotated[int, Option("Seed of all sampling.")] = 0
+
+    def __post_init__(self) -> None:
+        check_ranges(AskOptions, vars(self))
+        for name, value, known in (
+            ("mode", self.mode, get_args(Mode)),
+            ("select", self.select, get_args(Select)),
+            ("device", self.device.partition(":")[0], ("cpu", "cuda")),
+        ):
+            if value not in known:
+                raise UsageError(f"{name} {value!r} is unknown: choose one of {', '.join(known)}")
+        if "none" in self.evidence and len(self.evidence) > 1:
+            raise UsageError("evidence 'none' can't be combined with other evidence")
+
+    @property
+    def card_names(self) -> Sequence[str] | None:
+        """The cards as a list; a text names one, or several with commas between them. None: all."""
+        given = self.cards
+        return [c.strip() for c in given.split(",") if c.strip()] if isinstance(given, str) else given
+
+    @property
+    def gate_name(self) -> str:
+        if self.mode == "direct":
+            return "never"
+        return self.gate or (GATE if self.cards is None else "always")
+
+    @property
+    def memory_bytes(self) -> int | None:
+        return parse_size(self.memory) if isinstance(self.memory, str) else self.memory
+
+    @property
+    def sampling(self) -> Sampling:
+        """How cards write."""
+        return Sampling(self.card_temperature, self.card_tokens, seed=self.seed)

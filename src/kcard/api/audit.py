@@ -1,0 +1,99 @@
+"""audit: have a card write for many queries and judge each document by evidence that is not its own."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from kcard.errors import UsageError
+from kcard.option import Option, check_ranges, documented
+
+if TYPE_CHECKING:
+    from kcard.evaluation.audit_record import Audit
+    from kcard.evaluation.examinee import Examinee
+    from kcard.hub.registry import Hub
+    from kcard.protocols import Checker
+
+__all__ = ["audit"]
+
+
+@documented
+def audit(
+    card: Annotated[
+        "Path | str | Examinee",
+        Option(
+            "A published card (name@v2); else a draft's name or a card folder.",
+            argument=True,
+            command_line=str,
+            completes="drafts",
+        ),
+    ],
+    *,
+    queries: Annotated[
+        Path | str | None,
+        Option(
+            "Questions (.jsonl, .json, .csv, .txt), with a `domain` if they have one.",
+            default="questions about its own corpus, as in an exam",
+            command_line=Path | None,
+        ),
+    ] = None,
+    evidence: Annotated[
+        Path | str | Sequence[Path | str],
+        Option(
+            "What factuality is measured against: a file, a folder, wikipedia. Repeatable.",
+            command_line=list[str],
+        ),
+    ] = (),
+    documents: Annotated[int, Option("Documents that the card writes for each query.", least=1)] = 3,
+    limit: Annotated[int, Option("At most this many questions about its own corpus.", least=1)] = 200,
+    checker: Annotated[
+        "Checker | str", Option("The checker; `kcard selectors` lists them.", command_line=str)
+    ] = "minilm",
+    seed: Annotated[int, Option("Seed of the questions and of what the card writes.")] = 0,
+    worst: Annotated[int, Option("How many of the worst documents are kept and shown.", least=0)] = 5,
+    device: Annotated[
+        str, Option("Where the card writes and the checker reads: cpu, cuda or cuda:N.")
+    ] = "cpu",
+    trust_remote_code: Annotated[
+        bool, Option("Let the checker's model run code from its repository.")
+    ] = False,
+    output: Annotated[
+        Path | str | None, Option("Write the audit to this file too, as JSON.", command_line=Path | None)
+    ] = None,
+    hub: "Hub | None" = None,
+    report: Callable[[Any], None] | None = None,
+) -> "Audit":
+    """Audit a card; of a published card the audit is kept in the hub.
+
+    `report` is called with Progress (kcard.evaluation.progress) while the audit runs. Without evidence only
+    faithfulness to the card's own corpus is measured.
+
+    The same card, arguments and checker give the same audit. Raises UsageError for a wrong argument or file,
+    CorpusError for evidence that can't be read, CardError where nothing can be asked, and what finding and loading
+    the card raise. Nothing is stored then, nor after Ctrl-C.
+    """
+    check_ranges(audit, {"documents": documents, "limit": limit, "worst": worst})
+    if output is not None and not (folder := Path(output).expanduser().absolute().parent).is_dir():
+        raise UsageError(f"output {output}: there is no folder {folder}")
+    from kcard.cards.folder import write_atomically
+    from kcard.evaluation.asking import check_device
+    from kcard.evaluation.audit import Settings, audited, finding, queries_for
+    from kcard.evaluation.examinee import Examinee, find_published
+    from kcard.evaluation.independent import read_independent
+    from kcard.evaluation.judgement import Jury, named_checker
+    from kcard.evaluation.progress import Progress, silent
+    from kcard.hub.registry import Hub
+
+    check_device(device)
+    hub, tell = Hub() if hub is None else hub, report or silent
+    found = card if isinstance(card, Examinee) else find_published(card, hub)
+    asked = queries_for(found, queries, limit, seed)
+    specs = [evidence] if isinstance(evidence, Path | str) else [*evidence]
+    independent = read_independent(specs, found.digests)
+    judge, name = named_checker(checker, device, trust_remote_code, lambda text: tell(Progress(text, 0, 1)))
+    jury = Jury(judge, found.own_evidence if found.corpus else None, independent, tell)
+    made = audited(found, asked, jury, Settings(documents, limit, seed, worst, name, device))
+    if found.reference is not None:
+        hub.audits.add(hub.get(found.reference), finding(made))
+    if output is not None:
+        write_atomically(Path(output).expanduser(), made.to_json())
+    return made

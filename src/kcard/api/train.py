@@ -1,0 +1,78 @@
+"""train: a corpus becomes a card, and the card takes its exam."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from kcard.option import Option, documented
+from kcard.training.options import TrainOptions
+
+if TYPE_CHECKING:
+    from kcard.cards.folder import Card
+
+__all__ = ["train"]
+
+
+@documented
+def train(
+    corpus: Annotated[
+        str | Path,
+        Option(
+            "A file or folder of documents, tables or triples (.txt, .md, .rst, .html, .pdf, .docx, .info, man pages, "
+            ".jsonl, .csv, .tsv, .parquet), or a data set: hf:owner/name[:split].",
+            command_line=Path,
+        ),
+    ],
+    options: TrainOptions | None = None,
+    *,
+    exam: Annotated[
+        bool | None, Option("Examine the card after training.", default="if it has a model")
+    ] = None,
+    exam_evidence: Annotated[
+        str | Path | None,
+        Option("Independent text to measure factuality against in the exam.", command_line=Path | None),
+    ] = None,
+    report: Callable[[Any], None] | None = None,
+    **given: Any,
+) -> "Card":
+    """Train a card on a corpus, examine it and return it. `kcard train` does the same.
+
+    `options` are a TrainOptions; those that are given by name take the place of its own. `report` is called with the
+    events of training (kcard.training.progress) and of the exam (kcard.evaluation.progress). The exam's result lies in
+    the card's folder (kcard.evaluation.record.read_exam); with `update`, so does what the update made it forget.
+
+    A card of the same name that already lies in `output` is replaced once the new one is whole. Raises UsageError,
+    CorpusError, ModelUnavailable, and TrainingInterrupted after Ctrl-C.
+    """
+    from kcard.training.progress import Note, silent
+
+    chosen, report = replace(options or TrainOptions(), **given), report or silent
+    if exam_evidence is not None:
+        from kcard.selectors.evidence.registry import open_evidence
+
+        open_evidence(str(exam_evidence))  # a wrong name is told before hours of training, not after
+    if chosen.update is None or exam is False:
+        from kcard.training.train import train as make
+
+        card = make(corpus, chosen, report=report)
+    else:
+        from kcard.evaluation.forgetting import update
+
+        card = update(corpus, chosen, report=report)
+    wanted = card.manifest.has_model if exam is None else exam
+    hashed = card.manifest.evidence == "hashes"
+    if wanted and chosen.update is not None and hashed:
+        report(
+            Note(
+                "no exam: its questions need the text of all passages, and only hashes of the old ones travel"
+            )
+        )
+        wanted = False
+    if wanted:
+        from kcard.api.exam import exam as examine
+
+        text: dict[str, Any] = {"corpus": corpus, "field": chosen.field} if hashed else {}
+        examine(card.folder, evidence=exam_evidence or (), report=report, **text)
+        card = type(card).open(card.folder)
+    return card

@@ -1,0 +1,130 @@
+"""Options are declared once: the command line has those of the library, with its defaults, and help for each."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import pytest
+import typer
+from typer.main import get_command
+from typer.testing import CliRunner
+
+import kcard
+from kcard.api import gate
+from kcard.cli.command import command_for
+from kcard.cli.main import app
+from kcard.errors import UsageError
+from kcard.option import REQUIRED, Option, check_ranges, declared, documented
+
+
+def bake(
+    bread: Annotated[str, Option("Which bread.", argument=True)],
+    *,
+    heat: Annotated[int, Option("Degrees.", least=50, most=300)] = 220,
+    loaves: Annotated[float | None, Option("How many.", least=1, default="as many as fit")] = None,
+    oven: str = "not an option",
+) -> str:
+    """Bake bread."""
+    return f"{bread} at {heat}, {loaves}, {oven}"
+
+
+def test_a_signature_declares_its_options() -> None:
+    found = declared(bake)
+    assert list(found) == ["bread", "heat", "loaves"]
+    assert found["bread"].default is REQUIRED
+    assert (found["heat"].kind, found["heat"].default, found["heat"].option.help) == (int, 220, "Degrees.")
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"heat": 40}, "heat is 40: it must be between 50 and 300"),
+        ({"heat": 301}, "between 50 and 300"),
+        ({"loaves": 0.5}, "loaves is 0.5: it must be at least 1"),
+        ({"heat": float("nan")}, "between 50 and 300"),
+    ],
+)
+def test_a_number_out_of_range_is_refused(values: dict[str, float], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        check_ranges(bake, values)
+
+
+@pytest.mark.parametrize("values", [{"heat": 50}, {"heat": 300}, {"loaves": None}, {}, {"other": -1}])
+def test_a_number_in_its_range_is_taken(values: dict[str, float]) -> None:
+    check_ranges(bake, values)
+
+
+def test_the_docstring_lists_the_options() -> None:
+    def toast(*, slices: Annotated[int | None, Option("How many.", default="all")] = None) -> None:
+        """Toast bread."""
+
+    assert documented(toast).__doc__ == "Toast bread.\n\nOptions:\n    slices: How many. Default: all."
+
+
+def test_a_command_takes_the_options_of_its_function_and_of_its_view() -> None:
+    made = typer.Typer(rich_markup_mode=None)
+    shown: list[str] = []
+
+    @made.command()
+    @command_for(bake, leave_out={"heat"})
+    def bakery(given: dict[str, object], loud: Annotated[bool, typer.Option("--loud")] = False) -> None:
+        """Bake and show."""
+        shown.append(bake(**given).upper() if loud else bake(**given))  # type: ignore[arg-type]
+
+    run = CliRunner().invoke
+    assert run(made, ["rye", "--loaves", "2", "--loud"]).exit_code == 0
+    assert run(made, ["wheat"]).exit_code == 0
+    assert run(made, ["rye", "--heat", "60"]).exit_code == 2
+    assert shown == ["RYE AT 220, 2.0, NOT AN OPTION", "wheat at 220, None, not an option"]
+    told = run(made, ["--help"]).output
+    assert "Bake and show." in told
+    assert "[default: as many as fit]" in told
+
+
+VERBS: dict[str, tuple[Any, ...]] = {
+    "add": (kcard.add,),
+    "ask": (kcard.AskOptions,),
+    "audit": (kcard.audit,),
+    "browse": (kcard.browse,),
+    "calibrate": (kcard.calibrate,),
+    "check": (kcard.check,),
+    "exam": (kcard.exam,),
+    "gate collect": (kcard.AskOptions,),
+    "gate eval": (gate.evaluate,),
+    "gate fit": (gate.fit,),
+    "publish": (kcard.publish,),
+    "train": (kcard.train, kcard.TrainOptions),
+}
+# What a command of the same options does not take: every question of `gate collect` is asked with cards.
+LEFT_OUT = {("gate collect", "gate")}
+
+
+def commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command with its whole name."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
+
+
+def test_the_command_line_and_python_have_the_same_options_and_defaults() -> None:
+    made = dict(commands(get_command(app)))
+    for name, targets in VERBS.items():
+        offered = {p.name: p for p in made[name].params}
+        for target in targets:
+            for option in declared(target).values():
+                if (name, option.name) in LEFT_OUT:
+                    continue
+                shown = offered[option.name].default
+                given = tuple(shown) if isinstance(option.default, tuple) else shown
+                assert given == (None if option.default is REQUIRED else option.default), (name, option.name)
+
+
+def test_every_option_of_every_command_has_help() -> None:
+    bare = [
+        f"{name} {parameter.name}"
+        for name, command in commands(get_command(app))
+        for parameter in command.params
+        if not parameter.help
+    ]
+    assert bare == []

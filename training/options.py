@@ -1,0 +1,191 @@
+"""The options of training: `kcard train` and kcard.train take these. What is wrong with them is said before any work
+is done."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from kcard.errors import UsageError
+from kcard.manifest import LOOKED_UP
+from kcard.option import Option, documented
+
+EMBEDDED = "embedded"  # the base that comes with kcard
+EMBEDDED_WIDTH = 128
+
+__all__ = ["Kind", "TrainOptions", "check"]
+
+Kind = Literal["model", "retrieval", "both", "graph", "search"]
+
+DATE = re.compile(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?")
+CHOICES = {
+    "kind": (None, "model", "retrieval", "both", "graph", "search"),
+    "evidence": ("passages", "hashes"),
+    "method": (None, "full", "lora"),
+    "objective": ("recite", "clm"),
+    "prompt_style": (None, "tokens", "encoder-prefix"),
+}
+# What the ways of training take.
+METHOD = ("method", "objective", "prompt_style", "epochs", "learning_rate", "batch_size", "rank", "seed")
+POSITIVE = ("epochs", "learning_rate", "batch_size", "rank")
+# What a card without a model has no use for.
+OF_MODELS = ("base", "method", "prompt_style", *POSITIVE)
+
+
+@documented
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """How a card is trained. None leaves the choice to the base and the corpus."""
+
+    kind: Annotated[
+        Kind | None,
+        Option(
+            "retrieval: an index of the corpus, ready in seconds to minutes; model: a model that learns it; both: the "
+            "two side by side, of which the selectors choose; graph: a corpus of triples, walked from what a question "
+            "names; search: what --corpus names is searched, such as wikipedia:de, and questions leave the machine.",
+            default="both, or retrieval where a model would take hours",
+        ),
+    ] = None
+    name: Annotated[str | None, Option("The card's name.", default="the corpus' file or folder name")] = None
+    description: Annotated[
+        str | None, Option("One line on what the card knows.", default="the corpus' top terms")
+    ] = None
+    base: Annotated[
+        str | None,
+        Option(
+            "The model to start from: embedded (a small one, from scratch or, with method lora, the one in the "
+            "package), a hub id or a folder.",
+            default="facebook/opt-1.3b where a GPU and the hub are at hand, else embedded",
+        ),
+    ] = None
+    method: Annotated[
+        Literal["full", "lora"] | None,
+        Option("full: all weights; lora: a small adapter.", default="lora, with embedded full"),
+    ] = None
+    objective: Annotated[
+        Literal["recite", "clm"],
+        Option("recite: question -> passage; clm: plain causal language modelling."),
+    ] = "recite"
+    domain: Annotated[str, Option("The card's domain, such as biomedical/oncology.")] = "general"
+    licence: Annotated[str, Option("The corpus' licence, which the card inherits.")] = "unknown"
+    language: Annotated[str | None, Option("The corpus' language code.", default="detected")] = None
+    knowledge_date: Annotated[
+        str | None, Option("The date up to which the corpus speaks, as YYYY-MM-DD.")
+    ] = None
+    field: Annotated[
+        str | None,
+        Option(
+            "The column or key that holds the text, or a sentence with {columns} in it.",
+            default="chosen by its name",
+        ),
+    ] = None
+    evidence: Annotated[
+        Literal["passages", "hashes"],
+        Option(
+            "What of the corpus travels with the card: its passages with their index, or only their hashes."
+        ),
+    ] = "passages"
+    update: Annotated[
+        str | Path | None,
+        Option(
+            "The card whose next version this is: a draft's name, a folder or a published card. It keeps its name, "
+            "kind, base and passages, and learns those of the corpus beside them.",
+            command_line=str | None,
+        ),
+    ] = None
+    output: Annotated[
+        str | Path | None,
+        Option("The card's folder.", default="drafts/NAME under the kcard home", command_line=Path | None),
+    ] = None
+    seed: Annotated[int, Option("Equal seeds give equal weights on one machine and one thread.")] = 0
+    epochs: Annotated[
+        float | None, Option("Passes over the corpus.", default="10; embedded: as many as the corpus needs")
+    ] = None
+    learning_rate: Annotated[
+        float | None, Option("Peak learning rate.", default="2e-5, lora 2e-4; embedded: Muon's, 0.02")
+    ] = None
+    batch_size: Annotated[
+        int | None, Option("Passages a step.", default="32; embedded fills steps with 1024 tokens")
+    ] = None
+    rank: Annotated[
+        int | None, Option("Rank of the LoRA adapter.", default="16; embedded: 56, 128 at most")
+    ] = None
+    prompt_style: Annotated[
+        Literal["tokens", "encoder-prefix"] | None,
+        Option("How a question reaches the embedded card.", default="chosen for the corpus"),
+    ] = None
+    resume: Annotated[
+        bool, Option("Go on from the checkpoint that an interrupted run left in the output folder.")
+    ] = False
+
+    def settings(self) -> dict[str, Any]:
+        """What the ways of training take, without what was left to their defaults."""
+        given = {name: getattr(self, name) for name in METHOD if getattr(self, name) is not None}
+        return {"style" if name == "prompt_style" else name: value for name, value in given.items()}
+
+
+def check(given: TrainOptions) -> None:
+    """UsageError for a value that is out of range, or of no use with this kind, base or method.
+
+    `base` and `method` are those that the card will have; a card that looks things up has neither.
+    """
+    _check_date(given.knowledge_date)
+    for name, known in CHOICES.items():
+        if (value := getattr(given, name)) not in known:
+            words = [word for word in known if word is not None]
+            raise UsageError(f"{name} {value!r} is unknown: choose {', '.join(words[:-1])} or {words[-1]}")
+    for name in POSITIVE:
+        if (number := getattr(given, name)) is not None and not number > 0:
+            raise UsageError(f"{name} {number} is not above 0")
+    if given.kind not in (None, "model") and given.evidence == "hashes":
+        raise UsageError(
+            f"evidence hashes keeps the text out of the card, and kind {given.kind} writes that text: "
+            "use kind model or evidence passages"
+        )
+    if given.kind in LOOKED_UP:
+        _check_without_model(given)
+    else:
+        _check_model(given)
+
+
+def _check_date(date: str | None) -> None:
+    """UsageError for a knowledge date that is none."""
+    if date is not None and not DATE.fullmatch(date):
+        raise UsageError(f"knowledge_date {date!r} is not a date: write it as YYYY-MM-DD, YYYY-MM or YYYY")
+
+
+def _check_without_model(given: TrainOptions) -> None:
+    for name in OF_MODELS:
+        if (value := getattr(given, name)) is not None:
+            raise UsageError(f"{name} {value!r} is for a model and kind {given.kind} has none: leave it out")
+
+
+def _check_model(given: TrainOptions) -> None:
+    if given.base == EMBEDDED:
+        _check_embedded(given)
+    elif given.prompt_style is not None:
+        raise UsageError(
+            f"prompt_style {given.prompt_style!r} is for base embedded: leave it out with base {given.base}"
+        )
+    if given.rank is not None and given.method != "lora":
+        raise UsageError(f"rank {given.rank} is for method lora: leave it out with method {given.method}")
+
+
+def _check_embedded(given: TrainOptions) -> None:
+    if given.method == "lora" and given.prompt_style == "encoder-prefix":
+        raise UsageError(
+            "prompt_style encoder-prefix is for whole models, and an adapter on base embedded reads tokens: leave it "
+            "out or use method full"
+        )
+    if given.rank is not None and given.rank > EMBEDDED_WIDTH:
+        raise UsageError(
+            f"rank {given.rank} is above the width of base embedded: give {EMBEDDED_WIDTH} at most"
+        )
+    if given.batch_size is not None:
+        raise UsageError(
+            "batch_size does nothing with base embedded, whose steps hold 1024 tokens: leave it out"
+        )
+    if given.prompt_style == "encoder-prefix" and given.objective == "clm":
+        raise UsageError(
+            "objective clm has no questions to encode: use prompt_style tokens or objective recite"
+        )

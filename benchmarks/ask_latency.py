@@ -102,7 +102,7 @@ def measured(mode: str, cards: Sequence[str] | None, asked: Sequence[str]) -> di
     from kcard.integrators.pipeline import Pipeline
 
     def made() -> Pipeline:
-        pipeline = Pipeline(mode=mode, cards=cards, gate="self-ask")  # type: ignore[arg-type] # checked there
+        pipeline = Pipeline(mode=mode, cards=cards, gate="self-ask")
         pipeline(["Who wrote the oldest of all letters?"])
         return pipeline
 

@@ -3,7 +3,6 @@
 This file knows the folder's layout and nothing of models: it neither loads nor runs one.
 """
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,11 @@ from kcard.cards.kinds import INDEXED, kind_of
 from kcard.cards.model_card import readme
 from kcard.cards.passages import PASSAGES, Indexing, passages, write
 from kcard.errors import DamagedCard
+from kcard.files import write_text
 from kcard.manifest import MANIFEST, Manifest, check_files, seal
 from kcard.words import stemmer_of
 
-__all__ = ["PASSAGES", "PROJECTION", "README", "Card", "finish", "passages", "write_atomically"]
+__all__ = ["PASSAGES", "PROJECTION", "README", "Card", "finish", "passages"]
 
 README = "README.md"
 PROJECTION = "projection.safetensors"
@@ -67,16 +67,9 @@ def finish(
     dense = (manifest.kind == "retrieval" or manifest.index) and stemmer_of(manifest.language) == "english"
     indexing = Indexing(stemmer_of(manifest.language), dense, report)
     write(folder, passages, manifest.evidence, hashed or {}, indexing)
-    write_atomically(folder / README, readme(manifest))
+    write_text(folder / README, readme(manifest))
     _require(folder, manifest)
     return Card(folder, seal(folder, manifest))
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write `text` so that a reader sees the old file or the new one, never half of either."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
 
 
 def _require(folder: Path, manifest: Manifest) -> None:

@@ -7,7 +7,6 @@ Passages are read from disk one at a time, so that a corpus may be larger than m
 """
 
 import json
-import os
 import shutil
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from kcard.answer import Source
 from kcard.errors import CardError, DamagedCard
+from kcard.files import replacing
 from kcard.json_values import parse
 from kcard.manifest import file_digest
 from kcard.words import passage_digest, words
@@ -126,11 +126,10 @@ def write(
 
     shutil.rmtree(folder / INDEX, ignore_errors=True)
     path = folder / PASSAGES
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with partial.open("w", encoding="utf-8") as stream:
+    with replacing(path) as stream:
         for digest, passage in hashed.items():
             row = {"sha256": digest, "file": passage.file, "line": passage.line}
-            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+            stream.write(_line(row))
         for passage in passages:
             key = (
                 {"text": passage.text} if evidence == "passages" else {"sha256": passage_digest(passage.text)}
@@ -138,8 +137,7 @@ def write(
             row = {**key, "file": passage.file, "line": passage.line}
             if passage.section and evidence == "passages":
                 row["section"] = passage.section
-            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
-    partial.replace(path)
+            stream.write(_line(row))
     if evidence == "passages" and any(words(passage.text) for passage in Passages(path)):
         written = Passages(path)
         Index.write(_Texts(written), folder / INDEX, indexing.stemmer)
@@ -148,6 +146,10 @@ def write(
 
             dense.write(_Texts(written), len(written), folder / INDEX, indexing.report)
         (folder / INDEX / INDEXED).write_text(file_digest(path) + "\n", encoding="utf-8")
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    return json.dumps(row, ensure_ascii=False).encode() + b"\n"
 
 
 def index(card: "Card") -> "Index":

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kcard.cards.canaries import CANARIES, Canaries, Pair
-from kcard.cards.folder import Card, write_atomically
+from kcard.cards.folder import Card
 from kcard.errors import CardError
+from kcard.files import write_text
 from kcard.manifest import Manifest
 
 __all__ = ["canary_pairs", "write"]
@@ -47,7 +48,7 @@ def write(folder: Path, manifest: Manifest, pairs: Sequence[Pair], device: str =
             f"card {manifest.name!r}: the adapter in {folder} changes nothing in its base {manifest.base.name!r}: "
             "train it for longer, or save it as peft does"
         )
-    write_atomically(folder / CANARIES, found.to_json())
+    write_text(folder / CANARIES, found.to_json())
     return found
 
 

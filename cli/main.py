@@ -30,7 +30,7 @@ from kcard.cli import (
     train,
 )
 from kcard.cli.defaults import default_map
-from kcard.config import debug, settings
+from kcard.config import debug, let_threads_sleep, settings
 from kcard.config_file import TABLES
 from kcard.errors import KcardError, UsageError
 
@@ -99,6 +99,7 @@ def _main(
 def run() -> None:
     """Entry point of the `kcard` command."""
     streams.prepare()
+    let_threads_sleep()
     sys.exit(_code())
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcard.answer import Source
-from kcard.cards.folder import README, Card, write_atomically
+from kcard.cards.folder import README, Card
 from kcard.cards.passages import hashes, passages
 from kcard.config import settings
 from kcard.errors import CorpusError, HubError, UnknownCard, UsageError
 from kcard.evaluation.record import EXAM, Exam
+from kcard.files import write_text
 from kcard.manifest import Manifest, check_files, file_digest, seal
 from kcard.words import passage_digest
 
@@ -66,8 +67,8 @@ class Examinee:
 
         page = with_results(self._readme(), exam)
         with Interrupt() as interrupt:
-            write_atomically(self.card.folder / EXAM, exam.to_json())
-            write_atomically(self.card.folder / README, page)
+            write_text(self.card.folder / EXAM, exam.to_json())
+            write_text(self.card.folder / README, page)
             seal(self.card.folder, self.card.manifest)
         if interrupt.asked:
             raise KeyboardInterrupt

@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcard.cards.folder import write_atomically
 from kcard.cards.passages import passages
 from kcard.evaluation.exam import recall
 from kcard.evaluation.questions import about
 from kcard.evaluation.record import Mean, read_exam
+from kcard.files import write_text
 from kcard.manifest import seal
 from kcard.training.progress import Note
 from kcard.training.update import previous
@@ -91,7 +91,7 @@ def update(corpus: str | Path, options: "TrainOptions", *, report: Callable[[Any
         len(questions),
         recall(made.folder, questions, report=report),
     )
-    write_atomically(made.folder / UPDATE, found.to_json())
+    write_text(made.folder / UPDATE, found.to_json())
     seal(made.folder, made.manifest)
     report(Note(found.summary()))
     return type(made).open(made.folder)

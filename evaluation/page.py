@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcard.cards.folder import write_atomically
 from kcard.errors import UsageError
 from kcard.evaluation.browse import CardReport
 from kcard.evaluation.plot import plot
 from kcard.evaluation.timeline import timeline
+from kcard.files import write_text
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -28,7 +28,7 @@ def write_page(reports: Sequence[CardReport], path: Path | str, title: str = "Kn
     """Write the page to `path`, whole or not at all; UsageError where that can't be written."""
     path = Path(path).expanduser()
     try:
-        write_atomically(path, render(reports, title))
+        write_text(path, render(reports, title))
     except OSError as error:
         raise UsageError(f"can't write the page {path}: {error.strerror or error}") from error
     return path

@@ -6,9 +6,7 @@ No pickle, so a gate from elsewhere can be loaded safely. Equal gates have equal
 import hashlib
 import json
 import math
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from kcard.errors import UsageError
+from kcard.files import replacing
 from kcard.gates.kinds import Fitted, Resources, State, find
 from kcard.json_values import build, parse
 
@@ -59,14 +58,10 @@ def save(fitted: Fitted, path: Path | str, records: str) -> None:
     told = Header(fitted.kind, fitted.threshold, dict(fitted.settings), dict(values), records)
     text = replace(told, sha256=_digest(told, arrays)).to_json()
     path = Path(path).expanduser()
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(serialised(arrays, {KEY: text}))
-        partial.replace(path)
+        with replacing(path) as stream:
+            stream.write(serialised(arrays, {KEY: text}))
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink()
         raise UsageError(f"gate {path} can't be written: {error.strerror}: name another file") from error
 
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from kcard.answer import Answer
 from kcard.errors import KcardError, LLMError, UsageError
+from kcard.files import write_text
 from kcard.json_values import parse
 
 __all__ = ["Totals", "answer_file", "earlier_lines", "read_questions"]
@@ -183,12 +184,7 @@ def _append(path: Path, line: Row) -> None:
 
 def _replace(path: Path, lines: Sequence[Row]) -> None:
     """Write the file anew so that there is always the old one or the new one."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with partial.open("w", encoding="utf-8") as stream:
-        stream.writelines(map(_text, lines))
-        stream.flush()
-        os.fsync(stream.fileno())
-    partial.replace(path)
+    write_text(path, "".join(map(_text, lines)))
 
 
 def _text(line: Row) -> str:

@@ -1,16 +1,18 @@
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kcard.answer import Source
 from kcard.api.browse import browse
-from kcard.cards.folder import finish, write_atomically
+from kcard.cards.folder import finish
 from kcard.errors import UnknownCard, UsageError
 from kcard.evaluation.browse import SORTS
 from kcard.evaluation.page import render, write_page
 from kcard.evaluation.record import EXAM, Distribution, Exam, Judged, Mean, Sitting
+from kcard.files import write_text
 from kcard.hub.registry import Hub
 from kcard.manifest import Base, Manifest, seal
 
@@ -52,7 +54,7 @@ def publish(hub: Hub, folder: Path, manifest: Manifest, exam: Exam | str | None,
     (folder / "tokenizer.json").write_text(manifest.name)
     finish(folder, manifest, [Source("He won.")])
     if exam is not None:
-        write_atomically(folder / EXAM, exam if isinstance(exam, str) else exam.to_json())
+        write_text(folder / EXAM, exam if isinstance(exam, str) else exam.to_json())
         seal(folder, manifest)
     hub.publish(folder)
 
@@ -78,7 +80,7 @@ def hub(tmp_path: Path) -> Hub:
     return made
 
 
-def names(hub: Hub, **options: str) -> list[str]:
+def names(hub: Hub, **options: Any) -> list[str]:
     return [report.name for report in browse(hub=hub, **options)]
 
 
@@ -130,7 +132,7 @@ def test_sorting_puts_the_better_and_bigger_first_and_the_unknown_last(
 
 def test_an_unknown_sort_is_refused_with_the_known_ones(hub: Hub) -> None:
     with pytest.raises(UsageError, match="sort 'age' is unknown: choose one of name, domain"):
-        browse(hub=hub, sort="age")
+        browse(hub=hub, sort="age")  # type: ignore[arg-type]
     assert set(SORTS) == {"name", "domain", "base", "size", "recall", "lift", "faithfulness", "factuality"}
 
 

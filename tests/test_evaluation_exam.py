@@ -535,7 +535,7 @@ def test_a_card_without_passages_can_not_be_examined(card: Path) -> None:
     ("options", "error", "message"),
     [
         ({"evidence": "atlas.txt"}, CorpusError, r"atlas\.txt"),
-        ({"limit": 0}, UsageError, "limit must be 1 or more, not 0"),
+        ({"limit": 0}, UsageError, "limit is 0: it must be at least 1"),
         ({"questions": "none.jsonl"}, UsageError, r"none\.jsonl can't be read: No such file"),
         ({"device": "tpu"}, UsageError, "device 'tpu' is unknown: choose cpu"),
         ({"device": "cuda:99"}, UsageError, "device 'cuda:99': there are"),

@@ -1,13 +1,12 @@
 """Checkpoints: weights, optimizer states and the place in the run, written atomically in a hidden folder."""
 
-import os
 import pickle
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcard.errors import CardError, UsageError
+from kcard.files import replacing
 from kcard.training.progress import Note, Report
 
 if TYPE_CHECKING:
@@ -57,7 +56,6 @@ def save(folder: Path, job: "Job", state: State) -> None:
     """
     import torch
 
-    partial = folder / f"{FILE}.{os.getpid()}.partial"
     content = {
         "fingerprint": job.fingerprint,
         "state": vars(state),
@@ -65,15 +63,9 @@ def save(folder: Path, job: "Job", state: State) -> None:
         "optimizers": [optimizer.state_dict() for optimizer in job.optimizers],
     }
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as stream:
+        with replacing(folder / FILE) as stream:
             torch.save(content, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(folder / FILE)
     except (OSError, RuntimeError) as error:  # torch's own where the disk is full
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
         raise CardError(
             f"the checkpoint can't be written to {folder}: {_reason(error)}; free some space and train again"
         ) from error

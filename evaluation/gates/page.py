@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcard.cards.folder import write_atomically
 from kcard.errors import UsageError
 from kcard.evaluation.gates.calibration import Calibration
 from kcard.evaluation.gates.plot import svg
+from kcard.files import write_text
 
 if TYPE_CHECKING:
     from kcard.evaluation.gates.choice import Choice
@@ -37,7 +37,7 @@ def write_page(found: Calibration, choice: "Choice", path: Path | str) -> Path:
     """Write the page, whole or not at all; UsageError where that can't be written."""
     path = Path(path).expanduser()
     try:
-        write_atomically(path, render(found, choice))
+        write_text(path, render(found, choice))
     except OSError as error:
         raise UsageError(f"can't write the report {path}: {error.strerror or error}") from error
     return path

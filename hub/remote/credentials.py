@@ -4,13 +4,13 @@ The Hugging Face Hub's own token stays where `hf auth login` put it.
 """
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kcard.errors import HubError, UsageError
+from kcard.files import replacing
 from kcard.hub.remote.address import is_hugging_face
 
 __all__ = ["Credentials", "check_token"]
@@ -66,15 +66,8 @@ class Credentials:
         return found
 
     def _write(self, tokens: Mapping[str, str]) -> None:
-        partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        partial.unlink(missing_ok=True)
-        try:
-            with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY), "w") as stream:
-                json.dump(dict(tokens), stream, indent=2, sort_keys=True)
-            partial.replace(self.path)
-        finally:
-            partial.unlink(missing_ok=True)
+        with replacing(self.path, mode=OWNER_ONLY) as stream:
+            stream.write(json.dumps(dict(tokens), indent=2, sort_keys=True).encode())
 
 
 def check_token(url: str, token: str) -> None:

@@ -25,6 +25,7 @@ from typing import Protocol
 from kcard.answer import Source
 from kcard.errors import CardError, CorpusError
 from kcard.faults import reach
+from kcard.files import replacing
 from kcard.index import Index
 from kcard.json_values import build, parse
 from kcard.manifest import file_digest
@@ -257,17 +258,8 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def _place(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        reach("catalogue.written")
-        partial.replace(path)
-        reach("catalogue.placed")
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path, fault="catalogue") as stream:
+        stream.write(text.encode())
 
 
 def _collect(folder: Path, dropped: set[str], used: set[str]) -> None:

@@ -8,7 +8,6 @@ import email.utils
 import hashlib
 import http.client
 import json
-import os
 import time
 import urllib.error
 import urllib.parse
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import kcard
 from kcard.config import settings
 from kcard.errors import CorpusError
+from kcard.files import write_text
 from kcard.json_values import parse
 
 if TYPE_CHECKING:
@@ -159,11 +159,5 @@ def _kept(path: Path) -> dict[str, Any] | None:
 
 def _keep(path: Path, reply: dict[str, Any]) -> None:
     """Put the reply on disk; where there is no room, the next one will ask again."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     with suppress(OSError):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_text(json.dumps(reply, ensure_ascii=False), encoding="utf-8")
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_text(path, json.dumps(reply, ensure_ascii=False))

@@ -50,6 +50,9 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `import kcard` loads nothing heavy."""
     if name not in _HOMES:
         raise AttributeError(f"module 'kcard' has no attribute {name!r}")
+    from kcard.config import let_threads_sleep
+
+    let_threads_sleep()
     return getattr(import_module(_HOMES[name]), name)
 
 

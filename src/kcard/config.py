@@ -14,7 +14,16 @@ from kcard.config_file import TABLES, TOP, project_file, read_file
 from kcard.errors import UsageError
 from kcard.setting import Origin, Setting, typed
 
-__all__ = ["CACHE_MB", "OFFLINE_LLMS", "Settings", "debug", "settings", "unknown_variables", "user_file"]
+__all__ = [
+    "CACHE_MB",
+    "OFFLINE_LLMS",
+    "Settings",
+    "debug",
+    "let_threads_sleep",
+    "settings",
+    "unknown_variables",
+    "user_file",
+]
 
 PREFIX = "KCARD_"
 CONFIG = "KCARD_CONFIG"
@@ -141,6 +150,15 @@ def settings() -> Settings:
 def debug() -> bool:
     """Whether the traceback of a bug is wanted (KCARD_DEBUG)."""
     return os.environ.get(DEBUG, "").lower() in TRUE
+
+
+def let_threads_sleep() -> None:
+    """Have OpenMP's threads sleep while they wait for each other, unless OMP_WAIT_POLICY says otherwise.
+
+    Where other processes use the cores too, threads that spin take several times the processor time and the wall time
+    (benchmarks/busy_machine.py). Has no effect once torch is imported.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def user_file() -> Path:

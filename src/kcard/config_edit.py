@@ -1,11 +1,11 @@
 """Changes one setting in a TOML file and leaves all else, comments included, as it is."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 from kcard.config_file import INSIDE, PYPROJECT
 from kcard.errors import UsageError
+from kcard.files import write_text
 
 __all__ = ["write_setting"]
 
@@ -34,18 +34,7 @@ def write_setting(path: Path, key: str, value: Any) -> None:
             raise UsageError(f"{path}: {table} is {place!r}, but must be a table: [{table}]")
     spelled = name.replace("_", "-")
     place[spelled if spelled in place else name] = value
-    _replace(path, tomlkit.dumps(document))
-
-
-def _replace(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(path)
+        write_text(path, tomlkit.dumps(document))
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise UsageError(f"{path} can't be written: {error.strerror or error}") from error

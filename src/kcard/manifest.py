@@ -6,7 +6,6 @@ names the version. This file knows no model: the hub and the cards both read man
 
 import hashlib
 import json
-import os
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kcard.errors import CardError, DamagedCard
-from kcard.faults import reach
+from kcard.files import replacing
 from kcard.json_values import build, parse
 
 __all__ = [
@@ -209,14 +208,8 @@ def seal(folder: Path, manifest: Manifest) -> Manifest:
     """Hash every file of the folder into the manifest and write it, last and atomically; returns it as it is read."""
     files = {path: file_digest(folder / path) for path in card_files(folder)}
     text = replace(manifest, files=files).to_json()
-    partial = folder / f".{MANIFEST}.{os.getpid()}.partial"
-    with partial.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    reach("seal.written")
-    partial.replace(folder / MANIFEST)
-    reach("seal.placed")
+    with replacing(folder / MANIFEST, fault="seal") as stream:
+        stream.write(text.encode())
     return Manifest.from_json(text)
 
 

@@ -74,13 +74,13 @@ def audit(
     check_ranges(audit, {"documents": documents, "limit": limit, "worst": worst})
     if output is not None and not (folder := Path(output).expanduser().absolute().parent).is_dir():
         raise UsageError(f"output {output}: there is no folder {folder}")
-    from kcard.cards.folder import write_atomically
     from kcard.evaluation.asking import check_device
     from kcard.evaluation.audit import Settings, audited, finding, queries_for
     from kcard.evaluation.examinee import Examinee, find_published
     from kcard.evaluation.independent import read_independent
     from kcard.evaluation.judgement import Jury, named_checker
     from kcard.evaluation.progress import Progress, silent
+    from kcard.files import write_text
     from kcard.hub.registry import Hub
 
     check_device(device)
@@ -95,5 +95,5 @@ def audit(
     if found.reference is not None:
         hub.audits.add(hub.get(found.reference), finding(made))
     if output is not None:
-        write_atomically(Path(output).expanduser(), made.to_json())
+        write_text(Path(output).expanduser(), made.to_json())
     return made

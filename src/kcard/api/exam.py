@@ -65,7 +65,6 @@ def exam(
     Nothing is written then, nor after Ctrl-C.
     """
     check_ranges(exam, {"limit": limit})
-    from kcard.cards.folder import write_atomically
     from kcard.evaluation.asking import check_device
     from kcard.evaluation.exam import examine, is_smaller, nothing_to_ask
     from kcard.evaluation.examinee import Examinee, find
@@ -73,6 +72,7 @@ def exam(
     from kcard.evaluation.judgement import Jury, named_checker
     from kcard.evaluation.progress import silent
     from kcard.evaluation.question_file import read_questions
+    from kcard.files import write_text
 
     check_device(device)
     found = card if isinstance(card, Examinee) else find(card, corpus, field)
@@ -85,7 +85,7 @@ def exam(
     jury = Jury(judge, found.own_evidence if found.corpus else None, independent, report or silent)
     made = examine(found, given, jury, name, limit=limit, seed=seed, device=device)
     if output is not None:
-        write_atomically(Path(output).expanduser(), made.to_json())
+        write_text(Path(output).expanduser(), made.to_json())
     elif found.reference is None and not is_smaller(found, made):
         found.keep(made)
     return made

@@ -1,0 +1,43 @@
+"""Files that are written whole or not at all."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from kcard.faults import reach
+
+__all__ = ["replacing", "write_text"]
+
+
+@contextmanager
+def replacing(path: Path, *, mode: int = 0o666, fault: str = "") -> Iterator[BinaryIO]:
+    """A stream whose content takes the place of the file when the block ends; where it fails, the old file stays.
+
+    A reader sees the old file or the new one, never half of either. The folder is made where it is missing.
+
+    mode   permissions of the new file, less the umask
+    fault  the name of the fault points before and after the file takes its place (kcard.faults)
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial.unlink(missing_ok=True)
+    try:
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        if fault:
+            reach(f"{fault}.written")
+        partial.replace(path)
+        if fault:
+            reach(f"{fault}.placed")
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file anew, in UTF-8; see `replacing`."""
+    with replacing(path) as stream:
+        stream.write(text.encode())

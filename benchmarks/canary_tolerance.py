@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kcard.cards.base import Shelf
+from kcard.cards.base import Loader
 from kcard.cards.canaries import TOLERANCES, Canaries
 from kcard.cards.causal import CausalCard
 from kcard.cards.folder import Card, passages
@@ -39,7 +39,7 @@ def main() -> None:
 def _row(card: Card) -> list[str]:
     texts = [passage.text for passage in passages(card.folder)]
     asked = canary_pairs(card.manifest, pairs(texts, 0))
-    loaded = CausalCard(card, Shelf())
+    loaded = CausalCard(card, Loader())
     kept = loaded.measure(asked)
     begun = time.perf_counter()
     loaded.measure(asked)

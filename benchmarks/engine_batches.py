@@ -18,9 +18,9 @@ import torch
 from benchmarks.engine_rivals import SHAPES, TOP_K, make_adapters, make_base
 from kcard.cards.engine import adapters, families, stack, whole
 from kcard.cards.engine.decoder import Decoder
-from kcard.cards.engine.drawing import Drawing
 from kcard.cards.engine.loop import decode
 from kcard.cards.engine.packed import packed
+from kcard.cards.engine.sampler import Sampler
 from kcard.cards.engine.scores import batched
 from kcard.cards.generation import Prompts
 
@@ -35,7 +35,7 @@ def write(
     keys = [(c, q, d) for c in cards for q in questions for d in documents]
     seeds = torch.tensor([1000 * c + 10 * q + d for c, q, d in keys])
     asked = batched(decoder, Prompts(ids=tuple(prompts[q] for _ in cards for q in questions)), len(documents))
-    found = decode(decoder, asked, Drawing(seeds, 1.0, TOP_K), tokens, ())
+    found = decode(decoder, asked, Sampler(seeds, 1.0, TOP_K), tokens, ())
     return dict(zip(keys, found.tolist(), strict=True))
 
 

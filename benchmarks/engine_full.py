@@ -27,7 +27,7 @@ from transformers import GenerationConfig, OPTConfig, OPTForCausalLM
 from benchmarks.engine_rivals import machine, synchronised
 from kcard import encoder
 from kcard.answer import Source
-from kcard.cards.base import Shelf
+from kcard.cards.base import Loader
 from kcard.cards.causal import CausalCard
 from kcard.cards.folder import Card, finish
 from kcard.cards.pool import Pool
@@ -95,8 +95,8 @@ def measured(
 ) -> dict[str, object]:  # fmt: skip
     sampling = Sampling(temperature=1.0, tokens=tokens)
     names = [card.name for card in cards]
-    stacked, single, shelf = Pool(cards), Pool(cards), Shelf()
-    lone = [CausalCard(card, shelf) for card in cards]
+    stacked, single, models = Pool(cards), Pool(cards), Loader()
+    lone = [CausalCard(card, models) for card in cards]
     written: dict[str, list[list[str]]] = {}
 
     def by_stack() -> None:

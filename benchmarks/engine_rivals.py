@@ -19,9 +19,9 @@ from transformers import AutoModelForCausalLM, GenerationConfig, OPTConfig, OPTF
 
 from kcard.cards.engine import adapters, families, stack, trees
 from kcard.cards.engine.decoder import Decoder
-from kcard.cards.engine.drawing import Drawing
 from kcard.cards.engine.loop import Batch, decode
 from kcard.cards.engine.packed import packed
+from kcard.cards.engine.sampler import Sampler
 from kcard.quiet import quiet_loading
 
 __all__ = [
@@ -121,7 +121,7 @@ class Rivals:
         """The engine, all cards at once."""
         work = self._work
         batch = Batch(self.prompt.expand(work.cards, -1), None, work.documents)
-        decode(self.decoder, batch, Drawing(self._seeds(), 1.0, TOP_K), work.tokens, ())
+        decode(self.decoder, batch, Sampler(self._seeds(), 1.0, TOP_K), work.tokens, ())
 
     def base(self, attention: str) -> None:
         """The bare base with as many rows under transformers' generate, with its cache."""
@@ -204,8 +204,8 @@ def greedy_equal(base_folder: Path, folders: Sequence[Path], tokens: int = 24) -
     torch.manual_seed(2)
     prompts = torch.randint(5, 50000, (2, 12))
     batch = Batch(prompts.repeat(len(folders), 1), None, 1)
-    drawing = Drawing(torch.zeros(2 * len(folders), dtype=torch.int64), 0.0, TOP_K)
-    found = decode(both, batch, drawing, tokens, ()).view(len(folders), 2, -1)
+    sampler = Sampler(torch.zeros(2 * len(folders), dtype=torch.int64), 0.0, TOP_K)
+    found = decode(both, batch, sampler, tokens, ()).view(len(folders), 2, -1)
     peft: Any = PeftModel.from_pretrained(model, folders[0], adapter_name="card0")
     for number, folder in enumerate(folders):
         if number:

@@ -24,7 +24,7 @@ from kcard.tokenizer import PlainTokenizer
 if TYPE_CHECKING:
     from kcard.protocols import LLM
 
-__all__ = ["Loaded", "Shelf", "base_digest", "explained"]
+__all__ = ["Loaded", "Loader", "base_digest", "explained"]
 
 SMALL = 50_000_000
 # Adapters are not named as their cards are: peft makes module names of them, where a dot is not allowed.
@@ -66,7 +66,7 @@ class Loaded:
 
 
 @dataclass
-class Shelf:
+class Loader:
     """What is loaded so far, on one device. `rows`: most rows in a batch of any card.
 
     llm      the LLM that a card of kind llm names, if it may be used; None where cards don't ask LLMs

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kcard.answer import Passage
-from kcard.cards.kinds import CardWriter
+from kcard.cards.kinds import CardGenerator
 from kcard.sampling import Sampling
 
 __all__ = ["Both"]
@@ -14,8 +14,8 @@ __all__ = ["Both"]
 class Both:
     """Two writers of one card."""
 
-    model: CardWriter
-    index: CardWriter
+    model: CardGenerator
+    index: CardGenerator
 
     @property
     def size(self) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcard.answer import Passage
 from kcard.cards import canaries, prompting, stacked
-from kcard.cards.base import Shelf
+from kcard.cards.base import Loader
 from kcard.cards.canaries import Canaries, Pair
 from kcard.cards.folder import Card
 from kcard.cards.generation import Limits, Prompts, generate
@@ -24,12 +24,12 @@ from kcard.sampling import Sampling
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from kcard.cards.kinds import CardWriter
+    from kcard.cards.kinds import CardGenerator
 
 __all__ = ["CausalCard", "load"]
 
 
-def load(card: Card, shelf: Shelf, pinned: bool = False) -> "CardWriter":
+def load(card: Card, models: Loader, pinned: bool = False) -> "CardGenerator":
     """Load a card of kind full or lora, and prove by its canaries that it acts as when it was made.
 
     One that the engine can't take writes with transformers and peft, and keeps the reason.
@@ -38,8 +38,8 @@ def load(card: Card, shelf: Shelf, pinned: bool = False) -> "CardWriter":
     applied or its weights or tokenizer are not its own. A card without canaries is loaded with a warning, but
     for one whose files were published elsewhere and are `pinned`: it can't have any.
     """
-    found = stacked.load(card, shelf)
-    loaded = CausalCard(card, shelf, apart=found) if isinstance(found, str) else found
+    found = stacked.load(card, models)
+    loaded = CausalCard(card, models, apart=found) if isinstance(found, str) else found
     if (kept := canaries.read(card.folder)) is not None:
         kept.check(loaded.measure(kept.pairs), card.name, card.manifest.base.name)
     elif not pinned:
@@ -58,19 +58,19 @@ class CausalCard:
     apart  why the card is not in the engine, with others; empty where nobody asked
     """
 
-    def __init__(self, card: Card, shelf: Shelf, bare: bool = False, apart: str = "") -> None:
+    def __init__(self, card: Card, models: Loader, bare: bool = False, apart: str = "") -> None:
         self.name, self.apart = card.name, apart
-        load = shelf.base if bare else shelf.lora if card.manifest.kind == "lora" else shelf.full
+        load = models.base if bare else models.lora if card.manifest.kind == "lora" else models.full
         self._loaded = load(card)
         model = self._loaded.activate()
         self._prompting = prompting.read(
             card,
-            shelf.tokenizer(card),
+            models.tokenizer(card),
             model.generation_config.eos_token_id,
             getattr(model.config, "max_position_embeddings", None) or 1_000_000,
             model.get_input_embeddings().weight.shape[1],
         )
-        self._limits = Limits(self._prompting.eos, self._prompting.pad, shelf.rows)
+        self._limits = Limits(self._prompting.eos, self._prompting.pad, models.rows)
 
     @property
     def size(self) -> int:
@@ -80,7 +80,7 @@ class CausalCard:
         return sum(p.numel() * p.element_size() for p in self._loaded.model.parameters())
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
-        """See CardWriter. At temperature 0 a question's documents are all the same, and written once."""
+        """See CardGenerator. At temperature 0 a question's documents are all the same, and written once."""
         different = documents if sampling.temperature > 0 else min(documents, 1)
         model, asked = self._loaded.activate(), self._prompting
         prompts, sampling = asked.prompts(questions, sampling, partial(_embedding, model))

@@ -20,8 +20,8 @@ from kcard.sampling import Sampling
 from kcard.words import words
 
 if TYPE_CHECKING:
-    from kcard.cards.base import Shelf
-    from kcard.cards.kinds import CardWriter
+    from kcard.cards.base import Loader
+    from kcard.cards.kinds import CardGenerator
 
 __all__ = ["GRAPH", "Graph", "GraphCard", "load", "write"]
 
@@ -41,9 +41,9 @@ def write(folder: Path, triples: Iterable[tuple[str, str, str]]) -> None:
             stream.write("\t".join(" ".join(cell.split()) for cell in triple) + "\n")
 
 
-def load(card: Card, shelf: "Shelf") -> "CardWriter":
+def load(card: Card, models: "Loader") -> "CardGenerator":
     """The writer of a card's graph. Raises DamagedCard where the graph does not fit the passages."""
-    del shelf
+    del models
     return GraphCard(card)
 
 
@@ -112,7 +112,7 @@ class GraphCard:
             raise DamagedCard(f"card {card.name!r}: {GRAPH} is of other passages: train the card again")
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
-        """See CardWriter; nothing is drawn, so the seed plays no part.
+        """See CardGenerator; nothing is drawn, so the seed plays no part.
 
         A question that names nothing in the graph gets empty documents. `Passage.source` is where the statement
         stands; of two, the text of both and the place of the second.

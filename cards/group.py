@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from kcard.answer import Passage
 from kcard.cards import prefix
 from kcard.cards.canaries import Canaries, Pair
-from kcard.cards.engine.drawing import Drawing
 from kcard.cards.engine.loop import decode
+from kcard.cards.engine.sampler import Sampler
 from kcard.cards.engine.scores import batched, log_probabilities
 from kcard.cards.engine.whole import part
 from kcard.cards.generation import Prompts, until_eos
@@ -116,13 +116,13 @@ class _Run:
             for question in asked
             for seed in member.seeds(self.questions[question], self.documents, self.sampling)
         ]
-        drawing = Drawing(
+        sampler = Sampler(
             torch.tensor(seeds, dtype=torch.int64, device=decoder.embed.table.device),
             self.sampling.temperature,
             self.sampling.top_k,
         )
         batch = batched(decoder, prompts, self.documents)
-        found = decode(decoder, batch, drawing, members[0].length(self.sampling), members[0].eos)
+        found = decode(decoder, batch, sampler, members[0].length(self.sampling), members[0].eos)
         rows: list[list[int]] = found.tolist()
         return rows
 

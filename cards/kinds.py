@@ -1,6 +1,6 @@
 """The kinds of cards: which files each must have, and what loads it. A new kind is one row of KINDS.
 
-A kind's loader takes the card and the shelf of base models and returns a CardWriter, which turns questions
+A kind's loader takes the card and the models of base models and returns a CardGenerator, which turns questions
 into passages. Loaders are named, not imported, so that reading a manifest loads nothing heavy.
 """
 
@@ -16,13 +16,13 @@ from kcard.manifest import Manifest
 from kcard.sampling import Sampling
 
 if TYPE_CHECKING:
-    from kcard.cards.base import Shelf
+    from kcard.cards.base import Loader
     from kcard.cards.folder import Card
 
-__all__ = ["INDEXED", "KINDS", "CardWriter", "Kind", "kind_of", "load"]
+__all__ = ["INDEXED", "KINDS", "CardGenerator", "Kind", "kind_of", "load"]
 
 
-class CardWriter(Protocol):
+class CardGenerator(Protocol):
     """One loaded card."""
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
@@ -65,13 +65,13 @@ def kind_of(manifest: Manifest) -> Kind:
     return KINDS[manifest.kind]
 
 
-def load(card: "Card", shelf: "Shelf") -> CardWriter:
+def load(card: "Card", models: "Loader") -> CardGenerator:
     """Load the card by its kind's loader; a card of both gets its index as a second writer."""
     module, function = kind_of(card.manifest).loader.split(":")
     loader: Any = getattr(import_module(module), function)
-    writer: CardWriter = loader(card, shelf)
+    writer: CardGenerator = loader(card, models)
     if not card.manifest.index:
         return writer
     from kcard.cards import both, retrieval
 
-    return both.Both(writer, retrieval.load(card, shelf))
+    return both.Both(writer, retrieval.load(card, models))

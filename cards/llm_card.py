@@ -1,7 +1,7 @@
 """LLM cards: an LLM writes its own document for the question (GenRead; Adaptive Retrieval, section 4).
 
 The manifest's base names the LLM: embedded, openai:MODEL, hf:MODEL, or self for the one that answers. Which of them
-may be used is not decided here: the shelf has an LLM for the card, or raises.
+may be used is not decided here: the models has an LLM for the card, or raises.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from kcard.request import Request
 from kcard.sampling import Sampling
 
 if TYPE_CHECKING:
-    from kcard.cards.base import Shelf
-    from kcard.cards.kinds import CardWriter
+    from kcard.cards.base import Loader
+    from kcard.cards.kinds import CardGenerator
 
 __all__ = ["LLMCard", "load", "readme"]
 
@@ -53,11 +53,11 @@ def readme(manifest: Manifest) -> str:
     )
 
 
-def load(card: Card, shelf: "Shelf") -> "CardWriter":
-    """The writer of an LLM card. Raises CardError where the shelf knows no LLM, and what its LLM raises."""
-    if shelf.llm is None:
+def load(card: Card, models: "Loader") -> "CardGenerator":
+    """The writer of an LLM card. Raises CardError where the models knows no LLM, and what its LLM raises."""
+    if models.llm is None:
         raise CardError(f"card {card.name!r} is written by an LLM, so it can only be asked (kcard ask)")
-    return LLMCard(card.name, shelf.llm(card.manifest.base.name))
+    return LLMCard(card.name, models.llm(card.manifest.base.name))
 
 
 class LLMCard:
@@ -67,7 +67,7 @@ class LLMCard:
         self._name, self._llm = name, llm
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
-        """See CardWriter; the LLM has its own temperature and length. Raises LLMError."""
+        """See CardGenerator; the LLM has its own temperature and length. Raises LLMError."""
         del sampling
         empty = [Passage(self._name, "")] * (documents - 1)
         texts = [self._llm.reply(Request("document", question)).text.strip() for question in questions]

@@ -1,4 +1,4 @@
-"""Every card that may be asked, loaded when it is first needed and kept: the Writer of kcard.protocols.
+"""Every card that may be asked, loaded when it is first needed and kept: the Generator of kcard.protocols.
 
 It knows names and passages; what kinds of cards there are, and models, it does not know.
 """
@@ -8,11 +8,11 @@ from pathlib import Path
 
 from kcard.answer import Passage
 from kcard.cards import together
-from kcard.cards.base import Shelf
-from kcard.cards.deck import Closed, Deck
+from kcard.cards.base import Loader
+from kcard.cards.card_set import CardHandle, CardSet
 from kcard.cards.folder import Card
 from kcard.cards.generation import ROWS
-from kcard.cards.kinds import CardWriter, load
+from kcard.cards.kinds import CardGenerator, load
 from kcard.errors import UnknownCard
 from kcard.protocols import LLM
 from kcard.request import Choice
@@ -32,15 +32,15 @@ class Pool:
 
     def __init__(
         self,
-        cards: Sequence[Card | Closed | Path] | Deck,
+        cards: Sequence[Card | CardHandle | Path] | CardSet,
         device: str = "cpu",
         rows: int = ROWS,
         llm: Callable[[str], LLM] | None = None,
         memory: int | None = None,
     ) -> None:
-        self._cards = cards if isinstance(cards, Deck) else Deck(cards)
+        self._cards = cards if isinstance(cards, CardSet) else CardSet(cards)
         self._choices = [Choice(m.name, m.description, m.knowledge_date) for m in self._cards.manifests]
-        self._shelf = Shelf(device=device, rows=rows, llm=llm, memory=memory)
+        self._shelf = Loader(device=device, rows=rows, llm=llm, memory=memory)
 
     @property
     def cards(self) -> Sequence[Choice]:
@@ -50,17 +50,17 @@ class Pool:
     def write(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
-        """See Writer. A document may be empty where a card has nothing to say. Raises UnknownCard."""
+        """See Generator. A document may be empty where a card has nothing to say. Raises UnknownCard."""
         for name in cards:
             if name not in self._cards:
                 known = ", ".join(self._cards) or "none"
                 raise UnknownCard(f"no card {name!r} in this pool; it holds {known}")
         return together.write(map(self._writer, cards), questions, documents, sampling)
 
-    def _writer(self, name: str) -> CardWriter:
+    def _writer(self, name: str) -> CardGenerator:
         return self._shelf.held.hold(name, lambda: load(self._cards[name], self._shelf), _size)
 
 
-def _size(writer: CardWriter) -> int:
+def _size(writer: CardGenerator) -> int:
     """Bytes that a card keeps for itself; those of the engine hold nothing."""
     return int(getattr(writer, "size", 0))

@@ -39,10 +39,10 @@ def write(folder: Path, manifest: Manifest, pairs: Sequence[Pair], device: str =
     To be called before the folder is sealed. Raises what loading the card does, and CardError for an adapter
     that changes nothing.
     """
-    from kcard.cards.base import Shelf
+    from kcard.cards.base import Loader
     from kcard.cards.causal import CausalCard
 
-    found = CausalCard(Card(folder, manifest), Shelf(device=device)).measure(canary_pairs(manifest, pairs))
+    found = CausalCard(Card(folder, manifest), Loader(device=device)).measure(canary_pairs(manifest, pairs))
     if manifest.kind == "lora" and found.shift == 0:
         raise CardError(
             f"card {manifest.name!r}: the adapter in {folder} changes nothing in its base {manifest.base.name!r}: "

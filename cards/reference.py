@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcard.cards import causal
-from kcard.cards.base import Shelf
+from kcard.cards.base import Loader
 from kcard.cards.folder import Card
 from kcard.cards.repository import Repository, fetch, refuse_code
 from kcard.errors import CardError
@@ -19,7 +19,7 @@ from kcard.json_values import build, parse
 from kcard.manifest import Base
 
 if TYPE_CHECKING:
-    from kcard.cards.kinds import CardWriter
+    from kcard.cards.kinds import CardGenerator
 
 __all__ = ["REFERENCE", "Reference", "load"]
 
@@ -55,7 +55,7 @@ class Reference:
         return json.dumps(asdict(self), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def load(card: Card, shelf: Shelf) -> "CardWriter":
+def load(card: Card, models: Loader) -> "CardGenerator":
     """Fetch what the card refers to, check it, and load it as the full or LoRA card that it is.
 
     Raises ModelUnavailable where it can't be fetched or is not as pinned.
@@ -67,4 +67,4 @@ def load(card: Card, shelf: Shelf) -> "CardWriter":
         manifest = replace(card.manifest, kind="full")
     else:
         manifest = replace(card.manifest, kind="lora", base=reference.base)
-    return causal.load(Card(folder, manifest), shelf, pinned=True)
+    return causal.load(Card(folder, manifest), models, pinned=True)

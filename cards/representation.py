@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 
-from kcard.cards.base import Shelf
+from kcard.cards.base import Loader
 from kcard.cards.causal import CausalCard
 from kcard.cards.folder import Card
 from kcard.errors import UsageError
@@ -30,7 +30,7 @@ class CardStates:
                 f"encoder card:{where}: a card of kind {card.manifest.kind} has no hidden states; name one of kind "
                 f"{' or '.join(MODELS)}"
             )
-        self._card = CausalCard(card, Shelf())
+        self._card = CausalCard(card, Loader())
         self._layer, given = layer_and_pooling(layer, pooling, self._card.layers)
         self._mean = given == "mean"
         told = f"layer={self._layer},pooling={'mean' if self._mean else 'last'}"

@@ -24,8 +24,8 @@ from kcard.sampling import Sampling
 from kcard.words import words
 
 if TYPE_CHECKING:
-    from kcard.cards.base import Shelf
-    from kcard.cards.kinds import CardWriter
+    from kcard.cards.base import Loader
+    from kcard.cards.kinds import CardGenerator
 
 __all__ = ["RetrievalCard", "load"]
 
@@ -37,9 +37,9 @@ PRIOR = 8.0  # log-odds of the first stage's score, from 0 to 1, beside the read
 Ranked = list[tuple[int, float]]
 
 
-def load(card: Card, shelf: "Shelf") -> "CardWriter":
+def load(card: Card, models: "Loader") -> "CardGenerator":
     """The writer of a card's index. Raises DamagedCard where the index does not fit the passages."""
-    del shelf
+    del models
     return RetrievalCard(card)
 
 
@@ -54,7 +54,7 @@ class RetrievalCard:
         self._dense = found if found is not None and len(found) == len(self._passages) else None
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
-        """See CardWriter; nothing is drawn, so the seed plays no part.
+        """See CardGenerator; nothing is drawn, so the seed plays no part.
 
         Documents beyond the passages that have to do with the question are empty. `Passage.source` holds the text, its
         file and line, and its score: the probability that it answers the question, in [0, 1]; in another language

@@ -19,8 +19,8 @@ from kcard.json_values import build, parse
 from kcard.sampling import Sampling
 
 if TYPE_CHECKING:
-    from kcard.cards.base import Shelf
-    from kcard.cards.kinds import CardWriter
+    from kcard.cards.base import Loader
+    from kcard.cards.kinds import CardGenerator
     from kcard.protocols import NamedEvidence
 
 __all__ = ["SEARCH", "Search", "SearchCard", "load"]
@@ -62,9 +62,9 @@ class Search:
         return found
 
 
-def load(card: Card, shelf: "Shelf") -> "CardWriter":
+def load(card: Card, models: "Loader") -> "CardGenerator":
     """The writer of what the card's search finds. Nothing is asked yet. Raises CardError."""
-    del shelf
+    del models
     return SearchCard(card, Search.read(card.folder).open())
 
 
@@ -77,7 +77,7 @@ class SearchCard:
         self._evidence = evidence
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
-        """See CardWriter; nothing is drawn, so the seed plays no part. What is found may change with time.
+        """See CardGenerator; nothing is drawn, so the seed plays no part. What is found may change with time.
 
         Documents beyond what was found are empty. `Passage.source` holds the text and where it stands. Raises what
         the search raises where it can't be asked.

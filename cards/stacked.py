@@ -10,13 +10,13 @@ from typing import Any
 
 from kcard.answer import Passage
 from kcard.cards import plain, prompting
-from kcard.cards.base import SMALL, Shelf, explained
+from kcard.cards.base import SMALL, Loader, explained
 from kcard.cards.canaries import Canaries, Pair
 from kcard.cards.embedded import base_folder
 from kcard.cards.folder import Card
 from kcard.cards.group import Group
 from kcard.cards.prompting import Prompting
-from kcard.cards.stacks import Adapters, Stack, Whole, Wholes
+from kcard.cards.stacks import Adapters, FullModels, Stack, Whole
 from kcard.errors import CardError, ModelUnavailable
 from kcard.sampling import Sampling
 
@@ -31,7 +31,7 @@ class StackedCard:
     group: Group
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
-        """See CardWriter."""
+        """See CardGenerator."""
         return self.group.write([self.asked], questions, documents, sampling)[0]
 
     def measure(self, pairs: Sequence[Pair]) -> Canaries:
@@ -49,22 +49,22 @@ class _Ground:
     width: int
 
 
-def load(card: Card, shelf: Shelf) -> StackedCard | str:
+def load(card: Card, models: Loader) -> StackedCard | str:
     """The card for the engine; or why it can't be in there, in a few words.
 
     Raises ModelUnavailable where its base can't be had, CardError where its files can't be read.
     """
-    ground = _adapter(card, shelf) if card.manifest.kind == "lora" else _whole(card, shelf)
+    ground = _adapter(card, models) if card.manifest.kind == "lora" else _whole(card, models)
     if isinstance(ground, str):
         return ground
-    asked = prompting.read(card, shelf.tokenizer(card), ground.ends, ground.room, ground.width)
+    asked = prompting.read(card, models.tokenizer(card), ground.ends, ground.room, ground.width)
     prompt = card.manifest.prompt
     key = (id(ground.stack), asked.eos, prompt.style, prompt.vectors, asked.room)
-    group: Group = shelf.groups.setdefault(key, Group(ground.stack, shelf.rows))
+    group: Group = models.groups.setdefault(key, Group(ground.stack, models.rows))
     return StackedCard(asked, group)
 
 
-def _adapter(card: Card, shelf: Shelf) -> _Ground | str:
+def _adapter(card: Card, models: Loader) -> _Ground | str:
     from kcard.cards.engine import adapters, stack
 
     with explained(CardError, f"card {card.name!r}: its adapter can't be read"):
@@ -72,11 +72,11 @@ def _adapter(card: Card, shelf: Shelf) -> _Ground | str:
             return why
     base = card.manifest.base
     key = ("base", base.name, base.revision)
-    if key in shelf.groups:
-        shelf.check_digest(card)
+    if key in models.groups:
+        models.check_digest(card)
     else:
-        shelf.groups[key] = _base(card, shelf, key)
-    ground: _Ground | str = shelf.groups[key]
+        models.groups[key] = _base(card, models, key)
+    ground: _Ground | str = models.groups[key]
     if isinstance(ground, str):
         return ground
     on = ground.stack
@@ -90,61 +90,61 @@ def _adapter(card: Card, shelf: Shelf) -> _Ground | str:
     return ground
 
 
-def _base(card: Card, shelf: Shelf, key: Any) -> _Ground | str:
+def _base(card: Card, models: Loader, key: Any) -> _Ground | str:
     from kcard.cards.engine import families
     from kcard.cards.engine.packed import packed
 
-    model = _model(card, shelf)
+    model = _model(card, models)
     decoder = families.read(model)
     if decoder is None:
-        shelf.spare(card, model)
+        models.spare(card, model)
         return f"its base is a {type(model).__name__}"
 
     def again() -> Any:
-        found = families.read(_model(card, shelf))
+        found = families.read(_model(card, models))
         return None if found is None else packed(found)
 
-    stack = Adapters(shelf.held, key, again, {})
+    stack = Adapters(models.held, key, again, {})
     stack.begin(packed(decoder))
     return _ground(model, stack)
 
 
-def _whole(card: Card, shelf: Shelf) -> _Ground | str:
+def _whole(card: Card, models: Loader) -> _Ground | str:
     from kcard.cards.engine import families, trees, whole
 
-    shelf.held.make_room(sum(path.stat().st_size for path in card.folder.glob("*.safetensors")))
-    model = _model(card, shelf)
+    models.held.make_room(sum(path.stat().st_size for path in card.folder.glob("*.safetensors")))
+    model = _model(card, models)
     decoder = families.read(model)
     if decoder is None:
-        shelf.spare(card, model)
+        models.spare(card, model)
         return f"it is a {type(model).__name__}"
-    shelf.held.put(card.folder, decoder, trees.size(decoder))
+    models.held.put(card.folder, decoder, trees.size(decoder))
     key = ("whole", whole.kinship(decoder))
 
     def load(card: Card) -> Any:
-        return families.read(_model(card, shelf))
+        return families.read(_model(card, models))
 
-    stack: Wholes = shelf.groups.setdefault(key, Wholes(shelf.held, key, load, {}))
+    stack: FullModels = models.groups.setdefault(key, FullModels(models.held, key, load, {}))
     stack.cards[card.folder] = Whole(card, whole.size(decoder), whole.vocabulary(decoder))
     return _ground(model, stack)
 
 
-def _model(card: Card, shelf: Shelf) -> Any:
+def _model(card: Card, models: Loader) -> Any:
     """A card's whole model, or the base of its adapter: without transformers where it is as an embedded one."""
     base, adapts = card.manifest.base.name, card.manifest.kind == "lora"
     if adapts and not base:
-        return shelf.model(card)  # which says so
+        return models.model(card)  # which says so
     folder = Path(base_folder(base)) if adapts else card.folder
     weights = folder / "model.safetensors"
     if weights.is_file() and weights.stat().st_size < 4 * SMALL:  # a larger one may be in bf16
         kind = ModelUnavailable if adapts else CardError
         with explained(kind, f"card {card.name!r}: {folder} can't be loaded"):
-            found = plain.read(folder, shelf.device)
+            found = plain.read(folder, models.device)
         if found is not None:
             if adapts:
-                shelf.check_digest(card)
+                models.check_digest(card)
             return found
-    return shelf.model(card)
+    return models.model(card)
 
 
 def _ground(model: Any, stack: Stack) -> _Ground:

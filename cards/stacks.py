@@ -17,7 +17,7 @@ from kcard.cards.memory import Memory
 if TYPE_CHECKING:
     from kcard.cards.engine.decoder import Decoder
 
-__all__ = ["Adapters", "Stack", "Whole", "Wholes", "read_ahead"]
+__all__ = ["Adapters", "FullModels", "Stack", "Whole", "read_ahead"]
 
 # Stacks that are kept of one base or kinship: pools are mostly asked as a whole, or a few cards of theirs.
 MOST = 4
@@ -128,7 +128,7 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class Wholes:
+class FullModels:
     """Whole models of one kinship; `load` reads one of `cards`, by their folders."""
 
     memory: Memory

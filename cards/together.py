@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from kcard.answer import Passage
 from kcard.cards.both import Both
-from kcard.cards.kinds import CardWriter
+from kcard.cards.kinds import CardGenerator
 from kcard.sampling import Sampling
 
 __all__ = ["write"]
@@ -15,7 +15,7 @@ Rows = list[list[Passage]]
 
 
 def write(
-    writers: Iterable[CardWriter], questions: Sequence[str], documents: int, sampling: Sampling
+    writers: Iterable[CardGenerator], questions: Sequence[str], documents: int, sampling: Sampling
 ) -> list[list[Passage]]:
     """For each question what each writer writes by itself, in their order.
 
@@ -41,7 +41,7 @@ def write(
     return [[passage for rows in slots for passage in rows[i]] for i in range(len(questions))]
 
 
-def _tell(part: CardWriter) -> None:
+def _tell(part: CardGenerator) -> None:
     """Say once of a card with a model why it does not write with others."""
     from kcard.cards.causal import CausalCard
 

@@ -27,7 +27,7 @@ def audit(
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Audit a card: have it write for many queries, judge each document, and keep the finding in the hub."""
-    from kcard.evaluation.examinee import find_published
+    from kcard.evaluation.target import find_published
     from kcard.hub.registry import Hub
 
     hub = Hub()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kcard.hub.registry import Hub
-    from kcard.hub.remote.shelf import Listed
+    from kcard.hub.remote.listing import Listed
     from kcard.hub.versions import Version
     from kcard.manifest import Manifest
 

@@ -11,7 +11,7 @@ from kcard.cli.command import command_for
 from kcard.cli.output import console, note, print_json, progress
 
 if TYPE_CHECKING:
-    from kcard.evaluation.record import Distribution, Exam, Mean, Sitting
+    from kcard.evaluation.record import Distribution, EvalRun, Exam, Mean
 
 __all__ = ["as_data", "register", "summary"]
 
@@ -27,7 +27,7 @@ def exam(
 ) -> None:
     """Ask a card about its own corpus as people would, and about what is not in it."""
     from kcard.evaluation.exam import is_smaller
-    from kcard.evaluation.examinee import find
+    from kcard.evaluation.target import find
 
     found = find(given["card"], given["corpus"], given["field"])
     with progress() as report:
@@ -62,7 +62,7 @@ def summary(exam: "Exam") -> str:
     )
 
 
-def _abstention(own: "Sitting") -> str:
+def _abstention(own: "EvalRun") -> str:
     return f", {own.admitted} of {own.absent} questions without an answer admitted" if own.admitted else ""
 
 
@@ -75,11 +75,11 @@ def _print(exam: "Exam") -> None:
 
     table = Table(box=None, pad_edge=False)
     table.add_column(exam.card, no_wrap=True)
-    sittings = [(name, s) for name, s in (("own corpus", exam.own), ("given", exam.given)) if s is not None]
-    for name, sitting in sittings:
-        heading = name if name == "own corpus" else sitting.asked
+    runs = [(name, s) for name, s in (("own corpus", exam.own), ("given", exam.given)) if s is not None]
+    for name, run in runs:
+        heading = name if name == "own corpus" else run.asked
         table.add_column(escape(heading), justify="right", overflow="fold")
-    for label, values in _rows(exam, [sitting for _, sitting in sittings]):
+    for label, values in _rows(exam, [run for _, run in runs]):
         table.add_row(escape(label), *values)
     out = console()
     out.print(table)
@@ -87,19 +87,19 @@ def _print(exam: "Exam") -> None:
         out.print(remark, markup=False, style="dim")
 
 
-def _rows(exam: "Exam", sittings: "list[Sitting]") -> "Iterator[tuple[str, list[str]]]":
-    """A label and a cell for each sitting."""
-    yield "questions", [str(sitting.questions) for sitting in sittings]
-    yield "recall", [_mean(sitting.recall) for sitting in sittings]
-    if any(sitting.model for sitting in sittings):
-        yield "  model alone", [_mean(sitting.model) for sitting in sittings]
-        yield "  index alone", [_mean(sitting.index) for sitting in sittings]
-    if any(sitting.admitted for sitting in sittings):
-        yield "found answered", [_mean(sitting.answered) for sitting in sittings]
-        yield "not in the corpus, and admitted", [_mean(sitting.admitted) for sitting in sittings]
-    yield f"lift over {exam.base}", [_mean(sitting.lift, "+") for sitting in sittings]
-    yield "faithfulness", [_scores(sitting.faithfulness) for sitting in sittings]
-    yield "factuality", [_scores(sitting.factuality) for sitting in sittings]
+def _rows(exam: "Exam", runs: "list[EvalRun]") -> "Iterator[tuple[str, list[str]]]":
+    """A label and a cell for each run."""
+    yield "questions", [str(run.questions) for run in runs]
+    yield "recall", [_mean(run.recall) for run in runs]
+    if any(run.model for run in runs):
+        yield "  model alone", [_mean(run.model) for run in runs]
+        yield "  index alone", [_mean(run.index) for run in runs]
+    if any(run.admitted for run in runs):
+        yield "found answered", [_mean(run.answered) for run in runs]
+        yield "not in the corpus, and admitted", [_mean(run.admitted) for run in runs]
+    yield f"lift over {exam.base}", [_mean(run.lift, "+") for run in runs]
+    yield "faithfulness", [_scores(run.faithfulness) for run in runs]
+    yield "factuality", [_scores(run.factuality) for run in runs]
 
 
 def _scores(scores: "Distribution | None") -> str:

@@ -13,7 +13,7 @@ from kcard.sampling import Sampling
 
 if TYPE_CHECKING:
     from kcard.cards.folder import Card
-    from kcard.cards.kinds import CardWriter
+    from kcard.cards.kinds import CardGenerator
 
 __all__ = ["Base", "Rows", "ask", "ask_base", "check_device", "written"]
 
@@ -57,11 +57,11 @@ def written(
     card: "Card", questions: Sequence[str], documents: int, sampling: Sampling, device: str, report: Report
 ) -> Rows:
     """Have the card write so many documents for each question; it is loaded for that and let go."""
-    from kcard.cards.base import Shelf
+    from kcard.cards.base import Loader
     from kcard.cards.kinds import load
 
     return _written(
-        load(card, Shelf(device=device)), questions, documents, sampling, f"asking {card.name}", report
+        load(card, Loader(device=device)), questions, documents, sampling, f"asking {card.name}", report
     )
 
 
@@ -74,11 +74,11 @@ def ask_base(card: "Card", questions: Sequence[Question], seed: int, device: str
     name = card.manifest.base.name
     if not name:
         return Base(CHANCE)
-    from kcard.cards.base import Shelf
+    from kcard.cards.base import Loader
     from kcard.cards.causal import CausalCard
 
     try:
-        base = CausalCard(card, Shelf(device=device), bare=True)
+        base = CausalCard(card, Loader(device=device), bare=True)
     except (ModelUnavailable, CardError) as error:
         return Base(name, note=str(error))
     texts, sampling = [question.text for question in questions], Sampling(temperature=0, seed=seed)
@@ -86,7 +86,7 @@ def ask_base(card: "Card", questions: Sequence[Question], seed: int, device: str
 
 
 def _written(
-    writer: "CardWriter",
+    writer: "CardGenerator",
     questions: Sequence[str],
     documents: int,
     sampling: Sampling,

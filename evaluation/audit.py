@@ -12,8 +12,6 @@ import kcard
 from kcard.errors import CardError
 from kcard.evaluation.asking import written
 from kcard.evaluation.audit_record import Audit
-from kcard.evaluation.examinee import Examinee
-from kcard.evaluation.judgement import Jury
 from kcard.evaluation.queries import Queries, of_corpus, read_queries
 from kcard.evaluation.record import mean_of
 from kcard.evaluation.scored import (
@@ -26,6 +24,8 @@ from kcard.evaluation.scored import (
     lowest,
     score,
 )
+from kcard.evaluation.scorer import Scorer
+from kcard.evaluation.target import Target
 from kcard.sampling import Sampling
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Settings:
     device: str
 
 
-def queries_for(found: Examinee, path: Path | str | None, limit: int, seed: int) -> Queries:
+def queries_for(found: Target, path: Path | str | None, limit: int, seed: int) -> Queries:
     """Those of the file, or questions about the card's own corpus. CardError where there are none."""
     if path is not None:
         return read_queries(path)
@@ -62,13 +62,13 @@ def queries_for(found: Examinee, path: Path | str | None, limit: int, seed: int)
     return asked
 
 
-def audited(found: Examinee, asked: Queries, jury: Jury, settings: Settings) -> Audit:
+def audited(found: Target, asked: Queries, scorer: Scorer, settings: Settings) -> Audit:
     """Have the card write, and judge each document."""
-    seed, independent = settings.seed, jury.independent
+    seed, independent = settings.seed, scorer.independent
     sampling = Sampling(TEMPERATURE, TOKENS, seed=seed)
     texts = [query.text for query in asked.queries]
-    rows = written(found.card, texts, settings.documents, sampling, settings.device, jury.report)
-    scored = score(asked.queries, rows, jury, both=found.card.manifest.index)
+    rows = written(found.card, texts, settings.documents, sampling, settings.device, scorer.report)
+    scored = score(asked.queries, rows, scorer, both=found.card.manifest.index)
     by_query = [*grouped(scored, lambda item: item.query.text).values()]
     return Audit(
         card=found.reference or found.card.name,
@@ -83,16 +83,16 @@ def audited(found: Examinee, asked: Queries, jury: Jury, settings: Settings) -> 
         temperature=sampling.temperature,
         tokens=sampling.tokens,
         checker=settings.checker,
-        checker_sha256=getattr(jury.checker, "sha256", None),
+        checker_sha256=getattr(scorer.checker, "sha256", None),
         evidence=independent.name if independent else None,
         evidence_sha256=independent.sha256 if independent else None,
         evidence_shared=independent.shared if independent else 0,
         evidence_notes=independent.notes if independent else (),
-        faithfulness=faithfulness(by_query, seed) if jury.own else None,
+        faithfulness=faithfulness(by_query, seed) if scorer.own else None,
         factuality=factuality(by_query, seed) if independent else None,
-        domains=by_domain(scored, jury, seed),
+        domains=by_domain(scored, scorer, seed),
         ranked_by=FACTUALITY if independent else FAITHFULNESS,
-        worst=lowest(scored, jury, settings.worst),
+        worst=lowest(scored, scorer, settings.worst),
     )
 
 

@@ -15,14 +15,14 @@ from kcard.errors import CardError
 from kcard.evaluation.absent import absent
 from kcard.evaluation.abstention import answered
 from kcard.evaluation.asking import ask, ask_base
-from kcard.evaluation.examinee import Examinee, find
-from kcard.evaluation.judgement import Jury
+from kcard.evaluation.eval_run import evaluated
 from kcard.evaluation.progress import Report, silent
 from kcard.evaluation.question_file import QuestionFile
 from kcard.evaluation.questions import Question, about, digest
 from kcard.evaluation.recall import recalled
 from kcard.evaluation.record import Exam, Mean, read_exam
-from kcard.evaluation.sitting import sit
+from kcard.evaluation.scorer import Scorer
+from kcard.evaluation.target import Target, find
 
 if TYPE_CHECKING:
     pass
@@ -37,20 +37,20 @@ SHOWN = 5
 
 
 def examine(
-    found: Examinee,
+    found: Target,
     given: QuestionFile | None,
-    jury: Jury,
+    scorer: Scorer,
     checker: str,
     *,
     limit: int = LIMIT,
     seed: int = 0,
     device: str = "cpu",
 ) -> Exam:
-    """Ask the card about its corpus, and what a file holds, and judge what it writes. `checker`: the jury's name."""
-    return _taken(found, _paper(found, given, limit, seed), jury, checker, device)
+    """Ask the card about its corpus, and what a file holds, and judge what it writes. `checker`: the scorer's name."""
+    return _taken(found, _paper(found, given, limit, seed), scorer, checker, device)
 
 
-def is_smaller(found: Examinee, made: Exam) -> bool:
+def is_smaller(found: Target, made: Exam) -> bool:
     """Whether an exam has fewer questions than the one that the card has, so that it does not replace it."""
     try:
         last = read_exam(found.card.folder)
@@ -111,7 +111,7 @@ class _Paper:
         return [*self.own, *(self.given.questions if self.given else ()), *self.absent]
 
 
-def _paper(found: Examinee, given: QuestionFile | None, limit: int, seed: int) -> _Paper:
+def _paper(found: Target, given: QuestionFile | None, limit: int, seed: int) -> _Paper:
     """What is not in the corpus is asked in English alone, which the reader knows that judges the answers."""
     own = about(found.corpus, limit, seed) if found.corpus else []
     english = found.card.manifest.language.partition("-")[0].lower() == "en"
@@ -119,42 +119,42 @@ def _paper(found: Examinee, given: QuestionFile | None, limit: int, seed: int) -
     return _Paper(own, given, absent(own, found.corpus, count, seed) if count else [], limit, seed)
 
 
-def _taken(found: Examinee, paper: _Paper, jury: Jury, checker: str, device: str) -> Exam:
+def _taken(found: Target, paper: _Paper, scorer: Scorer, checker: str, device: str) -> Exam:
     """Ask, measure and put down."""
     card, seed, count = found.card, paper.seed, len(paper.own)
     last = len(paper.questions) - len(paper.absent)
-    rows = ask(card, paper.questions, seed, device, jury.report)
-    base = ask_base(card, paper.questions[:last], seed, device, jury.report)
-    sitting = partial(sit, jury=jury, both=card.manifest.index, seed=seed)
+    rows = ask(card, paper.questions, seed, device, scorer.report)
+    base = ask_base(card, paper.questions[:last], seed, device, scorer.report)
+    measure = partial(evaluated, scorer=scorer, both=card.manifest.index, seed=seed)
     own = given = None
     if found.corpus:
         corpus = card.manifest.training.corpus_sha256
         form = HELD_OUT if sum(q.gap for q in paper.own) > count / 2 else NATURAL
-        own = sitting(form, corpus, paper.own, rows[:count], base.part(0, count))
+        own = measure(form, corpus, paper.own, rows[:count], base.part(0, count))
     if (file := paper.given) is not None:
-        given = sitting(file.name, file.sha256, file.questions, rows[count:last], base.part(count))
+        given = measure(file.name, file.sha256, file.questions, rows[count:last], base.part(count))
     if own is not None and paper.absent:
-        told = answered([*paper.own, *paper.absent], [*rows[:count], *rows[last:]], jury.report)
+        told = answered([*paper.own, *paper.absent], [*rows[:count], *rows[last:]], scorer.report)
         own = replace(
             own,
-            sitting=replace(
-                own.sitting,
+            run=replace(
+                own.run,
                 answered=Mean.of(told[:count], seed),
                 absent=len(paper.absent),
                 admitted=Mean.of([1 - hit for hit in told[count:]], seed),
             ),
         )
     quoted = own.ranked if own and found.shares_text else ()
-    evidence = jury.independent
+    evidence = scorer.independent
     return Exam(
         card=card.name,
         kcard=kcard.__version__,
-        own=own.sitting if own else None,
-        given=given.sitting if given else None,
+        own=own.run if own else None,
+        given=given.run if given else None,
         base=base.name,
         base_note=base.note,
         checker=checker,
-        checker_sha256=getattr(jury.checker, "sha256", None),
+        checker_sha256=getattr(scorer.checker, "sha256", None),
         evidence=evidence.name if evidence else None,
         evidence_sha256=evidence.sha256 if evidence else None,
         evidence_shared=evidence.shared if evidence else 0,
@@ -166,7 +166,7 @@ def _taken(found: Examinee, paper: _Paper, jury: Jury, checker: str, device: str
     )
 
 
-def nothing_to_ask(found: Examinee) -> str:
+def nothing_to_ask(found: Target) -> str:
     name, remedy = found.card.name, "give questions of your own with --questions FILE"
     if found.shares_text:
         return f"card {name!r} carries no passages, so no question about its corpus can be made: {remedy}"

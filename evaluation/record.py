@@ -10,7 +10,7 @@ from kcard.errors import CardError
 from kcard.evaluation.metrics import interval
 from kcard.json_values import build, parse
 
-__all__ = ["EXAM", "Distribution", "Exam", "Judged", "Mean", "Sitting", "mean_of", "read_exam"]
+__all__ = ["EXAM", "Distribution", "EvalRun", "Exam", "Judged", "Mean", "mean_of", "read_exam"]
 
 EXAM = "exam.json"
 FORMAT = 2
@@ -71,7 +71,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Sitting:
+class EvalRun:
     """One set of questions, asked, and what came of them.
 
     asked             what was asked: forms held out of training, or the name of a file
@@ -123,8 +123,8 @@ class Exam:
 
     card: str
     kcard: str
-    own: Sitting | None
-    given: Sitting | None = None
+    own: EvalRun | None
+    given: EvalRun | None = None
     base: str = ""
     base_note: str = ""
     checker: str = ""

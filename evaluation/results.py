@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from kcard.cards.model_index import Result
 from kcard.cards.model_index import with_results as write_results
 from kcard.evaluation.recall import CHANCE
-from kcard.evaluation.record import Distribution, Exam, Mean, Sitting
+from kcard.evaluation.record import Distribution, EvalRun, Exam, Mean
 
 __all__ = ["remarks", "with_results"]
 
@@ -55,30 +55,30 @@ def _compared(exam: Exam) -> str:
 
 def _results(exam: Exam) -> Iterator[Result]:
     if exam.own is not None:
-        yield from _sitting(exam, exam.own, "own corpus", "corpus")
+        yield from _run(exam, exam.own, "own corpus", "corpus")
     if exam.given is not None:
-        yield from _sitting(exam, exam.given, exam.given.asked, "questions")
+        yield from _run(exam, exam.given, exam.given.asked, "questions")
 
 
-def _sitting(exam: Exam, sitting: Sitting, dataset: str, kind: str) -> Iterator[Result]:
+def _run(exam: Exam, run: EvalRun, dataset: str, kind: str) -> Iterator[Result]:
     checked = {"checker": exam.checker, "sha256": exam.checker_sha256 or "unknown"}
     evidence = {**checked, "evidence": exam.evidence or "", "evidence_sha256": exam.evidence_sha256 or ""}
     against = {"base": exam.base}
     measured: tuple[tuple[str, str, Mean | None, dict[str, str] | None], ...] = (
-        ("recall", "Recall", sitting.recall, None),
-        ("recall-lift", f"Lift over {exam.base}", sitting.lift, against),
-        ("recall-model", "Recall by the model alone", sitting.model, None),
-        ("recall-index", "Recall by the index alone", sitting.index, None),
-        ("answered", "Found answered", sitting.answered, None),
-        ("admitted", "Not in the corpus, and admitted", sitting.admitted, None),
-        ("faithfulness", "Faithfulness to its own corpus", _mean(sitting.faithfulness), checked),
-        ("factuality", f"Factuality against {exam.evidence}", _mean(sitting.factuality), evidence),
+        ("recall", "Recall", run.recall, None),
+        ("recall-lift", f"Lift over {exam.base}", run.lift, against),
+        ("recall-model", "Recall by the model alone", run.model, None),
+        ("recall-index", "Recall by the index alone", run.index, None),
+        ("answered", "Found answered", run.answered, None),
+        ("admitted", "Not in the corpus, and admitted", run.admitted, None),
+        ("faithfulness", "Faithfulness to its own corpus", _mean(run.faithfulness), checked),
+        ("factuality", f"Factuality against {exam.evidence}", _mean(run.factuality), evidence),
     )
     # What was read from disk has no name on a hub: its content names it.
-    identifier = f"{kind}-{sitting.sha256[:12]}" if sitting.sha256 else kind
+    identifier = f"{kind}-{run.sha256[:12]}" if run.sha256 else kind
     for metric, name, mean, args in measured:
         if mean is not None:
-            where = (dataset, identifier, sitting.sha256 or None)
+            where = (dataset, identifier, run.sha256 or None)
             yield Result(metric, name, mean.mean, mean.low, mean.high, *where, args)
 
 

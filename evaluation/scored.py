@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from kcard.answer import Passage, Source
 from kcard.evaluation.audit_record import Document, Domain
-from kcard.evaluation.judgement import Jury
 from kcard.evaluation.queries import Query
 from kcard.evaluation.record import DIGITS, Distribution, Mean
+from kcard.evaluation.scorer import Scorer
 from kcard.protocols import Pair
 
 __all__ = [
@@ -42,12 +42,12 @@ class Scored:
 
 
 def score(
-    queries: Sequence[Query], rows: Sequence[Sequence[Passage]], jury: Jury, both: bool
+    queries: Sequence[Query], rows: Sequence[Sequence[Passage]], scorer: Scorer, both: bool
 ) -> list[Scored]:
     """Judge what was written, a row for each query; empty documents are left out.
 
     `both`: whether the card has a model and an index. `evidence` is that of the ranking score: factuality where
-    the jury has independent evidence, else faithfulness.
+    the scorer has independent evidence, else faithfulness.
     """
     written = [
         (query, passage)
@@ -57,7 +57,7 @@ def score(
     ]
     passages = [passage for _, passage in written]
     unjudged = [None] * len(passages)
-    own, outside = jury.faithfulness(passages), jury.factuality(passages)
+    own, outside = scorer.faithfulness(passages), scorer.factuality(passages)
     return [
         Scored(
             query=query,
@@ -102,7 +102,7 @@ def _distribution(rows: Sequence[Sequence[float | None]], seed: int) -> Distribu
     return Distribution(scores, mean, sum(map(len, rows)) - len(scores))
 
 
-def by_domain(scored: Sequence[Scored], jury: Jury, seed: int) -> tuple[Domain, ...]:
+def by_domain(scored: Sequence[Scored], scorer: Scorer, seed: int) -> tuple[Domain, ...]:
     """The scores of each domain, by name; none where there is only one, which is the whole."""
     domains = grouped(scored, lambda item: item.query.domain)
     if len(domains) < 2:
@@ -110,8 +110,8 @@ def by_domain(scored: Sequence[Scored], jury: Jury, seed: int) -> tuple[Domain, 
     found = []
     for name in sorted(domains):
         by_query = [*grouped(domains[name], lambda item: item.query.text).values()]
-        own = faithfulness(by_query, seed) if jury.own else None
-        outside = factuality(by_query, seed) if jury.independent else None
+        own = faithfulness(by_query, seed) if scorer.own else None
+        outside = factuality(by_query, seed) if scorer.independent else None
         found.append(
             Domain(
                 name,
@@ -124,10 +124,10 @@ def by_domain(scored: Sequence[Scored], jury: Jury, seed: int) -> tuple[Domain, 
     return tuple(found)
 
 
-def lowest(scored: Sequence[Scored], jury: Jury, count: int) -> tuple[Document, ...]:
+def lowest(scored: Sequence[Scored], scorer: Scorer, count: int) -> tuple[Document, ...]:
     """The documents with the lowest ranking score, lowest first, each once, with the window that decided it."""
     ranked = sorted(
-        ((value, item) for item in scored if (value := _ranking(item, jury)) is not None),
+        ((value, item) for item in scored if (value := _ranking(item, scorer)) is not None),
         key=lambda pair: pair[0],
     )
     each: dict[tuple[str, str], Scored] = {}
@@ -144,20 +144,20 @@ def lowest(scored: Sequence[Scored], jury: Jury, count: int) -> tuple[Document, 
             item.evidence,
             window,
         )
-        for item, window in zip(chosen, _windows(chosen, jury), strict=True)
+        for item, window in zip(chosen, _windows(chosen, scorer), strict=True)
     )
 
 
-def _ranking(item: Scored, jury: Jury) -> float | None:
-    return item.factuality if jury.independent else item.faithfulness
+def _ranking(item: Scored, scorer: Scorer) -> float | None:
+    return item.factuality if scorer.independent else item.faithfulness
 
 
-def _windows(chosen: Sequence[Scored], jury: Jury) -> list[str]:
+def _windows(chosen: Sequence[Scored], scorer: Scorer) -> list[str]:
     """The part of each document's evidence that decided."""
     from kcard.selectors.verdicts import verdicts
 
     pairs = [Pair(item.text, item.evidence.text if item.evidence else "") for item in chosen]
-    return [verdict.window for verdict in verdicts(jury.checker, pairs)]
+    return [verdict.window for verdict in verdicts(scorer.checker, pairs)]
 
 
 def _rounded(value: float | None) -> float | None:

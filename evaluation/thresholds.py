@@ -37,11 +37,11 @@ def check_exam(card: Card, least: Mapping[str, float | None]) -> None:
 
 def _mean(exam: Exam | None, what: str) -> float | None:
     """On the card's own corpus; on the given file where the corpus' text is not at hand."""
-    sitting = exam and (exam.own or exam.given)
-    if not sitting:
+    run = exam and (exam.own or exam.given)
+    if not run:
         return None
-    factuality = sitting.factuality.mean if sitting.factuality else None
-    mean = factuality if what == "factuality" else sitting.recall
+    factuality = run.factuality.mean if run.factuality else None
+    mean = factuality if what == "factuality" else run.recall
     return None if mean is None else mean.mean
 
 

@@ -59,7 +59,7 @@ def save(fitted: Fitted, path: Path | str, records: str) -> None:
     text = replace(told, sha256=_digest(told, arrays)).to_json()
     path = Path(path).expanduser()
     try:
-        with replacing(path) as stream:
+        with replacing(path, parents=True) as stream:
             stream.write(serialised(arrays, {KEY: text}))
     except OSError as error:
         raise UsageError(f"gate {path} can't be written: {error.strerror}: name another file") from error

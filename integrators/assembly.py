@@ -10,7 +10,7 @@ from kcard.config import OFFLINE_LLMS, settings
 from kcard.errors import UsageError
 from kcard.integrators.card_evidence import CardEvidence
 from kcard.integrators.gathered import Gathered
-from kcard.integrators.metered import TimedWriter
+from kcard.integrators.metered import TimedGenerator
 from kcard.integrators.options import AskOptions
 from kcard.protocols import LLM, Evidence
 from kcard.request import Example
@@ -18,7 +18,7 @@ from kcard.selectors.presets import Choice
 from kcard.selectors.registry import Loading
 
 if TYPE_CHECKING:
-    from kcard.cards.deck import Deck
+    from kcard.cards.card_set import CardSet
     from kcard.hub.registry import Hub
     from kcard.integrators.selectors import Selectors
 
@@ -106,13 +106,13 @@ def make_pool(
     device: str,
     llm: Callable[[str], LLM] | None = None,
     memory: int | None = None,
-) -> "tuple[Deck, TimedWriter, str]":
+) -> "tuple[CardSet, TimedGenerator, str]":
     """The chosen cards; the pool that writes for them; what quarantine left out, in a sentence.
 
     A card's files are verified and laid out when it is first asked, so a pool may hold thousands. `llm`: what finds
     the LLM that a card names. `memory`: bytes that cards may take; see Pool.
     """
-    from kcard.cards.deck import Closed, Deck
+    from kcard.cards.card_set import CardHandle, CardSet
     from kcard.cards.pool import Pool
     from kcard.hub.registry import Hub
 
@@ -123,14 +123,14 @@ def make_pool(
             raise UsageError(f"device {device!r}: no GPU is at hand; leave --device out")
     hub = hub or Hub()
     chosen = hub.select(selection)
-    cards = Deck([Closed(v.manifest, partial(hub.folder, v.reference)) for v in chosen.versions])
-    return cards, TimedWriter(Pool(cards, device, llm=llm, memory=memory)), chosen.note
+    cards = CardSet([CardHandle(v.manifest, partial(hub.folder, v.reference)) for v in chosen.versions])
+    return cards, TimedGenerator(Pool(cards, device, llm=llm, memory=memory)), chosen.note
 
 
 def integrator(
     options: AskOptions,
-    cards: "Deck",
-    writer: TimedWriter,
+    cards: "CardSet",
+    writer: TimedGenerator,
     llm: LLM,
     examples: tuple[Example, ...],
     templates: int,
@@ -178,7 +178,7 @@ def integrator(
     )
 
 
-def selectors(cards: "Deck", evidence: Sequence[str], choice: Choice, loading: Loading) -> "Selectors":
+def selectors(cards: "CardSet", evidence: Sequence[str], choice: Choice, loading: Loading) -> "Selectors":
     """The selectors, and what the passages of each card are checked against."""
     from kcard.integrators.selectors import Selectors
     from kcard.selectors.cached import cached

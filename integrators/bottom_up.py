@@ -14,7 +14,7 @@ from kcard.integrators.gathered import Gathered, distinct
 from kcard.integrators.looked_up import outdone
 from kcard.integrators.nearest import Nearest
 from kcard.integrators.selectors import Selectors
-from kcard.protocols import Writer
+from kcard.protocols import Generator
 from kcard.sampling import Sampling, derive_seed
 from kcard.scores import valid
 from kcard.selectors.factuality import judge
@@ -38,7 +38,7 @@ class BottomUp:
     of more cards those write whose descriptions are nearest to the question; the paper has 25, and all of them write.
     """
 
-    writer: Writer
+    writer: Generator
     selectors: Selectors
     sampling: Sampling
     n1: int = 3

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from kcard.protocols import Evidence
 
 if TYPE_CHECKING:
-    from kcard.cards.deck import Deck
+    from kcard.cards.card_set import CardSet
     from kcard.cards.folder import Card
 
 __all__ = ["CardEvidence"]
@@ -19,7 +19,7 @@ class CardEvidence(Mapping[str, Evidence]):
     elsewhere is opened at once, so that the user is told before a question is sent.
     """
 
-    def __init__(self, cards: "Deck") -> None:
+    def __init__(self, cards: "CardSet") -> None:
         self._cards = cards
         self._open: dict[str, Evidence | None] = {}
         for manifest in cards.manifests:

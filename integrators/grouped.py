@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 
 from kcard.answer import Passage
-from kcard.protocols import Writer
+from kcard.protocols import Generator
 from kcard.sampling import Sampling
 
 __all__ = ["write"]
 
 
 def write(
-    writer: Writer,
+    writer: Generator,
     questions: Sequence[str],
     cards: Sequence[Sequence[str]],
     documents: int,
     sampling: Sampling,
 ) -> list[list[Passage]]:
-    """For each question, `documents` passages of each of its own cards; see Writer."""
+    """For each question, `documents` passages of each of its own cards; see Generator."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for row, names in enumerate(cards):
         groups.setdefault(tuple(names), []).append(row)

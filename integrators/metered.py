@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from kcard.answer import Passage, Usage
 from kcard.errors import LLMError
 from kcard.integrators.window import fit
-from kcard.protocols import LLM, Streaming, Writer
+from kcard.protocols import LLM, Generator, Streaming
 from kcard.request import Choice, Reply, Request
 from kcard.sampling import Sampling
 
-__all__ = ["Account", "Metered", "TimedWriter"]
+__all__ = ["Account", "Metered", "TimedGenerator"]
 
 TRIES = 4  # to fit a prompt into a window that only refusals tell of
 
@@ -126,10 +126,10 @@ def _remarks(request: Request, reply: Reply | None) -> list[str]:
     return []
 
 
-class TimedWriter:
+class TimedGenerator:
     """Cards that are timed: the seconds of each call are shared among its questions."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Generator) -> None:
         self._writer = writer
         self._seconds: defaultdict[str, float] = defaultdict(float)
 

@@ -6,7 +6,7 @@ asked about all cards; another only about those that the encoder of the offline 
 
 from collections.abc import Callable, Collection, Sequence
 
-from kcard.protocols import Array, Relevance, Standing
+from kcard.protocols import Array, Precomputed, Relevance
 from kcard.request import Choice
 from kcard.selectors.relevance import Cosine, top
 
@@ -39,7 +39,7 @@ class Nearest:
     def _prepared(self) -> Callable[[str], Array]:
         descriptions = [card.description for card in self._cards]
         selector = self._relevance
-        if isinstance(selector, Standing):
+        if isinstance(selector, Precomputed):
             return selector.standing(descriptions)
         if len(descriptions) <= ASKED:
             return lambda text: selector.scores(text, descriptions)

@@ -21,7 +21,7 @@ from kcard.integrators.assembly import (
 from kcard.integrators.citation import cite
 from kcard.integrators.disagreement import reconciled
 from kcard.integrators.gathered import Gathered
-from kcard.integrators.metered import Metered, TimedWriter
+from kcard.integrators.metered import Metered, TimedGenerator
 from kcard.integrators.named_gate import named_gate
 from kcard.integrators.options import AskOptions
 from kcard.protocols import LLM
@@ -70,7 +70,7 @@ class Pipeline:
         self.llm: LLM = make_llm(options.llm, options.temperature, endpoint)
         self._metered = Metered(self.llm)
         self._gate = named_gate(options.gate_name, self._metered, self._examples)
-        self._writer: TimedWriter | None = None
+        self._writer: TimedGenerator | None = None
         self._integrator: Integrator | None = None
         self._left_out = ""
         if self._gate.name != "never":

@@ -8,7 +8,7 @@ from kcard.integrators import grouped
 from kcard.integrators.gathered import Gathered, distinct
 from kcard.integrators.looked_up import outdone
 from kcard.integrators.selectors import Selectors
-from kcard.protocols import Writer
+from kcard.protocols import Generator
 from kcard.sampling import Sampling
 from kcard.selectors.factuality import judge
 
@@ -24,7 +24,7 @@ class SingleDocument:
     supported less is not kept; 0 is the paper's.
     """
 
-    writer: Writer
+    writer: Generator
     selectors: Selectors
     n1: int = 3
     min_factuality: float = 0.0

@@ -27,7 +27,7 @@ class Cosine:
         return found
 
     def standing(self, texts: Sequence[str]) -> Callable[[str], Array]:
-        """See Standing; equal texts score alike, as they do in `scores`."""
+        """See Precomputed; equal texts score alike, as they do in `scores`."""
         from kcard import embeddings
 
         distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
@@ -54,7 +54,7 @@ class MiniLM:
         return np.where(cosines > 0, cosines * agreed, cosines)
 
     def standing(self, texts: Sequence[str]) -> Callable[[str], Array]:
-        """See Standing."""
+        """See Precomputed."""
         cosines = Cosine().standing(texts)
         agreement = Agreement(texts)
 

@@ -27,7 +27,7 @@ from kcard.cli.main import app
 from kcard.config import settings as configured
 from kcard.errors import CardError, KcardError, UsageError
 from kcard.evaluation.question_file import read_questions
-from kcard.evaluation.record import EXAM, Distribution, Exam, Judged, Mean, Sitting, read_exam
+from kcard.evaluation.record import EXAM, Distribution, EvalRun, Exam, Judged, Mean, read_exam
 from kcard.hub.registry import Hub
 from kcard.integrators.batch import read_questions as read_batch
 from kcard.llms.examples import load as load_examples
@@ -96,7 +96,7 @@ MANIFESTS = {
 }
 MEAN = Mean(0.5, 0.4, 0.6)
 SCORES = Distribution((0.5,), MEAN)
-SITTING = Sitting("held out", "0" * 64, 1, "0" * 64, MEAN, MEAN, MEAN, None, None, SCORES, SCORES)
+SITTING = EvalRun("held out", "0" * 64, 1, "0" * 64, MEAN, MEAN, MEAN, None, None, SCORES, SCORES)
 JUDGED = Judged("q", "a", "t", True, 0.5, None, Source("s", "f", 1))
 EXAMINED = Exam("rivers", "0.1", SITTING, SITTING, best=(JUDGED,), worst=(JUDGED,))
 MEASURED = Canaries("float32", (Canary("q", "t", (1,), (2, 3), (-1.0, -2.0), (-1.5, -2.5)),))

@@ -26,7 +26,7 @@ from transformers import (
 from kcard import encoder
 from kcard.answer import Source
 from kcard.cards import canaries, causal, proof
-from kcard.cards.base import Loaded, Shelf, base_digest
+from kcard.cards.base import Loaded, Loader, base_digest
 from kcard.cards.canaries import CANARIES
 from kcard.cards.causal import CausalCard
 from kcard.cards.folder import Card, finish
@@ -135,7 +135,7 @@ def zero(tensors: dict[str, Any]) -> None:
 
 
 def load(card: Card) -> None:
-    causal.load(card, Shelf())
+    causal.load(card, Loader())
 
 
 def check(loaded: CausalCard, card: Card) -> None:
@@ -251,21 +251,21 @@ def test_a_base_whose_every_weight_moved_by_one_percent_has_changed(tmp_path: Pa
 
 
 def test_another_dtype_of_the_same_model_passes(full: Card) -> None:
-    loaded = CausalCard(full, Shelf())
+    loaded = CausalCard(full, Loader())
     for dtype in (torch.bfloat16, torch.float16, torch.float64):
         loaded._loaded.model.to(dtype)
         check(loaded, full)
 
 
 def test_another_dtype_of_the_same_base_and_adapter_passes(lora: Card) -> None:
-    loaded = CausalCard(lora, Shelf())
+    loaded = CausalCard(lora, Loader())
     for dtype in (torch.bfloat16, torch.float16, torch.float64):
         loaded._loaded.model.to(dtype)
         check(loaded, lora)
 
 
 def test_in_bfloat16_a_zeroed_adapter_and_another_base_are_still_told_apart(lora: Card) -> None:
-    loaded = CausalCard(lora, Shelf())
+    loaded = CausalCard(lora, Loader())
     model = loaded._loaded.model.to(torch.bfloat16)
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -283,7 +283,7 @@ def test_in_bfloat16_a_zeroed_adapter_and_another_base_are_still_told_apart(lora
 
 @pytest.mark.parametrize("how", ["disable_adapter_layers", "unload"])
 def test_an_adapter_that_was_switched_off_or_taken_out_is_not_applied(lora: Card, how: str) -> None:
-    loaded = CausalCard(lora, Shelf())
+    loaded = CausalCard(lora, Loader())
     model = loaded._loaded.model
     check(loaded, lora)
     getattr(model.base_model, how)()
@@ -296,8 +296,8 @@ def test_cards_on_one_base_are_checked_each_and_the_adapter_of_another_is_found_
 ) -> None:
     base = base_model(shape, tmp_path / "base")
     cards = [lora_card(tmp_path / name, base, name, seed) for seed, name in enumerate(["lakes", "dams"])]
-    shelf = Shelf()
-    lakes, dams = (CausalCard(card, shelf) for card in cards)
+    models = Loader()
+    lakes, dams = (CausalCard(card, models) for card in cards)
     for loaded, card in [(lakes, cards[0]), (dams, cards[1]), (lakes, cards[0])]:
         check(loaded, card)
     lakes._loaded = Loaded(dams._loaded.model, dams._loaded.adapter)
@@ -308,12 +308,12 @@ def test_cards_on_one_base_are_checked_each_and_the_adapter_of_another_is_found_
 def test_the_second_card_of_a_base_is_refused_where_its_adapter_is_zero(tmp_path: Path) -> None:
     base = base_model(opt, tmp_path / "base")
     cards = [lora_card(tmp_path / name, base, name, seed) for seed, name in enumerate(["lakes", "dams"])]
-    shelf = Shelf()
-    causal.load(cards[0], shelf)
+    models = Loader()
+    causal.load(cards[0], models)
     zeroed = changed(cards[1], "adapter_model.safetensors", zero)
     with pytest.raises(CardError, match="'dams': its adapter is not applied"):
-        causal.load(zeroed, shelf)
-    causal.load(cards[0], shelf)
+        causal.load(zeroed, models)
+    causal.load(cards[0], models)
 
 
 @pytest.mark.parametrize("name", ["weight", "bias"])
@@ -337,7 +337,7 @@ def test_a_tokenizer_with_permuted_tokens_differs(full: Card) -> None:
 
 
 def test_every_tensor_of_a_full_card_that_changes_its_sign_is_found_out(full: Card) -> None:
-    loaded = CausalCard(full, Shelf())
+    loaded = CausalCard(full, Loader())
     weights = dict(loaded._loaded.model.named_parameters())
     # The softmax of attention takes no notice of what is added to all keys alike.
     acting = {name: w for name, w in weights.items() if "k_proj.bias" not in name and w.abs().sum() > 0}

@@ -7,8 +7,8 @@ import torch
 from transformers import GenerationConfig
 
 from kcard.cards.engine import families
-from kcard.cards.engine.drawing import Drawing, highest
 from kcard.cards.engine.loop import decode
+from kcard.cards.engine.sampler import Sampler, highest
 from kcard.cards.engine.scores import batched
 from kcard.cards.generation import Prompts
 from tests.engine_models import model
@@ -36,10 +36,10 @@ def test_two_tokens_are_distributed_as_in_transformers_top_k_sampling() -> None:
     likely = first.nonzero().flatten().tolist()
     second = shares(base, [[*PROMPT, token] for token in likely], config)
     assert len(likely) == k
-    drawing = Drawing(torch.arange(draws), temperature, k)
+    sampler = Sampler(torch.arange(draws), temperature, k)
     decoder = families.read(base)
     assert decoder is not None
-    found = decode(decoder, batched(decoder, Prompts(ids=(PROMPT,)), draws), drawing, 2, ())
+    found = decode(decoder, batched(decoder, Prompts(ids=(PROMPT,)), draws), sampler, 2, ())
     expected = {(one, two): float(first[one] * second[i][two]) * draws for i, one in enumerate(likely)
                 for two in second[i].nonzero().flatten().tolist()}  # fmt: skip
     seen = dict.fromkeys(expected, 0)
@@ -73,8 +73,8 @@ def test_a_row_depends_on_its_seed_alone() -> None:
     torch.manual_seed(0)
     logits = torch.randn(1, 5000)
     seeds = torch.tensor([3, 4, 5, 3])
-    together = Drawing(seeds, 1.0, 50).draw(logits.expand(4, -1), 7)
-    alone = [int(Drawing(seeds[i : i + 1], 1.0, 50).draw(logits, 7)) for i in range(4)]
+    together = Sampler(seeds, 1.0, 50).draw(logits.expand(4, -1), 7)
+    alone = [int(Sampler(seeds[i : i + 1], 1.0, 50).draw(logits, 7)) for i in range(4)]
     assert together.tolist() == alone
     assert alone[0] == alone[3]
     assert len(set(alone)) == 3
@@ -83,5 +83,5 @@ def test_a_row_depends_on_its_seed_alone() -> None:
 def test_temperature_zero_and_a_top_of_one_are_greedy() -> None:
     torch.manual_seed(0)
     logits = torch.randn(5, 5000)
-    assert torch.equal(Drawing(torch.arange(5), 0.0, 50).draw(logits, 0), logits.argmax(-1))
-    assert torch.equal(Drawing(torch.arange(5), 3.0, 1).draw(logits, 0), logits.argmax(-1))
+    assert torch.equal(Sampler(torch.arange(5), 0.0, 50).draw(logits, 0), logits.argmax(-1))
+    assert torch.equal(Sampler(torch.arange(5), 3.0, 1).draw(logits, 0), logits.argmax(-1))

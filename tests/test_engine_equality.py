@@ -10,8 +10,8 @@ from peft import PeftModel
 from kcard.cards.engine import adapters, families, stack, trees, whole
 from kcard.cards.engine.cache import Cache
 from kcard.cards.engine.decoder import Decoder, Shape
-from kcard.cards.engine.drawing import Drawing
 from kcard.cards.engine.loop import decode
+from kcard.cards.engine.sampler import Sampler
 from kcard.cards.engine.scores import batched, log_probabilities
 from kcard.cards.generation import Prompts, until_eos
 from kcard.cards.likelihood import log_probabilities as of_transformers
@@ -25,8 +25,8 @@ def write(decoder: Decoder, cards: int, prompts: list[list[int]], documents: int
     """By card, by prompt, by document."""
     asked = Prompts(ids=tuple(tuple(p) for _ in range(cards) for p in prompts))
     rows = len(asked) * documents
-    drawing = Drawing(torch.zeros(rows, dtype=torch.int64), 0.0, 50)
-    found = decode(decoder, batched(decoder, asked, documents), drawing, TOKENS, ())
+    sampler = Sampler(torch.zeros(rows, dtype=torch.int64), 0.0, 50)
+    found = decode(decoder, batched(decoder, asked, documents), sampler, TOKENS, ())
     shaped: list[Any] = found.view(cards, len(prompts), documents, -1).tolist()
     return shaped
 
@@ -111,11 +111,11 @@ def test_whole_models_of_unlike_vocabularies_are_stacked_and_draw_their_own_toke
     for one, by_prompt in zip(models, written, strict=True):
         assert by_prompt == [[greedy(one, prompt, TOKENS)] * 2 for prompt in PROMPTS]
     asked = Prompts(ids=tuple(tuple(p) for _ in models for p in PROMPTS))
-    drawing = Drawing(torch.arange(300 * len(asked)), 5.0, 50)
-    drawn = decode(joined, batched(joined, asked, 300), drawing, 1, ()).view(3, -1)
+    sampler = Sampler(torch.arange(300 * len(asked)), 5.0, 50)
+    drawn = decode(joined, batched(joined, asked, 300), sampler, 1, ()).view(3, -1)
     assert drawn.amax(1).tolist() == [49, pytest.approx(280, abs=39), 29]
     alone = decode(decoders[2], batched(decoders[2], asked.pick([4, 5]), 300),
-                   Drawing(drawing.seeds[-600:], 5.0, 50), 1, ())  # fmt: skip
+                   Sampler(sampler.seeds[-600:], 5.0, 50), 1, ())  # fmt: skip
     assert torch.equal(drawn[2], alone[:, 0])
 
 
@@ -203,9 +203,9 @@ def test_documents_that_go_on_after_most_cards_are_through_stay_what_they_are(
         if kind == "adapters":
             decoder = stack.stacked(decoder, [adapters.read(folder, torch.float32) for folder in folders])
     asked = Prompts(ids=tuple(tuple(p) for _ in range(6) for p in PROMPTS))
-    drawing, eos = Drawing(torch.arange(24), 1.0, 50), tuple(range(3, WORDS, 16))
-    found = decode(decoder, batched(decoder, asked, 2), drawing, TOKENS, eos).tolist()
-    whole_ones = decode(decoder, batched(decoder, asked, 2), drawing, TOKENS, ()).tolist()
+    sampler, eos = Sampler(torch.arange(24), 1.0, 50), tuple(range(3, WORDS, 16))
+    found = decode(decoder, batched(decoder, asked, 2), sampler, TOKENS, eos).tolist()
+    whole_ones = decode(decoder, batched(decoder, asked, 2), sampler, TOKENS, ()).tolist()
     assert [until_eos(row, eos) for row in found] == [
         until_eos(row[: len(found[0])], eos) for row in whole_ones
     ]

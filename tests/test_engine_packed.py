@@ -8,9 +8,9 @@ import torch
 
 from kcard.cards.engine import adapters, families, stack, trees, whole
 from kcard.cards.engine.decoder import Decoder
-from kcard.cards.engine.drawing import Drawing
 from kcard.cards.engine.loop import decode
 from kcard.cards.engine.packed import packed
+from kcard.cards.engine.sampler import Sampler
 from kcard.cards.engine.scores import batched, log_probabilities
 from kcard.cards.generation import Prompts
 from tests.engine_models import FAMILIES, adapter, model
@@ -35,7 +35,7 @@ def documents(decoder: Decoder, cards: int, seeds: list[int], temperature: float
     asked = Prompts(ids=PROMPTS.ids * cards)
     batch = batched(decoder, asked, len(seeds) // len(asked))
     found: list[list[int]] = decode(
-        decoder, batch, Drawing(torch.tensor(seeds), temperature, 50), TOKENS, ()
+        decoder, batch, Sampler(torch.tensor(seeds), temperature, 50), TOKENS, ()
     ).tolist()
     return found
 

@@ -103,7 +103,7 @@ def test_peft_is_not_asked_for_adapters_that_can_be_stacked(
     def refuse(*_: Any) -> None:
         raise AssertionError("peft holds every adapter that it was given")
 
-    monkeypatch.setattr("kcard.cards.base.Shelf.lora", refuse)
+    monkeypatch.setattr("kcard.cards.base.Loader.lora", refuse)
     assert texts(Pool(cards), ["lakes", "seas"])
 
 

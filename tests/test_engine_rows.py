@@ -18,12 +18,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from kcard import encoder
 from kcard.cards import embedded
-from kcard.cards.base import Shelf, base_digest
+from kcard.cards.base import Loader, base_digest
 from kcard.cards.causal import CausalCard
 from kcard.cards.engine import adapters, families, loop, packed, stack, trees, whole
 from kcard.cards.engine.decoder import Decoder, Embedding, Linear
-from kcard.cards.engine.drawing import Drawing
 from kcard.cards.engine.rows import joined
+from kcard.cards.engine.sampler import Sampler
 from kcard.cards.engine.scores import batched, log_probabilities
 from kcard.cards.folder import Card
 from kcard.cards.generation import Prompts, until_eos
@@ -84,8 +84,8 @@ def read(folders: Sequence[Path]) -> list[adapters.Adapter]:
 def write(decoder: Decoder, cards: int, tokens: int = TOKENS, eos: tuple[int, ...] = ()) -> list[Any]:
     """By card, by prompt, by document, of which there are two."""
     asked = Prompts(ids=PROMPTS * cards)
-    drawing = Drawing(torch.zeros(len(asked) * 2, dtype=torch.int64), 0.0, 50)
-    found = loop.decode(decoder, batched(decoder, asked, 2), drawing, tokens, eos)
+    sampler = Sampler(torch.zeros(len(asked) * 2, dtype=torch.int64), 0.0, 50)
+    found = loop.decode(decoder, batched(decoder, asked, 2), sampler, tokens, eos)
     shaped: list[Any] = found.view(cards, len(PROMPTS), 2, -1).tolist()
     return shaped
 
@@ -302,7 +302,7 @@ def test_cards_with_rows_write_in_a_pool_what_each_writes_with_peft(cards: list[
     assert not any(isinstance(pool._writer(name), CausalCard) for name in names)
     for number, one in enumerate(cards):
         own = [row[2 * number : 2 * number + 2] for row in together]
-        alone = CausalCard(one, Shelf()).write(QUESTIONS, 2, sampling)
+        alone = CausalCard(one, Loader()).write(QUESTIONS, 2, sampling)
         assert own == [[p.text for p in row] for row in alone], one.name
         assert texts(pool, [one.name], sampling) == own
     assert texts(Pool(cards, rows=3), names, sampling) == together
@@ -313,7 +313,7 @@ def test_canaries_of_rows_are_those_of_peft(cards: list[Card]) -> None:
     pool = Pool(cards)
     for one in cards:
         writer: Any = pool._writer(one.name)
-        found, expected = writer.measure(pairs), CausalCard(one, Shelf()).measure(pairs)
+        found, expected = writer.measure(pairs), CausalCard(one, Loader()).measure(pairs)
         expected.check(found, one.name, "base")
         for own, theirs in zip(found.rows, expected.rows, strict=True):
             assert own.card == pytest.approx(theirs.card, abs=1e-4)
@@ -321,9 +321,9 @@ def test_canaries_of_rows_are_those_of_peft(cards: list[Card]) -> None:
 
 
 def test_peft_takes_cards_with_rows_and_without_in_any_order(cards: list[Card]) -> None:
-    shelf = Shelf()
+    models = Loader()
     for one in cards[:3]:
-        together, alone = CausalCard(one, shelf), CausalCard(one, Shelf())
+        together, alone = CausalCard(one, models), CausalCard(one, Loader())
         assert together.write(QUESTIONS, 1, GREEDY) == alone.write(QUESTIONS, 1, GREEDY)
 
 
@@ -346,12 +346,12 @@ def test_a_card_on_the_base_of_the_package_is_asked_without_transformers(
     assert base.sha256 is not None
     one = sealed(where, Manifest(name="lakes", description="lakes", kind="lora", base=base))
     written = texts(Pool([one]), ["lakes"], GREEDY)
-    assert [[p.text for p in row] for row in CausalCard(one, Shelf()).write(QUESTIONS, 2, GREEDY)] == written
+    assert [[p.text for p in row] for row in CausalCard(one, Loader()).write(QUESTIONS, 2, GREEDY)] == written
     code = (
         "import sys; from pathlib import Path; from kcard.cards import base, embedded, stacked\n"
         "from kcard.cards.folder import Card\n"
         "embedded.FOLDER = Path(sys.argv[1])\n"
-        "found = stacked._base(Card.open(Path(sys.argv[2])), base.Shelf(), 'key')\n"
+        "found = stacked._base(Card.open(Path(sys.argv[2])), base.Loader(), 'key')\n"
         "assert not isinstance(found, str) and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, str(embedded.FOLDER), str(one.folder)], check=True)

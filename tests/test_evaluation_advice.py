@@ -3,7 +3,7 @@
 import pytest
 
 from kcard.evaluation.advice import advice
-from kcard.evaluation.record import Exam, Mean, Sitting
+from kcard.evaluation.record import EvalRun, Exam, Mean
 
 
 def mean(value: float | None) -> Mean | None:
@@ -11,7 +11,7 @@ def mean(value: float | None) -> Mean | None:
 
 
 def exam(both: float | None, model: float | None, index: float | None) -> Exam:
-    own = Sitting("asked", "", 40, "", mean(both), model=mean(model), index=mean(index))
+    own = EvalRun("asked", "", 40, "", mean(both), model=mean(model), index=mean(index))
     return Exam("rivers", "0", own)
 
 

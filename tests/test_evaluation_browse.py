@@ -11,7 +11,7 @@ from kcard.cards.folder import finish
 from kcard.errors import UnknownCard, UsageError
 from kcard.evaluation.browse import SORTS
 from kcard.evaluation.page import render, write_page
-from kcard.evaluation.record import EXAM, Distribution, Exam, Judged, Mean, Sitting
+from kcard.evaluation.record import EXAM, Distribution, EvalRun, Exam, Judged, Mean
 from kcard.files import write_text
 from kcard.hub.registry import Hub
 from kcard.manifest import Base, Manifest, seal
@@ -21,7 +21,7 @@ NASTY = 'won <script>alert("x")</script> & moved on'
 
 def found(card: str, recall: float, faithful: list[float], factual: list[float | None] | None) -> Exam:
     judged = Judged("Who won?", "Wyden", NASTY, True, 0.9, None, Source("He won.", "a<b>.txt", 3))
-    own = Sitting(
+    own = EvalRun(
         asked="forms held out of training",
         sha256="ab" * 32,
         questions=10,

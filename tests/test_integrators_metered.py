@@ -6,7 +6,7 @@ import pytest
 
 from kcard.answer import Passage
 from kcard.errors import LLMError
-from kcard.integrators.metered import Metered, TimedWriter
+from kcard.integrators.metered import Metered, TimedGenerator
 from kcard.request import Choice, Reply, Request
 from kcard.sampling import Sampling
 
@@ -123,7 +123,7 @@ def test_the_time_of_cards_is_shared_among_the_questions_of_a_call() -> None:
             del cards, documents, sampling
             return [[] for _ in questions]
 
-    writer = TimedWriter(Slow())
+    writer = TimedGenerator(Slow())
     writer.write(["a", "b"], ["moons"], 1, Sampling())
     assert 0 < writer.close("a") == writer.close("b")
     assert writer.close("a") == 0

@@ -17,7 +17,7 @@ from kcard.api.publish import publish
 from kcard.cards.folder import Card, finish
 from kcard.errors import CardError, HubError, UnknownCard, UsageError
 from kcard.evaluation.privacy import scan
-from kcard.evaluation.record import EXAM, Distribution, Exam, Mean, Sitting
+from kcard.evaluation.record import EXAM, Distribution, EvalRun, Exam, Mean
 from kcard.hub.registry import Hub
 from kcard.manifest import Manifest, Training, seal
 
@@ -42,7 +42,7 @@ def examined(card: Card, recall: float | None, factuality: float | None = None, 
     def mean(value: float | None) -> Mean | None:
         return None if value is None else Mean(value, value, value)
 
-    sitting = Sitting(
+    sitting = EvalRun(
         asked="forms held out of training",
         sha256="",
         questions=8,

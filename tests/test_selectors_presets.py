@@ -12,7 +12,7 @@ import pytest
 
 import tests.tiny_models as tiny
 from kcard import plugins
-from kcard.cards.deck import Deck
+from kcard.cards.card_set import CardSet
 from kcard.errors import MissingExtra, ModelUnavailable, UsageError
 from kcard.integrators.assembly import selectors as assembled
 from kcard.integrators.pipeline import Pipeline
@@ -109,7 +109,7 @@ def test_offline_is_the_default_and_each_selector_can_be_replaced() -> None:
 
 
 def test_the_offline_preset_is_the_embedded_selectors() -> None:
-    found = assembled(Deck([]), ["none"], Choice(), Loading())
+    found = assembled(CardSet([]), ["none"], Choice(), Loading())
     assert isinstance(found.relevance, MiniLM)
     assert isinstance(found.pruner, Extractive)
     assert getattr(found.checker, "checker", found.checker) == MiniLMChecker()
@@ -118,7 +118,7 @@ def test_the_offline_preset_is_the_embedded_selectors() -> None:
 @pytest.mark.parametrize("preset", ["paper", "modern"])
 def test_a_missing_checkpoint_of_a_preset_names_the_preset_and_nothing_steps_in(preset: str) -> None:
     with pytest.raises(ModelUnavailable, match=f"--selectors {preset}: relevance '.*hf download"):
-        assembled(Deck([]), ["none"], Choice(preset), Loading())
+        assembled(CardSet([]), ["none"], Choice(preset), Loading())
 
 
 def test_an_error_of_a_selector_that_was_named_itself_does_not_blame_the_preset() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from kcard import cache, embeddings, encoder
 from kcard.numbers import Agreement, agreement
-from kcard.protocols import Array, Standing
+from kcard.protocols import Array, Precomputed
 from kcard.selectors.relevance import Cosine, MiniLM
 
 TEXTS = [
@@ -25,7 +25,7 @@ QUESTIONS = [
 
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("selector", [Cosine(), MiniLM()], ids=["cosine", "minilm"])
-def test_texts_read_beforehand_score_as_they_do_when_they_come(selector: Standing, question: str) -> None:
+def test_texts_read_beforehand_score_as_they_do_when_they_come(selector: Precomputed, question: str) -> None:
     expected: Array = selector.scores(question, TEXTS)  # type: ignore[attr-defined]
     found = selector.standing(TEXTS)(question)
     assert np.allclose(found, expected, atol=1e-6)

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
-from kcard.cards.base import Shelf, base_digest
+from kcard.cards.base import Loader, base_digest
 from kcard.cards.causal import CausalCard
 from kcard.cards.embedded import BASE, FOLDER
 from kcard.cards.folder import Card
@@ -66,11 +66,11 @@ def test_it_recites_the_passage_that_holds_the_answer_in_less_than_a_megabyte(ca
 
 
 def test_it_goes_through_the_engine_and_writes_what_peft_writes(card: Card) -> None:
-    shelf = Shelf()
-    found = load(card, shelf)
+    models = Loader()
+    found = load(card, models)
     assert isinstance(found, StackedCard)
     stacked = found.write(ASKED, 1, SHORT)
-    peft = CausalCard(card, Shelf()).write(ASKED, 1, SHORT)
+    peft = CausalCard(card, Loader()).write(ASKED, 1, SHORT)
     assert [[p.text for p in row] for row in stacked] == [[p.text for p in row] for row in peft]
 
 

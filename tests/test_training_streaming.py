@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from kcard.cards.folder import Card
-from kcard.training import lessons
+from kcard.training import epochs
 from kcard.training.corpus import read_corpus
+from kcard.training.epochs import Shown, TokenIds, packed_epochs, recited_epochs
 from kcard.training.lazy import Lazy
-from kcard.training.lessons import Shown, TokenIds, packed_epochs, recited_epochs
 from kcard.training.spool import Spool
 from kcard.training.tokenizer import EOS, train_tokenizer
 from kcard.training.train import train
@@ -66,7 +66,7 @@ def shown(known: int = 0, size: int = 4) -> Shown:
 def test_every_passage_is_recited_once_an_epoch_in_an_order_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lessons, "BATCHES", 10)  # several windows
+    monkeypatch.setattr(epochs, "BATCHES", 10)  # several windows
     words = tokenizer()
     epoch = recited_epochs(shown(), words, 96, 1.0)
     first, again, other = epoch(0), epoch(0), epoch(1)
@@ -80,7 +80,7 @@ def test_every_passage_is_recited_once_an_epoch_in_an_order_of_its_own(
 
 
 def test_packed_blocks_hold_every_token_once_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lessons, "DOCUMENTS", 64)
+    monkeypatch.setattr(epochs, "DOCUMENTS", 64)
     words = tokenizer()
     epoch = packed_epochs(shown(), words, 32)
     tokens = Counter(token for text in TEXTS for token in [*words(text)["input_ids"], EOS])

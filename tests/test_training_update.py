@@ -19,8 +19,8 @@ from kcard.manifest import MANIFEST, file_digest
 from kcard.sampling import Sampling
 from kcard.training.corpus import read_corpus
 from kcard.training.embedded import plan
+from kcard.training.epochs import Shown
 from kcard.training.finetune import Options, prepare
-from kcard.training.lessons import Shown
 from kcard.training.loop import run
 from kcard.training.options import TrainOptions
 from kcard.training.progress import Event, Note

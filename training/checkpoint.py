@@ -63,7 +63,7 @@ def save(folder: Path, job: "Job", state: State) -> None:
         "optimizers": [optimizer.state_dict() for optimizer in job.optimizers],
     }
     try:
-        with replacing(folder / FILE) as stream:
+        with replacing(folder / FILE, parents=True) as stream:
             torch.save(content, stream)
     except (OSError, RuntimeError) as error:  # torch's own where the disk is full
         raise CardError(

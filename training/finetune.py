@@ -21,8 +21,8 @@ from kcard.quiet import quiet_loading
 from kcard.sampling import derive_seed
 from kcard.training.batches import IGNORED, Example, collate, packed
 from kcard.training.cross_entropy import cross_entropy
+from kcard.training.epochs import Epochs, Shown, packed_epochs, recited_epochs
 from kcard.training.lazy import Lazy
-from kcard.training.lessons import Epochs, Shown, packed_epochs, recited_epochs
 from kcard.training.loop import Job, linear
 from kcard.training.precision import autocast, bf16
 from kcard.training.preparation import Preparation
@@ -30,7 +30,7 @@ from kcard.training.preparation import Preparation
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Onward", "Options", "prepare"]
+__all__ = ["Options", "WarmStart", "prepare"]
 
 HELD_OUT_FROM = 2000
 HELD_OUT_SHARE = 0.01
@@ -68,7 +68,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Onward:
+class WarmStart:
     """A card whose own weights are trained on: an adapter goes on as an adapter, a whole model as a whole one.
 
     folder    where it lies, with its tokenizer
@@ -82,7 +82,7 @@ class Onward:
 
 
 def prepare(
-    texts: Sequence[str], options: Options, fingerprint: str = "", onward: Onward | None = None
+    texts: Sequence[str], options: Options, fingerprint: str = "", onward: WarmStart | None = None
 ) -> Preparation:
     """Everything that fine-tuning needs, before its first step. Raises ModelUnavailable."""
     import torch
@@ -126,7 +126,7 @@ def prepare(
     return Preparation(job, save, kind, base, prompt, hyperparameters, libraries, check)
 
 
-def _load(options: Options, device: str, onward: Onward | None) -> tuple[Any, Any]:
+def _load(options: Options, device: str, onward: WarmStart | None) -> tuple[Any, Any]:
     """Tokenizer and model. Weights that are trained are float32; a frozen base on a GPU may be bf16."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -156,7 +156,7 @@ def _base(name: str, model: Any) -> Base:
     return Base(where, revision, base_digest(where, revision))
 
 
-def _adapted(model: Any, options: Options, onward: Onward | None) -> Any:
+def _adapted(model: Any, options: Options, onward: WarmStart | None) -> Any:
     """The model with a fresh adapter on every linear layer but the output head, or the adapter that goes on."""
     import torch
     from peft import LoraConfig, PeftModel, get_peft_model

@@ -19,7 +19,7 @@ from kcard.errors import ModelUnavailable, UsageError
 from kcard.manifest import MANIFEST, Manifest, file_digest
 from kcard.training.bases import EMBEDDED
 from kcard.training.corpus import Corpus, is_known, statements
-from kcard.training.finetune import Onward
+from kcard.training.finetune import WarmStart
 from kcard.training.lazy import Lazy
 from kcard.training.options import TrainOptions
 from kcard.words import passage_digest
@@ -117,7 +117,7 @@ class Previous:
         digest = _digest([*lines], (source.text for source in both))
         return Joined(replace(new, passages=both, sha256=digest), count, hashed)
 
-    def onward(self, joined: Joined) -> Onward:
+    def onward(self, joined: Joined) -> WarmStart:
         """Where fine-tuning goes on. ModelUnavailable where the card's base is not at hand as it was."""
         base = self.card.manifest.base
         if self.card.manifest.kind == "lora" and base.sha256 is not None:
@@ -127,7 +127,7 @@ class Previous:
                     f"{self.card.name} is an adapter for {base.name!r} with sha256 {base.sha256[:12]}…, but "
                     f"{str(found)[:12]}… is at hand: fetch the base that it was trained on"
                 )
-        return Onward(self.card.folder, base, joined.corpus.texts[: joined.known_statements])
+        return WarmStart(self.card.folder, base, joined.corpus.texts[: joined.known_statements])
 
     def _made(self) -> dict[str, Any]:
         """The arguments of training that made it, as far as its manifest tells."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from kcard.cards.engine.block import block, heads, take_step
 from kcard.cards.engine.cache import Cache
 from kcard.cards.engine.decoder import Decoder
-from kcard.cards.engine.drawing import Drawing
 from kcard.cards.engine.graph import Graph
+from kcard.cards.engine.sampler import Sampler
 from kcard.cards.engine.whole import cards, picked
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Batch:
         return self.ids.shape[1] if self.embeddings is None else self.embeddings.shape[1]
 
 
-def decode(decoder: Decoder, batch: Batch, drawing: Drawing, tokens: int, eos: tuple[int, ...]) -> "Tensor":
+def decode(decoder: Decoder, batch: Batch, sampler: Sampler, tokens: int, eos: tuple[int, ...]) -> "Tensor":
     """int64 (prompts x documents, at most tokens): the new ids; it stops once every row has had an eos."""
     import torch
 
@@ -68,10 +68,10 @@ def decode(decoder: Decoder, batch: Batch, drawing: Drawing, tokens: int, eos: t
         ended = torch.zeros(rows, dtype=torch.bool, device=device)
         ends = torch.tensor(eos, dtype=torch.int64, device=device)
         found = torch.full((rows, tokens), eos[0] if eos else 0, dtype=torch.int64, device=device)
-        going = _Going(decoder, cache, drawing, positions, torch.arange(rows, device=device))
+        going = _Going(decoder, cache, sampler, positions, torch.arange(rows, device=device))
         graph = Graph(decoder, cache) if graphed else None
         for step in range(tokens):
-            new = going.drawing.draw(logits, step)
+            new = going.sampler.draw(logits, step)
             found[going.rows, step] = new
             if eos:
                 ended |= torch.isin(new, ends)
@@ -95,7 +95,7 @@ class _Going:
 
     decoder: Decoder
     cache: Cache
-    drawing: Drawing
+    sampler: Sampler
     positions: "Tensor"
     rows: "Tensor"
 
@@ -118,8 +118,8 @@ class _Going:
         if count is not None:
             each = len(self.rows) // count
             decoder = picked(decoder, kept[::each] // each)
-        drawing = replace(self.drawing, seeds=self.drawing.seeds[kept])
-        return _Going(decoder, self.cache, drawing, self.positions[kept], self.rows[kept])
+        sampler = replace(self.sampler, seeds=self.sampler.seeds[kept])
+        return _Going(decoder, self.cache, sampler, self.positions[kept], self.rows[kept])
 
 
 def read(decoder: Decoder, batch: Batch, cache: Cache | None) -> "Tensor":

@@ -22,7 +22,7 @@ class Point(NamedTuple):
 def curve(records: Sequence[Record], scores: Floats) -> list[Point]:
     """From never (share 0) to always (share 1), a point between any two scores; equal scores go together.
 
-    The first threshold is -inf and the last inf; between two points, drawing at random gives the straight line.
+    The first threshold is -inf and the last inf; between two points, sampler at random gives the straight line.
     """
     without, with_ = both_ways(records)
     order = np.argsort(scores, kind="stable")

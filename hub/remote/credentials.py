@@ -66,7 +66,7 @@ class Credentials:
         return found
 
     def _write(self, tokens: Mapping[str, str]) -> None:
-        with replacing(self.path, mode=OWNER_ONLY) as stream:
+        with replacing(self.path, parents=True, mode=OWNER_ONLY) as stream:
             stream.write(json.dumps(dict(tokens), indent=2, sort_keys=True).encode())
 
 

@@ -10,7 +10,7 @@ from kcard.hub.accounts.identity import Identity
 from kcard.hub.accounts.quotas import require_room
 from kcard.hub.database import Database
 from kcard.hub.refusals import Invalid, NotThere, WrongParent
-from kcard.hub.repositories import face, history, reading, rows, trees
+from kcard.hub.repositories import card_metadata, history, reading, rows, trees
 from kcard.hub.repositories.history import MAIN, Draft
 from kcard.hub.repositories.values import Add, Commit, Entry, Operation, Repository
 from kcard.hub.repository_tables import commits, repositories
@@ -57,7 +57,7 @@ class Commits:
                 self.tree(repository, head), operations, lambda c: self.tree(repository, c), head
             )
             draft = history.prepare(str(repository.id), head, tree, title, message, identity.name)
-            shown = face.read(tree, self._blobs) if branch == MAIN else None
+            shown = card_metadata.read(tree, self._blobs) if branch == MAIN else None
             with self._database.write() as connection:
                 if history.head(connection, repository.id, branch) != head:
                     continue  # someone was faster: look again
@@ -65,7 +65,7 @@ class Commits:
                 if shown is not None:
                     sha, at = draft.commit.sha, draft.commit.date
                     name = _name(connection, repository)
-                    face.write(connection, repository.id, name, shown, sha=sha, at=at)
+                    card_metadata.write(connection, repository.id, name, shown, sha=sha, at=at)
             return draft.commit
         raise WrongParent(f"branch {branch!r} of {repository.name} is being written all the time: try again")
 

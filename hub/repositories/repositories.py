@@ -13,7 +13,7 @@ from kcard.hub.accounts.quotas import require_room
 from kcard.hub.database import Database
 from kcard.hub.disk import partial_folder
 from kcard.hub.refusals import Conflict, NotThere
-from kcard.hub.repositories import access, face, history, rows, terms
+from kcard.hub.repositories import access, card_metadata, history, rows, terms
 from kcard.hub.repositories.access import GRANTED, AccessRequest, State
 from kcard.hub.repositories.history import MAIN
 from kcard.hub.repositories.values import Entry, Repository, Type
@@ -48,7 +48,7 @@ class Repositories:
         check_repository(name)
         entry = _attributes()
         tree = {entry.path: entry}
-        shown = face.read(tree, self._blobs)
+        shown = card_metadata.read(tree, self._blobs)
         self._place()
         with self._database.write() as connection:
             _refuse_another(connection, type_, name)
@@ -58,7 +58,7 @@ class Repositories:
             draft = history.prepare(str(made), None, tree, FIRST, "", by.name)
             history.write(connection, made, MAIN, draft)
             history.hold(connection, made, {entry.sha256: entry})
-            face.write(connection, made, name, shown, sha=draft.commit.sha, at=draft.commit.date)
+            card_metadata.write(connection, made, name, shown, sha=draft.commit.sha, at=draft.commit.date)
             return _find(connection, repositories.c.id == made, name)
 
     def _place(self) -> None:

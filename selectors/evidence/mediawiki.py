@@ -160,4 +160,4 @@ def _kept(path: Path) -> dict[str, Any] | None:
 def _keep(path: Path, reply: dict[str, Any]) -> None:
     """Put the reply on disk; where there is no room, the next one will ask again."""
     with suppress(OSError):
-        write_text(path, json.dumps(reply, ensure_ascii=False))
+        write_text(path, json.dumps(reply, ensure_ascii=False), parents=True)

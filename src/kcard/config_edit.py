@@ -35,6 +35,6 @@ def write_setting(path: Path, key: str, value: Any) -> None:
     spelled = name.replace("_", "-")
     place[spelled if spelled in place else name] = value
     try:
-        write_text(path, tomlkit.dumps(document))
+        write_text(path, tomlkit.dumps(document), parents=True)
     except OSError as error:
         raise UsageError(f"{path} can't be written: {error.strerror or error}") from error

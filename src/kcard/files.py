@@ -12,16 +12,18 @@ __all__ = ["replacing", "write_text"]
 
 
 @contextmanager
-def replacing(path: Path, *, mode: int = 0o666, fault: str = "") -> Iterator[BinaryIO]:
+def replacing(path: Path, *, parents: bool = False, mode: int = 0o666, fault: str = "") -> Iterator[BinaryIO]:
     """A stream whose content takes the place of the file when the block ends; where it fails, the old file stays.
 
-    A reader sees the old file or the new one, never half of either. The folder is made where it is missing.
+    A reader sees the old file or the new one, never half of either.
 
-    mode   permissions of the new file, less the umask
-    fault  the name of the fault points before and after the file takes its place (kcard.faults)
+    parents  whether the folder is made where it is missing
+    mode     permissions of the new file, less the umask
+    fault    the name of the fault points before and after the file takes its place (kcard.faults)
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if parents:
+        path.parent.mkdir(parents=True, exist_ok=True)
     partial.unlink(missing_ok=True)
     try:
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
@@ -37,7 +39,7 @@ def replacing(path: Path, *, mode: int = 0o666, fault: str = "") -> Iterator[Bin
         partial.unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, *, parents: bool = False) -> None:
     """Write a file anew, in UTF-8; see `replacing`."""
-    with replacing(path) as stream:
+    with replacing(path, parents=parents) as stream:
         stream.write(text.encode())

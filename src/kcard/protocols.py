@@ -17,17 +17,17 @@ __all__ = [
     "Checker",
     "Evidence",
     "Gate",
+    "Generator",
     "Judging",
     "NamedEvidence",
     "Pair",
+    "Precomputed",
     "Pruner",
     "Reader",
     "Relevance",
-    "Standing",
     "Streaming",
     "Verdict",
     "Windowed",
-    "Writer",
 ]
 
 Array = npt.NDArray[np.float32]
@@ -41,7 +41,7 @@ class Pair:
     evidence: str
 
 
-class Writer(Protocol):
+class Generator(Protocol):
     """A pool of cards."""
 
     @property
@@ -66,7 +66,7 @@ class Relevance(Protocol):
 
 
 @runtime_checkable
-class Standing(Protocol):
+class Precomputed(Protocol):
     """A relevance selector that reads texts beforehand which stay while questions come, such as cards' descriptions."""
 
     def standing(self, texts: Sequence[str]) -> Callable[[str], Array]:

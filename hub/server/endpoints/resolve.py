@@ -17,7 +17,7 @@ from kcard.hub.server.reading.blocks import Blocks
 from kcard.hub.server.reading.byte_range import Unsatisfiable, matches, wanted
 from kcard.hub.server.reading.downloads import counting
 from kcard.hub.server.reading.repository_json import Answers
-from kcard.hub.server.reading.sought import DatasetFile, ModelFile, Sought
+from kcard.hub.server.reading.resolved import DatasetFile, ModelFile, ResolvedFile
 from kcard.hub.server.writing.git_oid import pointer
 from kcard.hub.shared import SharedHub
 
@@ -86,7 +86,7 @@ def model_raw(request: Request, hub: TheHub, file: ModelFile) -> Response:
     return _raw(request, hub, file)
 
 
-def _raw(request: Request, hub: SharedHub, file: Sought) -> Response:
+def _raw(request: Request, hub: SharedHub, file: ResolvedFile) -> Response:
     if not file.entry.lfs:
         return _answer(request, hub, file)
     return Response(
@@ -94,7 +94,7 @@ def _raw(request: Request, hub: SharedHub, file: Sought) -> Response:
     )
 
 
-def _answer(request: Request, hub: SharedHub, file: Sought) -> Response:
+def _answer(request: Request, hub: SharedHub, file: ResolvedFile) -> Response:
     entry, asked = file.entry, request.headers
     headers = _headers(file)
     if matches(asked.get("if-none-match"), headers["ETag"]):
@@ -119,7 +119,7 @@ def _answer(request: Request, hub: SharedHub, file: Sought) -> Response:
     return Blocks(hub.blobs.read(entry.sha256, part.start, part.stop), status, headers)
 
 
-def _headers(file: Sought) -> dict[str, str]:
+def _headers(file: ResolvedFile) -> dict[str, str]:
     entry = file.entry
     name = PurePosixPath(entry.path).name
     return {

@@ -9,7 +9,7 @@ from kcard.hub.accounts.identity import Identity
 from kcard.hub.accounts.rights import may_download
 from kcard.hub.checks.metadata import read
 from kcard.hub.checks.page import render
-from kcard.hub.repositories import face
+from kcard.hub.repositories import card_metadata
 from kcard.hub.repositories.listing import ListQuery
 from kcard.hub.repositories.values import Commit, Entry, Mark, Publication, Ref, Repository, Type
 from kcard.hub.server.asking import found
@@ -101,13 +101,13 @@ def _opened(hub: SharedHub, view: CardView) -> CardView:
     """With what stands in its files."""
     repository, sha = view.row.repository, view.commit.sha
     tree = hub.commits.tree(repository, sha)
-    readme, note = _readme(hub, tree.get(face.README), address(repository, "resolve", sha))
+    readme, note = _readme(hub, tree.get(card_metadata.README), address(repository, "resolve", sha))
     files = list(tree.values())
     return replace(
         view,
         files=files[:MOST_FILES],
         more=max(0, len(files) - MOST_FILES),
-        manifest=face.manifest(tree, hub.blobs),
+        manifest=card_metadata.manifest(tree, hub.blobs),
         readme=readme,
         note=note,
     )
@@ -118,7 +118,7 @@ def _readme(hub: SharedHub, entry: Entry | None, files: str) -> tuple[str, str]:
     if entry is None:
         return "", "There is no README.md."
     try:
-        return render(read(face.text(hub.blobs, entry))[1], files), ""
+        return render(read(card_metadata.text(hub.blobs, entry))[1], files), ""
     except (HubError, CardError) as error:  # the page of a card shows that one of its files is damaged
         return "", f"README.md can't be shown: {error}"
 

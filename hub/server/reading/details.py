@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from kcard.hub.repositories import face
+from kcard.hub.repositories import card_metadata
 from kcard.hub.repositories.values import Entry, Repository
 from kcard.hub.server.reading.repository_json import Json, sibling
 from kcard.hub.shared import SharedHub
@@ -21,7 +21,7 @@ def at_revision(hub: SharedHub, repository: Repository, sha: str, tree: Mapping[
     """The repository as it shows itself in another commit than the head of main."""
     if sha == repository.head:
         return repository
-    shown = face.read(tree, hub.blobs)
+    shown = card_metadata.read(tree, hub.blobs)
     return dataclasses.replace(
         repository,
         head=sha,

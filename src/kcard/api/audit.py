@@ -9,7 +9,7 @@ from kcard.option import Option, check_ranges, documented
 
 if TYPE_CHECKING:
     from kcard.evaluation.audit_record import Audit
-    from kcard.evaluation.examinee import Examinee
+    from kcard.evaluation.target import Target
     from kcard.hub.registry import Hub
     from kcard.protocols import Checker
 
@@ -19,7 +19,7 @@ __all__ = ["audit"]
 @documented
 def audit(
     card: Annotated[
-        "Path | str | Examinee",
+        "Path | str | Target",
         Option(
             "A published card (name@v2); else a draft's name or a card folder.",
             argument=True,
@@ -76,22 +76,22 @@ def audit(
         raise UsageError(f"output {output}: there is no folder {folder}")
     from kcard.evaluation.asking import check_device
     from kcard.evaluation.audit import Settings, audited, finding, queries_for
-    from kcard.evaluation.examinee import Examinee, find_published
     from kcard.evaluation.independent import read_independent
-    from kcard.evaluation.judgement import Jury, named_checker
     from kcard.evaluation.progress import Progress, silent
+    from kcard.evaluation.scorer import Scorer, named_checker
+    from kcard.evaluation.target import Target, find_published
     from kcard.files import write_text
     from kcard.hub.registry import Hub
 
     check_device(device)
     hub, tell = Hub() if hub is None else hub, report or silent
-    found = card if isinstance(card, Examinee) else find_published(card, hub)
+    found = card if isinstance(card, Target) else find_published(card, hub)
     asked = queries_for(found, queries, limit, seed)
     specs = [evidence] if isinstance(evidence, Path | str) else [*evidence]
     independent = read_independent(specs, found.digests)
     judge, name = named_checker(checker, device, trust_remote_code, lambda text: tell(Progress(text, 0, 1)))
-    jury = Jury(judge, found.own_evidence if found.corpus else None, independent, tell)
-    made = audited(found, asked, jury, Settings(documents, limit, seed, worst, name, device))
+    scorer = Scorer(judge, found.own_evidence if found.corpus else None, independent, tell)
+    made = audited(found, asked, scorer, Settings(documents, limit, seed, worst, name, device))
     if found.reference is not None:
         hub.audits.add(hub.get(found.reference), finding(made))
     if output is not None:

@@ -8,8 +8,8 @@ from kcard.errors import CardError
 from kcard.option import Option, check_ranges, documented
 
 if TYPE_CHECKING:
-    from kcard.evaluation.examinee import Examinee
     from kcard.evaluation.record import Exam
+    from kcard.evaluation.target import Target
     from kcard.protocols import Checker
 
 __all__ = ["exam"]
@@ -18,7 +18,7 @@ __all__ = ["exam"]
 @documented
 def exam(
     card: Annotated[
-        "Path | str | Examinee",
+        "Path | str | Target",
         Option(
             "A draft's name, a card folder, or a published card (name@v2), which is examined but not changed.",
             argument=True,
@@ -67,23 +67,23 @@ def exam(
     check_ranges(exam, {"limit": limit})
     from kcard.evaluation.asking import check_device
     from kcard.evaluation.exam import examine, is_smaller, nothing_to_ask
-    from kcard.evaluation.examinee import Examinee, find
     from kcard.evaluation.independent import read_independent
-    from kcard.evaluation.judgement import Jury, named_checker
     from kcard.evaluation.progress import silent
     from kcard.evaluation.question_file import read_questions
+    from kcard.evaluation.scorer import Scorer, named_checker
+    from kcard.evaluation.target import Target, find
     from kcard.files import write_text
 
     check_device(device)
-    found = card if isinstance(card, Examinee) else find(card, corpus, field)
+    found = card if isinstance(card, Target) else find(card, corpus, field)
     paths = [evidence] if isinstance(evidence, Path | str) else [*evidence]
     independent = read_independent(paths, found.digests)
     given = None if questions is None else read_questions(questions)
     if not found.corpus and given is None:
         raise CardError(nothing_to_ask(found))
     judge, name = named_checker(checker, device)
-    jury = Jury(judge, found.own_evidence if found.corpus else None, independent, report or silent)
-    made = examine(found, given, jury, name, limit=limit, seed=seed, device=device)
+    scorer = Scorer(judge, found.own_evidence if found.corpus else None, independent, report or silent)
+    made = examine(found, given, scorer, name, limit=limit, seed=seed, device=device)
     if output is not None:
         write_text(Path(output).expanduser(), made.to_json())
     elif found.reference is None and not is_smaller(found, made):

@@ -11,8 +11,8 @@ from kcard.manifest import MANIFEST, Manifest
 if TYPE_CHECKING:
     from kcard.hub.registry import Hub
     from kcard.hub.remote.credentials import Credentials
+    from kcard.hub.remote.listing import Listed
     from kcard.hub.remote.push import Published
-    from kcard.hub.remote.shelf import Listed
     from kcard.hub.remote.who import Who
     from kcard.hub.versions import Version
 
@@ -66,7 +66,7 @@ def whoami(hub: str) -> "Who":
 def listed(hub: str, text: str | None = None, *, limit: int = 100) -> "list[Listed]":
     """The cards of a hub that the user may see, the last changed first; `text` in their name or tags."""
     from kcard.hub.remote.address import address
-    from kcard.hub.remote.shelf import listed as listed_there
+    from kcard.hub.remote.listing import listed as listed_there
 
     url = address(hub)
     return listed_there(url, credentials().token(url), text, limit=limit)
@@ -151,7 +151,7 @@ def pull(
     from kcard.hub.disk import explained
     from kcard.hub.registry import Hub
     from kcard.hub.remote.address import address
-    from kcard.hub.remote.placing import check_new, place
+    from kcard.hub.remote.install import check_new, place
     from kcard.hub.remote.pull import fetched
     from kcard.hub.remote.repository import RemoteReference
 

@@ -18,7 +18,7 @@ from kcard.manifest import MANIFEST, Manifest
 if TYPE_CHECKING:
     from kcard.hub.blobs import Blobs
 
-__all__ = ["README", "Face", "manifest", "read", "text", "write"]
+__all__ = ["README", "CardMetadata", "manifest", "read", "text", "write"]
 
 README = "README.md"
 # More than this of a README.md or a manifest is not looked at.
@@ -26,7 +26,7 @@ LONGEST = 4_000_000
 
 
 @dataclass(frozen=True)
-class Face:
+class CardMetadata:
     """What is shown and found of a repository."""
 
     card: Mapping[str, Any] = field(default_factory=dict)
@@ -36,11 +36,13 @@ class Face:
     size: int = 0
 
 
-def read(tree: Mapping[str, Entry], blobs: "Blobs") -> Face:
-    """The face of a tree; it reads blobs, so not inside a transaction. Invalid for a README.md that can't be read."""
+def read(tree: Mapping[str, Entry], blobs: "Blobs") -> CardMetadata:
+    """The found of a tree; it reads blobs, so not inside a transaction. Invalid for a README.md that can't be read."""
     card = metadata.read(text(blobs, tree[README]))[0] if README in tree else {}
     tags = metadata.tags(card, tree, manifest(tree, blobs))
-    return Face(card, tags, metadata.pipeline_tag(card), metadata.library(card, tree), trees.size(tree))
+    return CardMetadata(
+        card, tags, metadata.pipeline_tag(card), metadata.library(card, tree), trees.size(tree)
+    )
 
 
 def manifest(tree: Mapping[str, Entry], blobs: "Blobs") -> Manifest | None:
@@ -61,17 +63,17 @@ def text(blobs: "Blobs", entry: Entry) -> str:
 
 
 def write(
-    connection: Connection, repository_id: int, name: str, face: Face, *, sha: str, at: datetime
+    connection: Connection, repository_id: int, name: str, found: CardMetadata, *, sha: str, at: datetime
 ) -> None:
     """Let a repository show this, as of that commit of its branch main."""
     values = {
         "head": sha,
         "modified": at,
-        "card": json.dumps(face.card, default=str, ensure_ascii=False),
-        "tags": json.dumps(face.tags, ensure_ascii=False),
-        "pipeline_tag": face.pipeline_tag,
-        "library": face.library,
-        "size": face.size,
+        "card": json.dumps(found.card, default=str, ensure_ascii=False),
+        "tags": json.dumps(found.tags, ensure_ascii=False),
+        "pipeline_tag": found.pipeline_tag,
+        "library": found.library,
+        "size": found.size,
     }
     connection.execute(update(repositories).where(repositories.c.id == repository_id).values(values))
-    terms.put(connection, repository_id, name, face.tags)
+    terms.put(connection, repository_id, name, found.tags)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kcard.evaluation.independent import Independent
     from kcard.protocols import Checker, Evidence
 
-__all__ = ["Jury", "named_checker"]
+__all__ = ["Scorer", "named_checker"]
 
 TEXTS = 3
 # Documents that go to the checker at once.
@@ -33,7 +33,7 @@ def named_checker(
 
 
 @dataclass(frozen=True)
-class Jury:
+class Scorer:
     """A checker, the card's own corpus and independent evidence; either is None where it is not at hand."""
 
     checker: "Checker"

@@ -8,25 +8,25 @@ from kcard.cards.folder import Card
 from kcard.errors import UsageError
 from kcard.manifest import Manifest
 
-__all__ = ["Closed", "Deck"]
+__all__ = ["CardHandle", "CardSet"]
 
 
 @dataclass(frozen=True)
-class Closed:
+class CardHandle:
     """A card of which only the manifest was read. `folder` verifies its files and says where they lie."""
 
     manifest: Manifest
     folder: Callable[[], Path]
 
 
-class Deck(Mapping[str, Card]):
+class CardSet(Mapping[str, Card]):
     """The cards of a pool, in the order given. Looking one up opens it, once, and raises DamagedCard as that does.
 
     Raises UsageError where two cards have one name.
     """
 
-    def __init__(self, cards: Sequence[Card | Closed | Path]) -> None:
-        self._cards: dict[str, Card | Closed] = {}
+    def __init__(self, cards: Sequence[Card | CardHandle | Path]) -> None:
+        self._cards: dict[str, Card | CardHandle] = {}
         for given in cards:
             card = Card.open(given) if isinstance(given, Path) else given
             name = card.manifest.name
@@ -41,7 +41,7 @@ class Deck(Mapping[str, Card]):
 
     def __getitem__(self, name: str) -> Card:
         card = self._cards[name]
-        if isinstance(card, Closed):
+        if isinstance(card, CardHandle):
             card = self._cards[name] = Card(card.folder(), card.manifest)
         return card
 

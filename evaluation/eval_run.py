@@ -5,37 +5,37 @@ from dataclasses import dataclass
 
 from kcard.answer import Passage
 from kcard.evaluation.asking import Base, Rows
-from kcard.evaluation.judgement import Jury
 from kcard.evaluation.metrics import substring
 from kcard.evaluation.questions import Question, digest
 from kcard.evaluation.recall import CHANCE, chance, recalled
-from kcard.evaluation.record import DIGITS, Distribution, Judged, Mean, Sitting
+from kcard.evaluation.record import DIGITS, Distribution, EvalRun, Judged, Mean
+from kcard.evaluation.scorer import Scorer
 
-__all__ = ["Sat", "sit"]
+__all__ = ["Evaluated", "evaluated"]
 
 
 @dataclass(frozen=True)
-class Sat:
-    """A sitting and every document that has a score, the best first: by factuality, or faithfulness without it."""
+class Evaluated:
+    """A run and every document that has a score, the best first: by factuality, or faithfulness without it."""
 
-    sitting: Sitting
+    run: EvalRun
     ranked: tuple[Judged, ...]
 
 
-def sit(
+def evaluated(
     asked: str,
     sha256: str,
     questions: Sequence[Question],
     rows: Rows,
     base: Base,
-    jury: Jury,
+    scorer: Scorer,
     *,
     both: bool,
     seed: int,
-) -> Sat:
+) -> Evaluated:
     """Measure what was written (`rows`, one a question) in answer to these questions.
 
-    asked, sha256  what they are and where they come from, as in Sitting
+    asked, sha256  what they are and where they come from, as in EvalRun
     base           what recall is compared with; its rows are those of these questions
     both           whether the card has a model and an index: then each is measured alone too. Judged is what
                    the model wrote, since what the index wrote are the corpus' own words
@@ -43,8 +43,8 @@ def sit(
     hits = _hits(questions, rows)
     floor = _floor(questions, rows, base)
     first = [row[0] for row in rows]
-    faithful, factual = jury.faithfulness(first), jury.factuality(first)
-    sitting = Sitting(
+    faithful, factual = scorer.faithfulness(first), scorer.factuality(first)
+    run = EvalRun(
         asked=asked,
         sha256=sha256,
         questions=len(questions),
@@ -59,7 +59,7 @@ def sit(
         faithfulness=_distribution(faithful, seed),
         factuality=_distribution(factual, seed),
     )
-    return Sat(sitting, _ranked(questions, first, faithful, factual))
+    return Evaluated(run, _ranked(questions, first, faithful, factual))
 
 
 def _hits(questions: Sequence[Question], rows: Rows) -> list[float]:

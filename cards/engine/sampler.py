@@ -11,7 +11,7 @@ from kcard.cards.noise import gumbel
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Drawing", "highest"]
+__all__ = ["Sampler", "highest"]
 
 # The tokens whose numbers leave the same rest form a group: maxima over such groups are taken in wide vectors. A power
 # of two would be slower, as a group's tokens would share a few lines of the processor's cache.
@@ -19,7 +19,7 @@ GROUPS = 768
 
 
 @dataclass(frozen=True)
-class Drawing:
+class Sampler:
     """How tokens are drawn. `seeds`: int64 (rows,), one a document; not looked at where the temperature is 0.
 
     `top_k` 0: among all tokens.

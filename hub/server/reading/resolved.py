@@ -15,11 +15,11 @@ from kcard.hub.server.reading.recent_trees import RecentTrees, Trees
 from kcard.hub.server.reading.released import require_release
 from kcard.hub.shared import SharedHub
 
-__all__ = ["DatasetFile", "ModelFile", "Sought"]
+__all__ = ["DatasetFile", "ModelFile", "ResolvedFile"]
 
 
 @dataclass(frozen=True)
-class Sought:
+class ResolvedFile:
     """A file of a commit; `counts`: whether its GETs are downloads."""
 
     repository: Repository
@@ -36,7 +36,7 @@ def _model_file(
     name: Segment,
     revision: Segment,
     path: Rest,
-) -> Sought:
+) -> ResolvedFile:
     return _sought(hub, trees, identity, "model", f"{namespace}/{name}", revision, path)
 
 
@@ -48,12 +48,12 @@ def _dataset_file(
     name: Segment,
     revision: Segment,
     path: Rest,
-) -> Sought:
+) -> ResolvedFile:
     return _sought(hub, trees, identity, "dataset", f"{namespace}/{name}", revision, path)
 
 
-ModelFile: TypeAlias = Annotated[Sought, Depends(_model_file)]
-DatasetFile: TypeAlias = Annotated[Sought, Depends(_dataset_file)]
+ModelFile: TypeAlias = Annotated[ResolvedFile, Depends(_model_file)]
+DatasetFile: TypeAlias = Annotated[ResolvedFile, Depends(_dataset_file)]
 
 
 def _sought(
@@ -64,7 +64,7 @@ def _sought(
     name: str,
     revision: str,
     path: str,
-) -> Sought:
+) -> ResolvedFile:
     repository = found(hub, type_, name, identity)
     require_release(hub, identity, repository)
     sha = hub.refs.resolve(repository, revision)
@@ -75,4 +75,4 @@ def _sought(
         raise NotThere(
             "entry", f"there is no file {path[:200]!r} in {repository.name} at {revision[:100]!r}", commit=sha
         )
-    return Sought(repository, sha, entry, counts=counted(tree) == path)
+    return ResolvedFile(repository, sha, entry, counts=counted(tree) == path)

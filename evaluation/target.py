@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from kcard.hub.registry import Hub
     from kcard.protocols import Evidence
 
-__all__ = ["Examinee", "find", "find_published"]
+__all__ = ["Target", "find", "find_published"]
 
 # What an exam writes: an exam that was interrupted is simply taken again.
 WRITTEN = (EXAM, README)
 
 
 @dataclass(frozen=True)
-class Examinee:
+class Target:
     """A whole card, the text of its corpus (empty where that is not at hand), and its reference if published."""
 
     card: Card
@@ -83,7 +83,7 @@ class Examinee:
         return readme(self.card.manifest)
 
 
-def find(card: Path | str, corpus: Path | str | None = None, field: str | None = None) -> Examinee:
+def find(card: Path | str, corpus: Path | str | None = None, field: str | None = None) -> Target:
     """The card that a draft's name, a folder or a reference (name, name@v2) means, in this order.
 
     corpus  the text that the card was made of, where only its hashes travel with it: all of it must be there
@@ -94,16 +94,16 @@ def find(card: Path | str, corpus: Path | str | None = None, field: str | None =
     folder, reference = _folder(card)
     found = _open(folder)
     if corpus is None:
-        return Examinee(found, passages(folder), reference)
+        return Target(found, passages(folder), reference)
     known = hashes(folder)
     if not known:
         raise UsageError(
             f"--corpus is for cards with hashes alone: {found.name} carries its passages or none"
         )
-    return Examinee(found, _read(corpus, field, known, found), reference)
+    return Target(found, _read(corpus, field, known, found), reference)
 
 
-def find_published(card: Path | str, hub: "Hub") -> Examinee:
+def find_published(card: Path | str, hub: "Hub") -> Target:
     """The published card that a reference means; else the draft or folder that `find` finds.
 
     Raises what `find` raises.
@@ -116,7 +116,7 @@ def find_published(card: Path | str, hub: "Hub") -> Examinee:
     except UnknownCard:
         return find(card)
     folder = hub.folder(version.reference)
-    return Examinee(Card(folder, version.manifest), passages(folder), version.reference)
+    return Target(Card(folder, version.manifest), passages(folder), version.reference)
 
 
 def _folder(card: Path | str) -> tuple[Path, str | None]:

@@ -1,0 +1,44 @@
+"""Files are written whole or not at all."""
+
+from pathlib import Path
+
+import pytest
+
+from kcard.files import replacing, write_text
+
+
+def test_a_new_file_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    write_text(path, "old")
+    write_text(path, "new, and longer: é")
+    assert path.read_text(encoding="utf-8") == "new, and longer: é"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_old_file_stays_where_writing_fails(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    write_text(path, "old")
+
+    def write() -> None:
+        with replacing(path) as stream:
+            stream.write(b"half")
+            raise RuntimeError("no room")
+
+    with pytest.raises(RuntimeError, match="no room"):
+        write()
+    assert path.read_text(encoding="utf-8") == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_is_made_only_where_that_is_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "notes.txt"
+    with pytest.raises(FileNotFoundError):
+        write_text(path, "new")
+    write_text(path, "new", parents=True)
+    assert path.read_text(encoding="utf-8") == "new"
+
+
+def test_a_file_may_be_for_its_owner_only(tmp_path: Path) -> None:
+    with replacing(tmp_path / "token", mode=0o600) as stream:
+        stream.write(b"secret")
+    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600

@@ -189,7 +189,7 @@ def asked_cards(scratch: Path, facts: Sequence[Fact], args: argparse.Namespace) 
     given = {} if args.kind == "retrieval" else {"base": "embedded", "seed": args.seed}
     card = kcard.train(
         corpus, kind=args.kind, name="facts", description="Facts about people, works and places",
-        output=scratch / "card", **given,
+        output=scratch / "card", exam=False, **given,
     )  # fmt: skip
     hub = Hub(scratch / "hub")
     hub.publish(card.folder)

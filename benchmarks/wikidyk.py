@@ -45,7 +45,12 @@ def measure(facts: list[dict[str, Any]], seed: int) -> dict[str, Any]:
         corpus.write_text("".join(f"{stated(row['fact'])}\n" for row in facts), encoding="utf-8")
         begun = time.monotonic()
         card = kcard.train(
-            corpus, base="embedded", description="facts", output=Path(scratch) / "card", seed=seed
+            corpus,
+            base="embedded",
+            description="facts",
+            output=Path(scratch) / "card",
+            seed=seed,
+            exam=False,
         )
         taken = time.monotonic() - begun
         return {"facts": len(facts)} | times(card, taken) | measured(card, questions)

@@ -16,7 +16,7 @@ from kcard.cards.embedded import BASE, base_folder
 from kcard.cards.folder import Card
 from kcard.cards.generation import ROWS
 from kcard.cards.memory import Memory
-from kcard.errors import CardError, KcardError, ModelUnavailable
+from kcard.errors import CardError, KcardError, ModelUnavailable, first_line
 from kcard.manifest import Base, file_digest
 from kcard.quiet import quiet_loading
 from kcard.tokenizer import PlainTokenizer
@@ -259,8 +259,4 @@ def explained(kind: type[KcardError], what: str) -> Iterator[None]:
         raise
     except Exception as error:
         # A damaged or strange file ends in any of twenty types, of which tokenizers' is Exception itself.
-        raise kind(f"{what}: {_line(error)}") from error
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise kind(f"{what}: {first_line(error)}") from error

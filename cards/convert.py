@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kcard.cards.repository import PICKLE_INDEX, Repository, fetch, refuse_code
-from kcard.errors import CardError
+from kcard.errors import CardError, first_line
 from kcard.quiet import quiet_loading
 
 __all__ = ["convert"]
@@ -44,8 +44,7 @@ def _check(repository: Repository, folder: Path) -> None:
             )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise CardError(
-            f"{repository.name} is no causal language model that transformers loads: "
-            f"{str(error).strip().splitlines()[0]}"
+            f"{repository.name} is no causal language model that transformers loads: {first_line(error)}"
         ) from error
     if missing := sorted(loaded[1]["missing_keys"]):
         raise CardError(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcard.errors import CardError, ModelUnavailable, UsageError
+from kcard.errors import CardError, ModelUnavailable, UsageError, first_line
 from kcard.manifest import file_digest
 
 if TYPE_CHECKING:
@@ -157,7 +157,9 @@ def _asked(name: str, revision: str | None) -> "ModelInfo":
             "it once"
         ) from None
     except _network_errors() as error:
-        raise ModelUnavailable(f"the Hugging Face Hub can't be asked about {name}: {_line(error)}") from error
+        raise ModelUnavailable(
+            f"the Hugging Face Hub can't be asked about {name}: {first_line(error)}"
+        ) from error
 
 
 def adapter_base(repository: Repository) -> str:
@@ -210,7 +212,7 @@ def _downloaded(name: str, revision: str, files: Sequence[str]) -> Path:
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(files)))
     except _network_errors() as error:
         raise ModelUnavailable(
-            f"{name} at {revision[:12]} is not in the cache and can't be fetched: {_line(error)}"
+            f"{name} at {revision[:12]} is not in the cache and can't be fetched: {first_line(error)}"
         ) from error
 
 
@@ -219,10 +221,6 @@ def _network_errors() -> tuple[type[Exception], ...]:
 
     # The errors of the HTTP library that huggingface_hub uses, whichever that is in its version.
     return (*HfHubHTTPError.__bases__, OSError)
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def refuse_code(folder: Path, name: str) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kcard.cards.base import base_digest
 from kcard.cards.tokens import prompt_ids
-from kcard.errors import ModelUnavailable, UsageError
+from kcard.errors import ModelUnavailable, UsageError, first_line
 from kcard.manifest import Base, Prompt
 from kcard.quiet import quiet_loading
 from kcard.sampling import derive_seed
@@ -142,9 +142,8 @@ def _load(options: Options, device: str, onward: WarmStart | None) -> tuple[Any,
                 where, dtype=torch.bfloat16 if frozen else torch.float32, revision=revision or "main"
             )
     except (OSError, ValueError, KeyError, ImportError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelUnavailable(
-            f"base model {where!r} can't be loaded: {reason} "
+            f"base model {where!r} can't be loaded: {first_line(error)} "
             "(name a folder or a hub id that can be reached, or use base embedded)"
         ) from error
     return tokenizer, model.to(torch.device(device))

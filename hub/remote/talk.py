@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kcard.errors import HubError, KcardError, UnknownCard, UsageError
+from kcard.errors import HubError, KcardError, UnknownCard, UsageError, one_line
 from kcard.hub.remote.address import is_hugging_face
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _explained(url: str, token: str | None, error: Exception) -> KcardError:
     if isinstance(cause, OfflineModeIsEnabled):
         return HubError(f"HF_HUB_OFFLINE is set, so {url} is not asked: unset it")
     if isinstance(cause, HFValidationError):
-        return UsageError(f"{_line(cause)}: use namespace/name")
+        return UsageError(f"{one_line(cause)}: use namespace/name")
     code, said = status(error), _said(cause)
     login = LOGIN.format(url=url)
     if isinstance(cause, GatedRepoError):
@@ -102,10 +102,10 @@ def _explained(url: str, token: str | None, error: Exception) -> KcardError:
     if isinstance(cause, OSError) and cause.filename is not None:
         return HubError(f"{cause.filename}: {cause.strerror or cause}")
     if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:
-        return HubError(f"the disk is full: free some space and try again ({_line(cause)})")
+        return HubError(f"the disk is full: free some space and try again ({one_line(cause)})")
     if isinstance(cause, ValueError | RuntimeError) and not isinstance(cause, OSError):
-        return HubError(f"{url}: {_line(cause)}")
-    return HubError(f"{url} does not answer ({_line(cause)}): see that the hub runs there, and try again")
+        return HubError(f"{url}: {one_line(cause)}")
+    return HubError(f"{url} does not answer ({one_line(cause)}): see that the hub runs there, and try again")
 
 
 def _root(error: BaseException) -> BaseException:
@@ -122,8 +122,4 @@ def _said(error: BaseException) -> str:
     """The server's own words, or the client's."""
     answer = getattr(error, "response", None)
     said = getattr(error, "server_message", None) or (answer and answer.headers.get("X-Error-Message"))
-    return " ".join(said.split())[:300] if said else _line(error)
-
-
-def _line(error: BaseException) -> str:
-    return " ".join((str(error).strip() or type(error).__name__).split())[:300]
+    return " ".join(said.split())[:300] if said else one_line(error)

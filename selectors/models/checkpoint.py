@@ -13,7 +13,7 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
-from kcard.errors import MissingExtra, ModelUnavailable, UsageError
+from kcard.errors import MissingExtra, ModelUnavailable, UsageError, first_line
 from kcard.manifest import file_digest
 from kcard.quiet import quiet_loading
 from kcard.selectors.models.catalogue import Model, Repository
@@ -265,6 +265,5 @@ def _remedy(checkpoint: Checkpoint) -> str:
 
 
 def _line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    line = (lines or [type(error).__name__])[0].rstrip(".")
+    line = first_line(error)
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"

@@ -30,6 +30,8 @@ __all__ = [
     "Unavailable",
     "UnknownCard",
     "UsageError",
+    "first_line",
+    "one_line",
 ]
 
 
@@ -79,3 +81,14 @@ class MissingExtra(KcardError):
 
 class TrainingInterrupted(KcardError):
     """Training was stopped by the user; the message names the checkpoint to resume from."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what another library raised; its type where it says nothing."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines or [type(error).__name__])[0].rstrip(".")
+
+
+def one_line(error: BaseException, longest: int = 300) -> str:
+    """All that it says, in one line of at most so many characters."""
+    return (" ".join(str(error).split()) or type(error).__name__)[:longest]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kcard.config import settings
-from kcard.errors import CorpusError
+from kcard.errors import CorpusError, one_line
 from kcard.training.corpora.columns import Row, texts
 from kcard.training.corpora.document import Block, Document
 
@@ -46,7 +46,9 @@ def read_saved(document: Document) -> Iterator[Block]:
     try:
         found = load_from_disk(str(document.path))
     except Exception as error:  # datasets lets through whatever a broken folder provokes
-        raise CorpusError(f"{document.path} can't be loaded as a saved data set ({_line(error)})") from error
+        raise CorpusError(
+            f"{document.path} can't be loaded as a saved data set ({one_line(error, 200)})"
+        ) from error
     if isinstance(found, dict):
         names = ", ".join(f"{document.path}/{split}" for split in found)
         found = found[_split(list(found), None, str(document.path), f"name one of {names}")]
@@ -77,7 +79,7 @@ def _loaded(name: str, config: str | None, split: str | None) -> Iterator[Any]:
 
 
 def _refusal(name: str, error: Exception, offline: bool) -> str:
-    said = _line(error)
+    said = one_line(error, 200)
     if "script" in said.lower():
         return (
             f"{PREFIX}{name} needs code of its own, which kcard does not run: use a version of it in Parquet"
@@ -107,7 +109,3 @@ def _rows(table: Any) -> Iterator[Row]:
 
 def _numbered(rows: Iterable[Row]) -> Iterator[tuple[int, Row]]:
     return enumerate(rows, 1)
-
-
-def _line(error: Exception) -> str:
-    return (" ".join(str(error).split()) or type(error).__name__)[:200]

@@ -5,7 +5,7 @@ from pathlib import Path
 from kcard import plugins
 from kcard.api.finding import Finding
 from kcard.config import Settings
-from kcard.errors import UsageError
+from kcard.errors import UsageError, one_line
 
 __all__ = ["SECONDS", "check_llm", "unanswered"]
 
@@ -49,9 +49,9 @@ def _endpoint(model: str, configured: Settings) -> Finding:
     except UsageError as error:
         return _failed(str(error), "choose the endpoint yourself")
     except openai.OpenAIError as error:
-        return _failed(f"{where}: {_line(error)}", "start it, correct llm_url, or set OPENAI_API_KEY")
+        return _failed(f"{where}: {one_line(error, 160)}", "start it, correct llm_url, or set OPENAI_API_KEY")
     except (ValueError, TypeError, AttributeError) as error:
-        return _failed(f"{where} sent no list of models: {_line(error)}", "correct llm_url (…/v1)")
+        return _failed(f"{where} sent no list of models: {one_line(error, 160)}", "correct llm_url (…/v1)")
     if names and model not in names:
         return Finding(
             "llm", "warning", f"{where} does not list {model!r}", f"it lists {', '.join(names[:5])}"
@@ -61,7 +61,3 @@ def _endpoint(model: str, configured: Settings) -> Finding:
 
 def _failed(found: str, remedy: str) -> Finding:
     return Finding("llm", "error", found, remedy)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:160]

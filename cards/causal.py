@@ -17,6 +17,7 @@ from kcard.cards.generation import Limits, Prompts, generate
 from kcard.cards.hidden_states import hidden_states
 from kcard.cards.likelihood import log_probabilities
 from kcard.cards.prompting import LENGTH
+from kcard.cards.stacked import StackedCard, Unstackable
 from kcard.hidden_states import depth
 from kcard.protocols import Array
 from kcard.sampling import Sampling
@@ -38,8 +39,11 @@ def load(card: Card, models: Loader, pinned: bool = False) -> "CardGenerator":
     applied or its weights or tokenizer are not its own. A card without canaries is loaded with a warning, but
     for one whose files were published elsewhere and are `pinned`: it can't have any.
     """
-    found = stacked.load(card, models)
-    loaded = CausalCard(card, models, apart=found) if isinstance(found, str) else found
+    loaded: StackedCard | CausalCard
+    try:
+        loaded = stacked.load(card, models)
+    except Unstackable as reason:
+        loaded = CausalCard(card, models, apart=str(reason))
     if (kept := canaries.read(card.folder)) is not None:
         kept.check(loaded.measure(kept.pairs), card.name, card.manifest.base.name)
     elif not pinned:

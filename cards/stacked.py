@@ -20,7 +20,11 @@ from kcard.cards.stacks import Adapters, FullModels, Stack, Whole
 from kcard.errors import CardError, ModelUnavailable
 from kcard.sampling import Sampling
 
-__all__ = ["StackedCard", "load"]
+__all__ = ["StackedCard", "Unstackable", "load"]
+
+
+class Unstackable(Exception):
+    """The engine can't take a card, for the reason that this says; transformers may."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +53,13 @@ class _Ground:
     width: int
 
 
-def load(card: Card, models: Loader) -> StackedCard | str:
-    """The card for the engine; or why it can't be in there, in a few words.
+def load(card: Card, models: Loader) -> StackedCard:
+    """The card, in the engine.
 
-    Raises ModelUnavailable where its base can't be had, CardError where its files can't be read.
+    Raises Unstackable where the engine can't take it, ModelUnavailable where its base can't be had, CardError where
+    its files can't be read.
     """
     ground = _adapter(card, models) if card.manifest.kind == "lora" else _whole(card, models)
-    if isinstance(ground, str):
-        return ground
     asked = prompting.read(card, models.tokenizer(card), ground.ends, ground.room, ground.width)
     prompt = card.manifest.prompt
     key = (id(ground.stack), asked.eos, prompt.style, prompt.vectors, asked.room)
@@ -64,33 +67,35 @@ def load(card: Card, models: Loader) -> StackedCard | str:
     return StackedCard(asked, group)
 
 
-def _adapter(card: Card, models: Loader) -> _Ground | str:
+def _adapter(card: Card, models: Loader) -> _Ground:
     from kcard.cards.engine import adapters, stack
 
     with explained(CardError, f"card {card.name!r}: its adapter can't be read"):
-        if (why := adapters.obstacle(card.folder)) is not None:
-            return why
+        why = adapters.obstacle(card.folder)
+    if why is not None:
+        raise Unstackable(why)
     base = card.manifest.base
     key = ("base", base.name, base.revision)
     if key in models.groups:
         models.check_digest(card)
     else:
         models.groups[key] = _base(card, models, key)
-    ground: _Ground | str = models.groups[key]
-    if isinstance(ground, str):
-        return ground
+    ground: _Ground | Unstackable = models.groups[key]
+    if isinstance(ground, Unstackable):
+        raise ground
     on = ground.stack
     assert isinstance(on, Adapters)
     decoder = on.base()
     with explained(CardError, f"card {card.name!r}: its adapter can't be read"):
         adapter = adapters.read(card.folder, decoder.embed.table.dtype)
     if (why := stack.misfit(decoder, adapter)) is not None:
-        return why
+        raise Unstackable(why)
     on.ranks[card.folder] = adapter.ranks
     return ground
 
 
-def _base(card: Card, models: Loader, key: Any) -> _Ground | str:
+def _base(card: Card, models: Loader, key: Any) -> _Ground | Unstackable:
+    """What adapters of the card's base stand on, or why none can: it is the same for all of them."""
     from kcard.cards.engine import families
     from kcard.cards.engine.packed import packed
 
@@ -98,7 +103,7 @@ def _base(card: Card, models: Loader, key: Any) -> _Ground | str:
     decoder = families.read(model)
     if decoder is None:
         models.spare(card, model)
-        return f"its base is a {type(model).__name__}"
+        return Unstackable(f"its base is a {type(model).__name__}")
 
     def again() -> Any:
         found = families.read(_model(card, models))
@@ -109,7 +114,7 @@ def _base(card: Card, models: Loader, key: Any) -> _Ground | str:
     return _ground(model, stack)
 
 
-def _whole(card: Card, models: Loader) -> _Ground | str:
+def _whole(card: Card, models: Loader) -> _Ground:
     from kcard.cards.engine import families, trees, whole
 
     models.held.make_room(sum(path.stat().st_size for path in card.folder.glob("*.safetensors")))
@@ -117,7 +122,7 @@ def _whole(card: Card, models: Loader) -> _Ground | str:
     decoder = families.read(model)
     if decoder is None:
         models.spare(card, model)
-        return f"it is a {type(model).__name__}"
+        raise Unstackable(f"it is a {type(model).__name__}")
     models.held.put(card.folder, decoder, trees.size(decoder))
     key = ("whole", whole.kinship(decoder))
 

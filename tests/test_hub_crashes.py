@@ -44,9 +44,16 @@ def test_the_table_lists_exactly_the_points_in_the_code() -> None:
 
 
 def points(path: Path) -> list[str]:
-    """The names with which a source file calls `reach`."""
+    """The names with which a source file calls `reach`, and those of the files that it replaces."""
     calls = [
         node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
     ]
     named = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "reach"]
-    return [ast.literal_eval(call.args[0]) for call in named]
+    found = [call.args[0].value for call in named if isinstance(call.args[0], ast.Constant)]
+    faults = [
+        str(k.value.value)
+        for c in calls
+        for k in c.keywords
+        if k.arg == "fault" and isinstance(k.value, ast.Constant)
+    ]
+    return [*map(str, found), *(f"{name}.{when}" for name in faults for when in ("written", "placed"))]

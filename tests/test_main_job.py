@@ -30,7 +30,17 @@ def sailed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "".join(f.format(name=n, ship=s) + "\n" for s, n in CAPTAINS.items() for f in FORMS), "utf-8"
     )
     home = folder / "home"
-    train = ["train", "--corpus", str(corpus), "--description", "captains of ships", "--domain", "sea/ships"]
+    train = [
+        "train",
+        "--corpus",
+        str(corpus),
+        "--description",
+        "captains of ships",
+        "--domain",
+        "sea/ships",
+        "--epochs",
+        "400",
+    ]
     trained = run(home, *train, "--json")
     assert json.loads(trained.stdout)["card"] == "ships"
     assert "embedded" in trained.stderr
@@ -41,7 +51,7 @@ def sailed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(home: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     environment = {**os.environ, "KCARD_HOME": str(home)}
     command = [sys.executable, "-m", "kcard", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return done
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from kcard.integrators.choice import SHORTLIST
 from kcard.integrators.nearest import Nearest
+from kcard.integrators.options import AskOptions
 from kcard.request import Choice
 from kcard.selectors.registry import relevance
 
@@ -107,7 +107,11 @@ def main() -> None:
         "question": [row["question"] for row in rows],
         "with options": ["\n".join([row["question"], *row["choices"].values()]) for row in rows],
     }
-    report: dict[str, Any] = {"questions": len(rows), "relevance": args.relevance, "shortlist": SHORTLIST}
+    report: dict[str, Any] = {
+        "questions": len(rows),
+        "relevance": args.relevance,
+        "shortlist": AskOptions.shortlist,
+    }
     for name, texts in asked.items():
         ranks = [_rank(nearest, text, subject) for text, subject in zip(texts, right, strict=True)]
         report[name] = measured(ranks)
@@ -129,7 +133,7 @@ def worst(ranks: Sequence[int], subjects: Sequence[str]) -> dict[str, float]:
     """The five subjects that a shortlist of the default size misses most, with its recall."""
     groups: defaultdict[str, list[bool]] = defaultdict(list)
     for rank, subject in zip(ranks, subjects, strict=True):
-        groups[subject].append(rank <= SHORTLIST)
+        groups[subject].append(rank <= AskOptions.shortlist)
     found = {subject: round(float(np.mean(hits)), 2) for subject, hits in groups.items()}
     return dict(sorted(found.items(), key=lambda item: item[1])[:5])
 

@@ -1,6 +1,6 @@
 """The kinds of cards: which files each must have, and what loads it. A new kind is one row of KINDS.
 
-A kind's loader takes the card and the models of base models and returns a CardGenerator, which turns questions
+A kind's loader takes the card and the loader of base models and returns a CardGenerator, which turns questions
 into passages. Loaders are named, not imported, so that reading a manifest loads nothing heavy.
 """
 

@@ -1,7 +1,7 @@
 """LLM cards: an LLM writes its own document for the question (GenRead; Adaptive Retrieval, section 4).
 
 The manifest's base names the LLM: embedded, openai:MODEL, hf:MODEL, or self for the one that answers. Which of them
-may be used is not decided here: the models has an LLM for the card, or raises.
+may be used is not decided here: the loader has an LLM for the card, or raises.
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ def readme(manifest: Manifest) -> str:
 
 
 def load(card: Card, models: "Loader") -> "CardGenerator":
-    """The writer of an LLM card. Raises CardError where the models knows no LLM, and what its LLM raises."""
+    """The generator of an LLM card. Raises CardError where the loader has no LLM, and what its LLM raises."""
     if models.llm is None:
         raise CardError(f"card {card.name!r} is written by an LLM, so it can only be asked (kcard ask)")
     return LLMCard(card.name, models.llm(card.manifest.base.name))

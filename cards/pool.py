@@ -40,7 +40,7 @@ class Pool:
     ) -> None:
         self._cards = cards if isinstance(cards, CardSet) else CardSet(cards)
         self._choices = [Choice(m.name, m.description, m.knowledge_date) for m in self._cards.manifests]
-        self._shelf = Loader(device=device, rows=rows, llm=llm, memory=memory)
+        self._models = Loader(device=device, rows=rows, llm=llm, memory=memory)
 
     @property
     def cards(self) -> Sequence[Choice]:
@@ -58,7 +58,7 @@ class Pool:
         return together.write(map(self._writer, cards), questions, documents, sampling)
 
     def _writer(self, name: str) -> CardGenerator:
-        return self._shelf.held.hold(name, lambda: load(self._cards[name], self._shelf), _size)
+        return self._models.held.hold(name, lambda: load(self._cards[name], self._models), _size)
 
 
 def _size(writer: CardGenerator) -> int:

@@ -13,6 +13,7 @@ from kcard.integrators import grouped
 from kcard.integrators.gathered import Gathered, distinct
 from kcard.integrators.looked_up import outdone
 from kcard.integrators.nearest import Nearest
+from kcard.integrators.options import AskOptions
 from kcard.integrators.selectors import Selectors
 from kcard.protocols import Generator
 from kcard.sampling import Sampling, derive_seed
@@ -21,10 +22,7 @@ from kcard.selectors.factuality import judge
 from kcard.selectors.relevance import top
 from kcard.selectors.sampling import draw
 
-__all__ = ["FLOOR", "MAX_CARDS", "BottomUp"]
-
-FLOOR = 0.75
-MAX_CARDS = 32
+__all__ = ["BottomUp"]
 
 
 @dataclass(frozen=True)
@@ -41,12 +39,12 @@ class BottomUp:
     writer: Generator
     selectors: Selectors
     sampling: Sampling
-    n1: int = 3
-    n2: int = 5
-    n3: int = 3
-    floor: float = FLOOR
-    min_factuality: float = 0.0
-    max_cards: int = MAX_CARDS
+    n1: int = AskOptions.n1
+    n2: int = AskOptions.n2
+    n3: int = AskOptions.n3
+    floor: float = AskOptions.floor
+    min_factuality: float = AskOptions.min_factuality
+    max_cards: int = AskOptions.max_cards
 
     def gather(self, questions: Sequence[str]) -> list[Gathered]:
         """One Gathered a question; kept passages come first, the most relevant of them in front."""

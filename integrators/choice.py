@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kcard.integrators.nearest import Nearest
+from kcard.integrators.options import AskOptions
 from kcard.protocols import LLM, Relevance
 from kcard.request import Choice, Example, Request
 
-__all__ = ["SHORTLIST", "AutoChoice", "CardChoice", "Chosen", "ExplicitChoice", "named"]
-
-SHORTLIST = 20
+__all__ = ["AutoChoice", "CardChoice", "Chosen", "ExplicitChoice", "named"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class ExplicitChoice:
     examples: tuple[Example, ...] = ()
     most: int | None = 1
     relevance: Relevance | None = None
-    shortlist: int = SHORTLIST
+    shortlist: int = AskOptions.shortlist
 
     def choose(self, question: str, knowledge: Sequence[str] = (), asked: Collection[str] = ()) -> Chosen:
         offered, notes = self._offered(question, asked)

@@ -3,20 +3,21 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from kcard.errors import UsageError
-from kcard.option import Option, check_ranges, documented
+from kcard.option import Option, check_values, documented
 from kcard.sampling import Sampling
 from kcard.sizes import parse_size
 
 if TYPE_CHECKING:
     from kcard.protocols import LLM
 
-__all__ = ["GATE", "AskOptions", "Mode", "Select"]
+__all__ = ["GATE", "AskOptions", "Mode", "Preset", "Select"]
 
 Mode = Literal["top-down", "bottom-up", "hybrid", "direct"]
 Select = Literal["auto", "explicit"]
+Preset = Literal["offline", "paper", "modern", "multilingual"]
 GATE = "self-ask"  # where no cards are named
 
 
@@ -76,13 +77,7 @@ class AskOptions:
             command_line=list[str],
         ),
     ] = ("own",)
-    selectors: Annotated[
-        str,
-        Option(
-            "Models of the selectors: see `kcard selectors`.",
-            command_line=Literal["offline", "paper", "modern", "multilingual"],
-        ),
-    ] = "offline"
+    selectors: Annotated[Preset, Option("Models of the selectors: see `kcard selectors`.")] = "offline"
     relevance: Annotated[
         str | None, Option("Relevance selector, in place of the preset's: NAME or NAME:MODEL.")
     ] = None
@@ -131,14 +126,10 @@ class AskOptions:
     seed: Annotated[int, Option("Seed of all sampling.")] = 0
 
     def __post_init__(self) -> None:
-        check_ranges(AskOptions, vars(self))
-        for name, value, known in (
-            ("mode", self.mode, get_args(Mode)),
-            ("select", self.select, get_args(Select)),
-            ("device", self.device.partition(":")[0], ("cpu", "cuda")),
-        ):
-            if value not in known:
-                raise UsageError(f"{name} {value!r} is unknown: choose one of {', '.join(known)}")
+        check_values(AskOptions, vars(self))
+        if self.device.partition(":")[0] not in ("cpu", "cuda"):
+            raise UsageError(f"device {self.device!r} is unknown: choose cpu, cuda or cuda:N")
+        _ = self.memory_bytes  # which raises for what is not a size
         if "none" in self.evidence and len(self.evidence) > 1:
             raise UsageError("evidence 'none' can't be combined with other evidence")
 

@@ -70,7 +70,7 @@ def test_all_cards_write_what_each_writes_with_transformers_and_peft(
     pool = Pool(cards)
     together = texts(pool, [card.name for card in cards], sampling)
     for number, card in enumerate(cards):
-        alone = CausalCard(card, pool._shelf).write(QUESTIONS, 2, sampling)
+        alone = CausalCard(card, pool._models).write(QUESTIONS, 2, sampling)
         assert [row[2 * number : 2 * number + 2] for row in together] == [
             [p.text for p in row] for row in alone
         ]
@@ -194,9 +194,9 @@ def test_a_budget_is_respected_and_changes_no_document(share: float, cards: list
     names = [card.name for card in cards]
     free = Pool(cards)
     expected = [texts(free, names), texts(free, names[:3])]
-    whole = free._shelf.held.used
+    whole = free._models.held.used
     pool = Pool(cards, memory=int(whole * share))
-    held = pool._shelf.held
+    held = pool._models.held
     most: list[int] = []
     put = held.put
 
@@ -214,7 +214,7 @@ def test_adapters_that_do_not_fit_together_are_stacked_in_parts(tmp_path: Path, 
     many = [lora(tmp_path, "llama", name, seed, r=8) for seed, name in enumerate(names)]
     free = Pool(many)
     expected = texts(free, names, GREEDY)
-    on = next(iter(free._shelf.groups.values())).stack
+    on = next(iter(free._models.groups.values())).stack
     assert batches == [15]
     tight = Pool(many, memory=trees.size(on.base()) + stack.added(on.base(), [*on.ranks.values()]) // 2)
     assert texts(tight, names, GREEDY) == expected
@@ -225,10 +225,10 @@ def test_the_card_asked_longest_ago_leaves_first(tmp_path: Path) -> None:
     three = [full(tmp_path, "opt", name, seed) for seed, name in enumerate(["a", "b", "c"])]
     one = Pool(three)
     texts(one, ["a"])
-    pool = Pool(three, memory=int(2.5 * one._shelf.held.used))
+    pool = Pool(three, memory=int(2.5 * one._models.held.used))
     for name in ("a", "b", "a", "c"):
         texts(pool, [name])
-    assert [card.folder in pool._shelf.held for card in three] == [True, False, True]
+    assert [card.folder in pool._models.held for card in three] == [True, False, True]
 
 
 def test_no_document_and_no_question_are_nothing(cards: list[Card]) -> None:

@@ -1,7 +1,8 @@
 """Options are declared once: the command line has those of the library, with its defaults, and help for each."""
 
+import re
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import pytest
 import typer
@@ -13,7 +14,9 @@ from kcard.api import gate
 from kcard.cli.command import command_for
 from kcard.cli.main import app
 from kcard.errors import UsageError
-from kcard.option import REQUIRED, Option, check_ranges, declared, documented
+from kcard.integrators.options import Preset
+from kcard.option import REQUIRED, Option, check_values, declared, documented
+from kcard.selectors.models.catalogue import PRESETS
 
 
 def bake(
@@ -45,12 +48,37 @@ def test_a_signature_declares_its_options() -> None:
 )
 def test_a_number_out_of_range_is_refused(values: dict[str, float], told: str) -> None:
     with pytest.raises(UsageError, match=told):
-        check_ranges(bake, values)
+        check_values(bake, values)
 
 
 @pytest.mark.parametrize("values", [{"heat": 50}, {"heat": 300}, {"loaves": None}, {}, {"other": -1}])
 def test_a_number_in_its_range_is_taken(values: dict[str, float]) -> None:
-    check_ranges(bake, values)
+    check_values(bake, values)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"selectors": "best"},
+            "selectors 'best' is unknown: choose one of offline, paper, modern, multilingual",
+        ),
+        ({"memory": "much"}, "size 'much'"),
+        ({"device": "tpu"}, "device 'tpu' is unknown: choose cpu, cuda or cuda:N"),
+        (
+            {"mode": "sideways"},
+            "mode 'sideways' is unknown: choose one of top-down, bottom-up, hybrid, direct",
+        ),
+        ({"n2": 0}, "n2 is 0: it must be at least 1"),
+    ],
+)
+def test_a_wrong_option_is_refused_also_where_no_card_is_asked(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        kcard.Pipeline(**{"mode": "direct", **given})
+
+
+def test_the_presets_are_those_of_the_catalogue() -> None:
+    assert set(get_args(Preset)) == set(PRESETS)
 
 
 def test_the_docstring_lists_the_options() -> None:

@@ -78,8 +78,8 @@ def test_the_text_stays_at_home_where_only_hashes_shall_travel(corpus: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"kind": "oracle"}, "kind 'oracle' is unknown: choose model, retrieval, both, graph or search"),
-        ({"evidence": "none"}, "evidence 'none' is unknown: choose passages or hashes"),
+        ({"kind": "oracle"}, "kind 'oracle' is unknown: choose one of model, retrieval, both, graph, search"),
+        ({"evidence": "none"}, "evidence 'none' is unknown: choose one of passages, hashes"),
         ({"kind": "retrieval", "evidence": "hashes"}, "kind retrieval writes that text"),
         ({"kind": "both", "evidence": "hashes", "base": "embedded"}, "kind both writes that text"),
         (

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from kcard.errors import UsageError
 from kcard.manifest import LOOKED_UP
-from kcard.option import Option, documented
+from kcard.option import Option, check_values, documented
 
 EMBEDDED = "embedded"  # the base that comes with kcard
 EMBEDDED_WIDTH = 128
@@ -18,13 +18,6 @@ __all__ = ["Kind", "TrainOptions", "check"]
 Kind = Literal["model", "retrieval", "both", "graph", "search"]
 
 DATE = re.compile(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?")
-CHOICES = {
-    "kind": (None, "model", "retrieval", "both", "graph", "search"),
-    "evidence": ("passages", "hashes"),
-    "method": (None, "full", "lora"),
-    "objective": ("recite", "clm"),
-    "prompt_style": (None, "tokens", "encoder-prefix"),
-}
 # What the ways of training take.
 METHOD = ("method", "objective", "prompt_style", "epochs", "learning_rate", "batch_size", "rank", "seed")
 POSITIVE = ("epochs", "learning_rate", "batch_size", "rank")
@@ -130,10 +123,7 @@ def check(given: TrainOptions) -> None:
     `base` and `method` are those that the card will have; a card that looks things up has neither.
     """
     _check_date(given.knowledge_date)
-    for name, known in CHOICES.items():
-        if (value := getattr(given, name)) not in known:
-            words = [word for word in known if word is not None]
-            raise UsageError(f"{name} {value!r} is unknown: choose {', '.join(words[:-1])} or {words[-1]}")
+    check_values(TrainOptions, vars(given))
     for name in POSITIVE:
         if (number := getattr(given, name)) is not None and not number > 0:
             raise UsageError(f"{name} {number} is not above 0")

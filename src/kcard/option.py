@@ -9,11 +9,11 @@ there.
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from kcard.errors import UsageError
 
-__all__ = ["REQUIRED", "Declared", "Option", "check_ranges", "declared", "documented"]
+__all__ = ["REQUIRED", "Declared", "Option", "check_values", "declared", "documented"]
 
 REQUIRED = inspect.Parameter.empty
 T = TypeVar("T", bound=Callable[..., Any])
@@ -62,6 +62,12 @@ class Declared:
     default: Any
     option: Option
 
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words of a Literal, or of one that may be None; none of any other type."""
+        parts = (self.kind, *get_args(self.kind))
+        return next((get_args(part) for part in parts if get_origin(part) is Literal), ())
+
 
 def declared(target: Callable[..., Any]) -> dict[str, Declared]:
     """The options of a function or a dataclass, by name, in the order of its signature."""
@@ -73,14 +79,19 @@ def declared(target: Callable[..., Any]) -> dict[str, Declared]:
     return found
 
 
-def check_ranges(target: Callable[..., Any], values: Mapping[str, Any]) -> None:
-    """UsageError for a number that is outside the range of its option; None is inside every range."""
+def check_values(target: Callable[..., Any], values: Mapping[str, Any]) -> None:
+    """UsageError for a number outside the range of its option, or a word that is not among its choices. None passes."""
     for name, known in declared(target).items():
         value, option = values.get(name), known.option
-        if value is None or not option.range:
+        if value is None:
             continue
-        high = option.most is not None and value > option.most
-        if not value >= (option.least or 0) or high:
+        if known.choices and value not in known.choices:
+            raise UsageError(f"{name} {value!r} is unknown: choose one of {', '.join(known.choices)}")
+        if (
+            option.least is not None and not value >= option.least
+        ):  # what is not a number is not in range either
+            raise UsageError(f"{name.replace('_', '-')} is {value}: it must be {option.range}")
+        if option.most is not None and value > option.most:
             raise UsageError(f"{name.replace('_', '-')} is {value}: it must be {option.range}")
 
 

@@ -37,7 +37,7 @@ def _model_file(
     revision: Segment,
     path: Rest,
 ) -> ResolvedFile:
-    return _sought(hub, trees, identity, "model", f"{namespace}/{name}", revision, path)
+    return _resolved(hub, trees, identity, "model", f"{namespace}/{name}", revision, path)
 
 
 def _dataset_file(
@@ -49,14 +49,14 @@ def _dataset_file(
     revision: Segment,
     path: Rest,
 ) -> ResolvedFile:
-    return _sought(hub, trees, identity, "dataset", f"{namespace}/{name}", revision, path)
+    return _resolved(hub, trees, identity, "dataset", f"{namespace}/{name}", revision, path)
 
 
 ModelFile: TypeAlias = Annotated[ResolvedFile, Depends(_model_file)]
 DatasetFile: TypeAlias = Annotated[ResolvedFile, Depends(_dataset_file)]
 
 
-def _sought(
+def _resolved(
     hub: SharedHub,
     trees: RecentTrees,
     identity: Identity | None,

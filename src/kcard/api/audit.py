@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kcard.errors import UsageError
-from kcard.option import Option, check_ranges, documented
+from kcard.option import Option, check_values, documented
 
 if TYPE_CHECKING:
     from kcard.evaluation.audit_record import Audit
@@ -71,7 +71,7 @@ def audit(
     CorpusError for evidence that can't be read, CardError where nothing can be asked, and what finding and loading
     the card raise. Nothing is stored then, nor after Ctrl-C.
     """
-    check_ranges(audit, {"documents": documents, "limit": limit, "worst": worst})
+    check_values(audit, {"documents": documents, "limit": limit, "worst": worst})
     if output is not None and not (folder := Path(output).expanduser().absolute().parent).is_dir():
         raise UsageError(f"output {output}: there is no folder {folder}")
     from kcard.evaluation.asking import check_device

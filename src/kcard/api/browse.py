@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from kcard.errors import UsageError
-from kcard.option import Option, documented
+from kcard.option import Option, check_values, documented
 
 if TYPE_CHECKING:
     from kcard.evaluation.browse import CardReport
@@ -30,11 +29,10 @@ def browse(
 
     Raises UnknownCard, and UsageError for an unknown sort. An exam or audit that can't be read is a note.
     """
+    check_values(browse, {"sort": sort})
     from kcard.evaluation.browse import SORTS, reports
     from kcard.hub.registry import Hub
 
-    if sort not in SORTS:
-        raise UsageError(f"sort {sort!r} is unknown: choose one of {', '.join(SORTS)}")
     hub = Hub() if hub is None else hub
     chosen = [hub.get(name)] if name is not None else hub.list(text=text, domain=domain, base=base)
     return sorted(reports(hub, chosen), key=SORTS[sort])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from kcard.api.gate import resources
+from kcard.api.gate import AskedLLM, Records, resources
 from kcard.config import user_file
 from kcard.errors import UsageError
 from kcard.option import Option, documented
@@ -41,10 +41,7 @@ class Calibrated:
 
 @documented
 def calibrate(
-    records: Annotated[
-        "Path | str | Sequence[Record]",
-        Option("Records, one JSON object a line (kcard gate collect).", command_line=Path),
-    ],
+    records: Records,
     *,
     budget: Annotated[
         float, Option("The largest share of the questions that may ask cards.", least=0, most=1)
@@ -55,13 +52,7 @@ def calibrate(
     ] = None,
     folds: Annotated[int, Option("How many folds; each is judged by gates fitted on the others.")] = 5,
     settings: Mapping[str, Any] | None = None,
-    llm: Annotated[
-        "str | LLM | None",
-        Option(
-            "The LLM that would answer, for gates that ask it: embedded, openai:MODEL, hf:MODEL.",
-            command_line=str | None,
-        ),
-    ] = None,
+    llm: AskedLLM = None,
     seed: Annotated[int, Option("Which records share a fold.")] = 0,
     report: Callable[[str], None] | None = None,
 ) -> Calibrated:

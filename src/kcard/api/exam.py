@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kcard.errors import CardError
-from kcard.option import Option, check_ranges, documented
+from kcard.option import Option, check_values, documented
 
 if TYPE_CHECKING:
     from kcard.evaluation.record import Exam
@@ -64,7 +64,7 @@ def exam(
     text that can't be read, CardError where nothing can be asked, and what finding and loading the card raise.
     Nothing is written then, nor after Ctrl-C.
     """
-    check_ranges(exam, {"limit": limit})
+    check_values(exam, {"limit": limit})
     from kcard.evaluation.asking import check_device
     from kcard.evaluation.exam import examine, is_smaller, nothing_to_ask
     from kcard.evaluation.independent import read_independent

@@ -16,7 +16,24 @@ if TYPE_CHECKING:
     from kcard.gates.record import Record
     from kcard.protocols import LLM, Gate
 
-__all__ = ["Evaluation", "evaluate", "fit", "resources"]
+__all__ = ["AskedLLM", "Evaluation", "Records", "evaluate", "fit", "resources"]
+
+# Options that fitting, judging and calibrating share.
+Records = Annotated[
+    "Path | str | Sequence[Record]",
+    Option("Records, one JSON object a line (kcard gate collect).", command_line=Path),
+]
+Settings = Annotated[
+    "Mapping[str, Any] | None",
+    Option("A setting of the kind, such as k=5. Repeatable.", flag="--set", command_line=list[str] | None),
+]
+AskedLLM = Annotated[
+    "str | LLM | None",
+    Option(
+        "The LLM that would answer, for gates that ask it: embedded, openai:MODEL, hf:MODEL.",
+        command_line=str | None,
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -42,29 +59,15 @@ class Evaluation:
 
 @documented
 def fit(
-    records: Annotated[
-        "Path | str | Sequence[Record]",
-        Option("Records, one JSON object a line (kcard gate collect).", command_line=Path),
-    ],
-    kind: Annotated[str, Option("The kind of gate: skr-knn, thrust, popularity ...", flag="--kind")],
+    records: Records,
+    kind: Annotated[str, Option("The kind of gate: skr-knn, thrust, popularity ...")],
     *,
     output: Annotated[
         Path | str | None,
         Option("The gate's file.", default="kept under the kcard home", short="-o", command_line=Path | None),
     ] = None,
-    settings: Annotated[
-        "Mapping[str, Any] | None",
-        Option(
-            "A setting of the kind, such as k=5. Repeatable.", flag="--set", command_line=list[str] | None
-        ),
-    ] = None,
-    llm: Annotated[
-        "str | LLM | None",
-        Option(
-            "The LLM that would answer, for gates that ask it: embedded, openai:MODEL, hf:MODEL.",
-            command_line=str | None,
-        ),
-    ] = None,
+    settings: Settings = None,
+    llm: AskedLLM = None,
 ) -> "tuple[Fitted, Path]":
     """Fit a gate on records and keep it, for `kcard ask --gate`; the gate and its file.
 
@@ -83,29 +86,15 @@ def fit(
 
 @documented
 def evaluate(
-    records: Annotated[
-        "Path | str | Sequence[Record]",
-        Option("Records, one JSON object a line (kcard gate collect).", command_line=Path),
-    ],
+    records: Records,
     gate: Annotated[str, Option("A kind, fitted anew for each fold; or a gate's file, taken as it is.")],
     *,
     folds: Annotated[
         int | str | None,
         Option("How many folds; loo leaves one record out at a time.", command_line=str),
     ] = 5,
-    settings: Annotated[
-        "Mapping[str, Any] | None",
-        Option(
-            "A setting of the kind, such as k=5. Repeatable.", flag="--set", command_line=list[str] | None
-        ),
-    ] = None,
-    llm: Annotated[
-        "str | LLM | None",
-        Option(
-            "The LLM that would answer, for gates that ask it: embedded, openai:MODEL, hf:MODEL.",
-            command_line=str | None,
-        ),
-    ] = None,
+    settings: Settings = None,
+    llm: AskedLLM = None,
     seed: Annotated[int, Option("Which records share a fold.")] = 0,
     report: Callable[[int, int], None] | None = None,
 ) -> Evaluation:

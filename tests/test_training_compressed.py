@@ -71,6 +71,25 @@ def test_other_names_tell_none(name: str) -> None:
     assert format_of(Path(name)) is None
 
 
+@pytest.mark.parametrize("name", ["GPL-3", "LICENSE", "changelog.Debian.gz", "noext"])
+def test_a_file_without_a_suffix_is_plain_text_where_the_user_names_it(name: str) -> None:
+    assert format_of(Path(name), named=True) == FORMATS[".txt"]
+
+
+@pytest.mark.parametrize("name", ["photo.png", "archive.zip", ".hidden"])
+def test_a_named_file_with_another_suffix_has_no_format(name: str) -> None:
+    assert format_of(Path(name), named=True) is None
+
+
+def test_a_named_licence_is_read_and_a_binary_is_refused(tmp_path: Path) -> None:
+    licence, binary = tmp_path / "LICENSE", tmp_path / "program"
+    licence.write_text("You may copy this depot.\n", encoding="utf-8")
+    binary.write_bytes(b"\x7fELF\0\xff")
+    assert [passage.text for passage in read_corpus(licence).passages] == ["You may copy this depot."]
+    with pytest.raises(CorpusError, match="program"):
+        read_corpus(binary)
+
+
 def test_every_file_of_a_folder_is_read_or_named(tmp_path: Path) -> None:
     names = [
         "a.txt",

@@ -192,7 +192,7 @@ def read_corpus(path: str | Path, field: str | None = None) -> Corpus:
 
 def _read_files(path: Path, draft: _Draft) -> None:
     files, draft.skipped = files_of(path)
-    formats = [(file, name, kind) for file, name in files if (kind := format_of(file))]
+    formats = [(file, name, kind) for file, name in files if (kind := format_of(file, named=file == path))]
     if draft.column is not None and not any(kind.columns for *_, kind in formats):
         kinds = ", ".join(suffix for suffix, kind in FORMATS.items() if kind.columns)
         raise CorpusError(f"field {draft.column!r} names a column, and {path} has none: it is for {kinds}")

@@ -48,7 +48,7 @@ class CorpusFiles:
 
     def read(self, file: Path, name: str) -> Iterator[Source]:
         """See Files; names of columns are found as in training."""
-        if kind := format_of(file):
+        if kind := format_of(file, named=file == self.root):
             with opened(file) as plain:
                 yield from passages(kind.read(Document(plain, name)), name)
 

@@ -31,8 +31,8 @@ def files_of(path: Path) -> tuple[list[tuple[Path, str]], Skipped]:
         raise CorpusError(f"{path} can't be read ({error.strerror}): check its permissions") from error
     if not path.is_file():
         raise CorpusError(f"{path} is neither a file nor a folder: kcard reads {known()}")
-    if format_of(path) is None:
-        raise CorpusError(f"{path} is a {path.suffix or 'nameless'} file: kcard reads {known()}")
+    if format_of(path, named=True) is None:
+        raise CorpusError(f"{path} is a {path.suffix or 'hidden'} file: kcard reads {known()}")
     return [(path, _readable(path.name))], []
 
 

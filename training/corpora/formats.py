@@ -69,15 +69,19 @@ LANGUAGE = re.compile(  # index.html.en
 )
 PART = re.compile(r"-\d+$")  # manual.info-1
 NAMELESS = re.compile(r"(?:readme|news|faq|todo|hacking|install)(?:\.debian)?$", re.IGNORECASE)
+UNSUFFIXED = re.compile(r"[^.]+(?:\.debian)?", re.IGNORECASE)
 
 
-def format_of(path: Path) -> Format | None:
-    """The format of a file by its name, compressed by gzip or not; None where the name tells none."""
+def format_of(path: Path, *, named: bool = False) -> Format | None:
+    """The format of a file by its name, compressed by gzip or not; None where the name tells none.
+
+    `named`: the user named this very file. Without a suffix it is plain text then, such as LICENSE or GPL-3.
+    """
     name = path.name.removesuffix(GZIP)
     for candidate in (name, LANGUAGE.sub("", name), PART.sub("", name)):
         if found := FORMATS.get(Path(candidate).suffix.lower()):
             return found
-    return _PLAIN if NAMELESS.match(name) else None
+    return _PLAIN if NAMELESS.match(name) or (named and UNSUFFIXED.fullmatch(name)) else None
 
 
 def known() -> str:

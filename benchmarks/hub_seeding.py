@@ -26,9 +26,8 @@ from kcard.hub.checks import metadata
 from kcard.hub.database import Database
 from kcard.hub.repositories import terms, trees
 from kcard.hub.repositories.values import Entry
-from kcard.hub.repository_tables import commits, holdings, publications, refs, repositories
+from kcard.hub.repository_tables import commits, holdings, publications, refs, repositories, versions
 from kcard.hub.repository_tables import terms as term_rows
-from kcard.hub.tables import cards, files, versions
 from kcard.manifest import MANIFEST, Base, Manifest
 
 __all__ = ["Seeded", "seed"]
@@ -64,8 +63,8 @@ LANGUAGES = ["en", "de", "fr", "es", "zh", "ja", "hi", "pt"]
 KINDS = ["lora", "full", "retrieval", "both"]
 TASKS = ["text-generation", "question-answering", "feature-extraction"]
 AT_ONCE = 2000
-NUMBERED = (accounts, repositories, commits, cards, versions, publications)
-TABLES = (*NUMBERED, refs, holdings, files, term_rows)
+NUMBERED = (accounts, repositories, commits, versions, publications)
+TABLES = (*NUMBERED, refs, holdings, term_rows)
 
 
 @dataclass(frozen=True)
@@ -232,7 +231,7 @@ def _entry(draw: random.Random, path: str, size: int) -> Entry:
 
 
 def _rows(some: Sequence[_Card]) -> Iterator[tuple[Table, Iterator[dict[str, Any]]]]:
-    """The rows of cards, table by table. A card has the same number as repository, commit, card and version."""
+    """The rows of cards, table by table. A card has the same number as repository, commit and version."""
     sha = {card.number: hashlib.sha1(card.name.encode(), usedforsecurity=False).hexdigest() for card in some}
     yield repositories, (_repository(card, sha[card.number]) for card in some)
     yield commits, (_commit(card, sha[card.number]) for card in some)
@@ -253,16 +252,7 @@ def _rows(some: Sequence[_Card]) -> Iterator[tuple[Table, Iterator[dict[str, Any
             for entry in card.entries
         ),
     )
-    yield cards, ({"id": card.number, "name": card.name, "newest": 1} for card in some)
-    yield versions, (_version(card) for card in some)
-    yield (
-        files,
-        (
-            {"version_id": card.number, "path": entry.path, "sha256": entry.sha256, "size": entry.size}
-            for card in some
-            for entry in card.entries
-        ),
-    )
+    yield versions, (_version(card, sha[card.number]) for card in some)
     yield publications, (_publication(card, sha[card.number]) for card in some)
 
 
@@ -285,6 +275,7 @@ def _repository(card: _Card, sha: str) -> dict[str, Any]:
         "pipeline_tag": card.card["pipeline_tag"],
         "library": card.card["library_name"],
         "size": sum(entry.size for entry in card.entries),
+        "newest": 1,
     }
 
 
@@ -294,18 +285,20 @@ def _commit(card: _Card, sha: str) -> dict[str, Any]:
     return {**key, **said, "tree": card.tree}
 
 
-def _version(card: _Card) -> dict[str, Any]:
+def _version(card: _Card, sha: str) -> dict[str, Any]:
     return {
         "id": card.number,
-        "card_id": card.number,
+        "repository_id": card.number,
         "number": 1,
         "sha256": card.sha256,
+        "sha": sha,
         "manifest": card.manifest,
         "description": f"What is known of {card.topic}",
         "domain": card.topic,
         "base": card.card["base_model"],
         "size": sum(entry.size for entry in card.entries),
         "published": card.at,
+        "factuality": (card.number * 37 % 100) / 100,
     }
 
 
@@ -318,7 +311,6 @@ def _publication(card: _Card, sha: str) -> dict[str, Any]:
         "version_id": card.number,
         "author": card.name.partition("/")[0],
         "at": card.at,
-        "factuality": (card.number * 37 % 100) / 100,
     }
 
 

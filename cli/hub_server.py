@@ -56,8 +56,12 @@ def serve(
         int, typer.Option(min=0, help="Seconds that requests get to finish when the server is stopped.")
     ] = 30,
     namespace: Annotated[
-        str, typer.Option(help="The organisation in which cards that are published locally appear.")
-    ] = "library",
+        str | None,
+        typer.Option(
+            help="The organisation in which this hub's own cards appear: from now on. [default: library]",
+            show_default=False,
+        ),
+    ] = None,
     log_format: Annotated[
         Literal["text", "json"], typer.Option(help="Of the log, which is on stderr.")
     ] = "text",

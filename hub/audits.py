@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row, insert, select
@@ -10,7 +10,9 @@ from sqlalchemy import Row, insert, select
 from kcard.errors import UnknownCard
 from kcard.faults import reach
 from kcard.hub.database import Database
-from kcard.hub.tables import audits, cards, versions
+from kcard.hub.repositories import own_namespace, version_rows
+from kcard.hub.repository_tables import audits, repositories, versions
+from kcard.hub.utc import now, utc
 from kcard.hub.versions import Version
 
 __all__ = ["AuditFinding", "Audits", "StoredAudit"]
@@ -63,38 +65,35 @@ class Audits:
     def add(self, version: Version, finding: AuditFinding) -> StoredAudit:
         """Keep a finding, whole or not at all; UnknownCard where the version was removed meanwhile."""
         with self._database.write() as connection:
-            same = (cards.c.name == version.name, versions.c.sha256 == version.sha256)
-            found = connection.scalar(select(versions.c.id).join_from(versions, cards).where(*same))
-            if found is None:
+            row = version_rows.key(connection, version)
+            if row is None:
                 raise UnknownCard(f"{version.reference} was removed while it was audited: nothing is stored")
-            taken = datetime.now(UTC)
-            connection.execute(insert(audits).values(version_id=found, taken=taken, **asdict(finding)))
+            taken = now()
+            connection.execute(insert(audits).values(version_id=row.id, taken=taken, **asdict(finding)))
             reach("rows.audit")
         return StoredAudit(version.name, version.number, taken, finding)
 
     def list(self, card: str | None = None) -> "list[StoredAudit]":
         """The audits of every version of a card, or of all cards, in the order in which they were stored."""
-        query = select(cards.c.name, versions.c.number, audits).select_from(audits.join(versions).join(cards))
-        if card is not None:
-            query = query.where(cards.c.name == card)
+        joined = audits.join(versions).join(repositories)
+        query = select(repositories.c.name, versions.c.number, audits).select_from(joined)
         with self._database.read() as connection:
-            return [_stored(row) for row in connection.execute(query.order_by(audits.c.id))]
+            if card is not None:
+                query = query.where(version_rows.named(connection, card))
+            own = own_namespace.find(connection)
+            rows = connection.execute(query.order_by(audits.c.id))
+            return [_stored(row, own_namespace.bare(own, row.name)) for row in rows]
 
     def factuality(self, wanted: Sequence[Version]) -> dict[str, float]:
         """By reference, what the latest audit that measured it found; versions without one are left out."""
-        references = {version.reference for version in wanted}
-        columns = (cards.c.name, versions.c.number, audits.c.factuality)
-        query = select(*columns).select_from(audits.join(versions).join(cards))
+        query = select(audits.c.version_id, audits.c.factuality).where(audits.c.factuality.is_not(None))
         with self._database.read() as connection:
-            rows = connection.execute(
-                query.where(audits.c.factuality.is_not(None)).order_by(audits.c.id)
-            ).tuples()
-            found = {f"{name}@v{number}": float(score) for name, number, score in rows}
-        return {reference: score for reference, score in found.items() if reference in references}
+            latest = dict(connection.execute(query.order_by(audits.c.id)).tuples().all())
+            names = version_rows.references(connection, latest)
+        measured = {names[id_]: float(score) for id_, score in latest.items()}
+        return {v.reference: measured[v.reference] for v in wanted if v.reference in measured}
 
 
-def _stored(row: Row[Any]) -> StoredAudit:
-    # SQLite gives back a time without its zone, PostgreSQL one in the session's.
-    taken = row.taken.replace(tzinfo=UTC) if row.taken.tzinfo is None else row.taken.astimezone(UTC)
+def _stored(row: Row[Any], card: str) -> StoredAudit:
     values = {name: getattr(row, name) for name in AuditFinding.__dataclass_fields__}
-    return StoredAudit(row.name, row.number, taken, AuditFinding(**values))
+    return StoredAudit(card, row.number, utc(row.taken), AuditFinding(**values))

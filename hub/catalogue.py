@@ -1,44 +1,62 @@
-"""What is in the hub: versions, their files and aliases. Rows become values here and go no further."""
+"""The versions in a hub, as questions and answers about cards; cards of the hub's own namespace are written here.
+
+A version is a commit of the card's repository, a tag on it and a row that says what it is. An alias is a branch.
+"""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from itertools import groupby
-from typing import Any
+from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, insert, or_, select
 
+from kcard.errors import DamagedCard
 from kcard.faults import reach
-from kcard.hub.blobs import Blob
+from kcard.hub.blobs import Blob, Blobs
 from kcard.hub.database import Database
-from kcard.hub.tables import aliases, cards, files, versions
+from kcard.hub.exams import EXAM, examined
+from kcard.hub.refusals import Conflict, Refused
+from kcard.hub.repositories import card_metadata, history, own_namespace, rows, trees, version_rows
+from kcard.hub.repositories.card_metadata import README, CardMetadata
+from kcard.hub.repositories.file_entries import file_entry
+from kcard.hub.repositories.history import MAIN, TAG
+from kcard.hub.repositories.own_namespace import OwnNamespace
+from kcard.hub.repositories.refs import put_tag
+from kcard.hub.repositories.repositories import fresh
+from kcard.hub.repositories.trees import Tree
+from kcard.hub.repositories.values import Repository
+from kcard.hub.repository_tables import commits, refs, repositories, versions
+from kcard.hub.utc import utc
 from kcard.hub.versions import Version
 from kcard.manifest import MANIFEST, Manifest
 
-__all__ = ["Catalogue", "put_version"]
+__all__ = ["Catalogue"]
 
 
 class Catalogue:
-    """The database of a hub, as questions and answers about cards."""
+    """The versions of a hub."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, blobs: Blobs) -> None:
+        self._database, self._blobs = database, blobs
 
     def names(self) -> list[str]:
         """Every card's name, sorted."""
+        query = select(repositories.c.name).where(
+            exists().where(versions.c.repository_id == repositories.c.id)
+        )
         with self._database.read() as connection:
-            return list(connection.scalars(select(cards.c.name).order_by(cards.c.name)))
+            own = own_namespace.find(connection)
+            return sorted(own_namespace.bare(own, name) for name in connection.scalars(query))
 
     def versions(self, name: str | None = None) -> list[Version]:
         """Every version of a card, or of all cards, oldest first."""
         with self._database.read() as connection:
-            return _find(connection, *([] if name is None else [cards.c.name == name]))
+            return version_rows.find(
+                connection, *([] if name is None else [version_rows.named(connection, name)])
+            )
 
     def newest(self, domain: str | None = None, base: str | None = None) -> list[Version]:
         """The newest version of every card whose newest version is of the domain subtree and the base."""
-        other = versions.alias()
-        highest = select(func.max(other.c.number)).where(other.c.card_id == versions.c.card_id)
-        conditions: list[ColumnElement[bool]] = [versions.c.number == highest.scalar_subquery()]
+        conditions: list[ColumnElement[bool]] = [version_rows.newest()]
         if domain is not None:
             inside = versions.c.domain.startswith(domain + "/", autoescape=True)
             conditions.append(or_(versions.c.domain == domain, inside))
@@ -46,151 +64,154 @@ class Catalogue:
             short = versions.c.base.endswith("/" + base, autoescape=True)
             conditions.append(or_(versions.c.base == base, short))
         with self._database.read() as connection:
-            return _find(connection, *conditions)
+            return version_rows.find(connection, *conditions)
 
     def add(
-        self, manifest: str, blobs: Mapping[str, Blob], aliases: Sequence[str], locked: Callable[[], None]
+        self,
+        manifest: str,
+        blobs: Mapping[str, Blob],
+        aliases: Sequence[str],
+        content: Callable[[str], bytes],
+        locked: Callable[[], None],
     ) -> Version:
-        """The version of that manifest, a new one unless it is there already.
+        """The version of that manifest among the hub's own cards, a new one unless it is there already.
 
-        `manifest` is the text of kcard.json, `blobs` has every file of the card by path. `locked` is
-        called when no other process can write any more, before anything is.
+        `manifest` is the text of kcard.json, `blobs` has every file of the card by path, `content` gives the bytes of
+        a path. `locked` is called when no other process can write any more, before anything is.
         """
-        content = Manifest.from_json(manifest)
+        described = _described(manifest, blobs, content)
         with self._database.write() as connection:
             locked()
-            version = put_version(connection, content.name, manifest, content, blobs)
-            card = connection.execute(select(versions.c.card_id).where(versions.c.id == version)).scalar_one()
+            own = own_namespace.ensure(connection)
+            repository = _repository(connection, own, described.manifest.name)
+            same = (versions.c.repository_id == repository.id, versions.c.sha256 == blobs[MANIFEST].sha256)
+            version = connection.scalar(select(versions.c.id).where(*same))
+            if version is None:
+                version = _publish(connection, repository, manifest, described, own.name)
             for alias in aliases:
-                _point(connection, card, alias, version)
-                reach("rows.alias")
-            return _find(connection, versions.c.id == version)[0]
+                _point(connection, repository.id, alias, version)
+            return version_rows.find(connection, versions.c.id == version)[0]
 
     def alias(self, version: Version, alias: str) -> Version | None:
         """Point an alias of the card at this version; None where the version is gone by now."""
         with self._database.write() as connection:
-            found = connection.execute(_identity(version)).one_or_none()
-            if found is None:
+            row = version_rows.key(connection, version)
+            if row is None:
                 return None
-            _point(connection, found.card_id, alias, found.id)
-            reach("rows.alias")
-            return _find(connection, versions.c.id == found.id)[0]
+            _point(connection, row.repository_id, alias, row.id)
+            return version_rows.find(connection, versions.c.id == row.id)[0]
 
     def remove(self, gone: Iterable[Version]) -> None:
-        """Delete versions with their aliases, and the cards that have none left."""
+        """Delete versions; of the hub's own cards also their commits, tags and aliases, and cards that have none left.
+
+        The repository of a card in another namespace stays: it is somebody's.
+        """
         with self._database.write() as connection:
+            own = own_namespace.find(connection)
             for version in gone:
-                found = connection.execute(_identity(version)).one_or_none()
-                if found is not None:
-                    connection.execute(delete(versions).where(versions.c.id == found.id))
-                    reach("rows.removed")
-            connection.execute(delete(cards).where(cards.c.id.not_in(select(versions.c.card_id))))
+                row = version_rows.key(connection, version)
+                if row is None:
+                    continue
+                connection.execute(delete(versions).where(versions.c.id == row.id))
+                reach("rows.removed")
+                if own is not None and "/" not in version.name:
+                    _forget(connection, row.repository_id, row.sha, self._blobs)
 
     def inconsistent(self) -> list[str]:
         """References of versions whose rows are not what their manifest's text says."""
+        columns = (versions.c.id, versions.c.manifest, commits.c.tree)
+        same = and_(commits.c.repository_id == versions.c.repository_id, commits.c.sha == versions.c.sha)
         with self._database.read() as connection:
-            texts = dict(connection.execute(select(versions.c.sha256, versions.c.manifest)).tuples().all())
-            strange = []
-            for version in _find(connection):
-                text = hashlib.sha256(texts[version.sha256].encode()).hexdigest()
-                rows = select(files.c.path, files.c.sha256).join(versions)
-                same = versions.c.sha256 == version.sha256
-                listed = set(connection.execute(rows.where(same)).tuples())
-                # A card of a shared hub has the name of its repository, namespace/name.
-                named = version.name == version.manifest.name or "/" in version.name
-                right = text == version.sha256 and named
-                if not right or listed != set(version.files.items()):
-                    strange.append(version.reference)
-            return strange
+            rows = connection.execute(select(*columns).outerjoin_from(versions, commits, same)).all()
+            stored = {row.id: version_rows.find(connection, versions.c.id == row.id)[0] for row in rows}
+        return sorted(
+            stored[id_].reference for id_, text, tree in rows if not _consistent(stored[id_], text, tree)
+        )
 
 
-def put_version(
-    connection: Connection, name: str, text: str, manifest: Manifest, blobs: Mapping[str, Blob]
-) -> int:
-    """The id of the version of that manifest under that card name, a new one unless it is there already.
+@dataclass(frozen=True)
+class _Described:
+    """A card as its repository shows it."""
 
-    `text` is that of kcard.json, `blobs` has every file of the card by path.
-    """
-    card = _card(connection, name)
-    same = (versions.c.card_id == card, versions.c.sha256 == blobs[MANIFEST].sha256)
-    there = connection.scalar(select(versions.c.id).where(*same))
-    return int(there) if there is not None else _insert(connection, card, text, manifest, blobs)
+    manifest: Manifest
+    tree: Tree
+    metadata: CardMetadata
+    factuality: float | None
 
 
-def _rows() -> Select[Any]:
-    joined = versions.join(cards).outerjoin(aliases, aliases.c.version_id == versions.c.id)
-    columns = (cards.c.name, versions, aliases.c.alias)
-    return select(*columns).select_from(joined).order_by(cards.c.name, versions.c.number, aliases.c.alias)
+def _described(text: str, blobs: Mapping[str, Blob], content: Callable[[str], bytes]) -> _Described:
+    manifest = Manifest.from_json(text)
+    tree = {path: file_entry(path, blob, content) for path, blob in sorted(blobs.items())}
+    readme = content(README).decode(errors="replace") if README in tree else ""
+    try:
+        metadata = card_metadata.describe(tree, readme, manifest)
+    except Refused:  # a README.md that no client could upload
+        metadata = card_metadata.describe(tree, "", manifest)
+    return _Described(manifest, tree, metadata, examined(content(EXAM)) if EXAM in tree else None)
 
 
-def _find(connection: Connection, *conditions: ColumnElement[bool]) -> list[Version]:
-    rows = connection.execute(_rows().where(*conditions))
-    return [_version(list(same)) for _, same in groupby(rows, key=lambda row: row.id)]
+def _repository(connection: Connection, own: OwnNamespace, card: str) -> Repository:
+    here = select(*rows.REPOSITORY_COLUMNS).where(version_rows.named(connection, card))
+    if (row := connection.execute(here).one_or_none()) is None:
+        connection.execute(insert(repositories).values(fresh("model", own.id, own_namespace.full(own, card))))
+        reach("rows.card")
+        row = connection.execute(here).one()
+    return rows.repository(row)
 
 
-def _version(rows: Sequence[Row[Any]]) -> Version:
-    row = rows[0]
-    # SQLite gives back a time without its zone, PostgreSQL one in the session's.
-    published = (
-        row.published.replace(tzinfo=UTC) if row.published.tzinfo is None else row.published.astimezone(UTC)
+def _publish(connection: Connection, repository: Repository, text: str, card: _Described, author: str) -> int:
+    """Write the next version: a commit on main, the row, and its tag; the version's id."""
+    tag, name = f"v{version_rows.following(connection, repository.id)}", card.manifest.name
+    head = history.head(connection, repository.id, MAIN)
+    description = card.manifest.description
+    draft = history.prepare(str(repository.id), head, card.tree, f"{name} {tag}", description, author)
+    sha, at = draft.commit.sha, draft.commit.date
+    history.write(connection, repository.id, MAIN, draft)
+    history.hold(connection, repository.id, {entry.sha256: entry for entry in card.tree.values()})
+    reach("rows.commit")
+    card_metadata.write(connection, repository.id, repository.name, card.metadata, sha=sha, at=at)
+    version = version_rows.add(
+        connection, repository.id, text, card.manifest, card.tree, sha, card.factuality
     )
-    return Version(
-        name=row.name,
-        number=row.number,
-        sha256=row.sha256,
-        manifest=Manifest.from_json(row.manifest, f"{row.name}@v{row.number}"),
-        size=row.size,
-        published=published,
-        aliases=tuple(r.alias for r in rows if r.alias is not None),
-    )
-
-
-def _identity(version: Version) -> Select[Any]:
-    return (
-        select(versions.c.id, versions.c.card_id)
-        .join_from(versions, cards)
-        .where(cards.c.name == version.name, versions.c.sha256 == version.sha256)
-    )
-
-
-def _card(connection: Connection, name: str) -> int:
-    found = connection.scalar(select(cards.c.id).where(cards.c.name == name))
-    if found is not None:
-        return int(found)
-    new = insert(cards).values(name=name, newest=0).returning(cards.c.id)
-    card = int(connection.execute(new).scalar_one())
-    reach("rows.card")
-    return card
-
-
-def _insert(
-    connection: Connection, card: int, text: str, manifest: Manifest, blobs: Mapping[str, Blob]
-) -> int:
-    connection.execute(update(cards).where(cards.c.id == card).values(newest=cards.c.newest + 1))
-    number = connection.execute(select(cards.c.newest).where(cards.c.id == card)).scalar_one()
-    values = {
-        "card_id": card,
-        "number": number,
-        "sha256": blobs[MANIFEST].sha256,
-        "manifest": text,
-        "description": manifest.description,
-        "domain": manifest.domain,
-        "base": manifest.base.name,
-        "size": sum(blob.size for blob in blobs.values()),
-        "published": datetime.now(UTC),
-    }
-    new = insert(versions).values(values).returning(versions.c.id)
-    version = int(connection.execute(new).scalar_one())
-    reach("rows.version")
-    rows = [
-        {"version_id": version, "path": path, "sha256": blob.sha256, "size": blob.size}
-        for path, blob in blobs.items()
-    ]
-    connection.execute(insert(files), rows)
-    reach("rows.files")
+    put_tag(connection, repository, tag, sha, f"{name} {card.tree[MANIFEST].sha256}")
+    version_rows.publication(connection, repository.id, tag, sha, version, author)
     return version
 
 
-def _point(connection: Connection, card: int, alias: str, version: int) -> None:
-    connection.execute(delete(aliases).where(aliases.c.card_id == card, aliases.c.alias == alias))
-    connection.execute(insert(aliases).values(card_id=card, alias=alias, version_id=version))
+def _point(connection: Connection, repository_id: int, alias: str, version: int) -> None:
+    """Let the branch of an alias point to the commit of a version."""
+    tag = (refs.c.repository_id == repository_id, refs.c.kind == TAG, refs.c.name == alias)
+    if connection.scalar(select(refs.c.sha).where(*tag)) is not None:
+        raise Conflict(f"the card has a tag {alias!r}: choose another alias")
+    sha = connection.execute(select(versions.c.sha).where(versions.c.id == version)).scalar_one()
+    history.point(connection, repository_id, alias, sha)
+    reach("rows.alias")
+
+
+def _forget(connection: Connection, repository_id: int, sha: str, blobs: Blobs) -> None:
+    """Delete the commit of a removed version with what points to it, and the repository after its last version."""
+    here = repositories.c.id == repository_id
+    if not connection.scalar(select(exists().where(versions.c.repository_id == repository_id))):
+        connection.execute(delete(repositories).where(here))
+        return
+    main = history.head(connection, repository_id, MAIN)
+    parent = history.drop(connection, repository_id, sha)
+    if main != sha or parent is None:
+        return
+    history.point(connection, repository_id, MAIN, parent)
+    commit = (commits.c.repository_id == repository_id, commits.c.sha == parent)
+    text, date = connection.execute(select(commits.c.tree, commits.c.date).where(*commit)).tuples().one()
+    tree, name = trees.loads(text), connection.execute(select(repositories.c.name).where(here)).scalar_one()
+    try:
+        shown = card_metadata.read(tree, blobs)
+    except (Refused, DamagedCard):  # a README.md that no client could upload, or that is gone
+        shown = CardMetadata(size=trees.size(tree))
+    card_metadata.write(connection, repository_id, name, shown, sha=parent, at=utc(date))
+
+
+def _consistent(version: Version, text: str, tree: str | None) -> bool:
+    # A card in another namespace has the name of its repository, namespace/name.
+    named = version.name == version.manifest.name or "/" in version.name
+    right = hashlib.sha256(text.encode()).hexdigest() == version.sha256
+    files = {} if tree is None else {path: entry.sha256 for path, entry in trees.loads(tree).items()}
+    return named and right and version.files.items() <= files.items()

@@ -5,7 +5,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,11 +39,14 @@ class Database:
     always kept, and one that broke is replaced.
     """
 
-    def __init__(self, location: Path | str, *, pooled: bool = False) -> None:
+    def __init__(
+        self, location: Path | str, blob: Callable[[str], bytes] | None = None, *, pooled: bool = False
+    ) -> None:
         """Open the database, creating or migrating it.
 
-        `location`: the path of a SQLite file, or the URL of either kind. Raises UsageError for another URL,
-        MissingExtra where the driver is not installed, HubError where the database can't be opened.
+        `location`: the path of a SQLite file, or the URL of either kind. `blob` gives the bytes of a blob by its
+        sha256, which the migration of an older hub reads. Raises UsageError for another URL, MissingExtra where the
+        driver is not installed, HubError where the database can't be opened.
         """
         self._url = locate(location)
         self.name = shown(self._url)
@@ -53,7 +56,7 @@ class Database:
         with self.read() as connection:
             revision = _revision(connection)
         if revision != HEAD:
-            self._upgrade(revision)
+            self._upgrade(revision, blob)
 
     @property
     def path(self) -> Path | None:
@@ -133,7 +136,7 @@ class Database:
             self._engine.dispose(close=False)
             self._process, self._turn = os.getpid(), threading.Lock()
 
-    def _upgrade(self, revision: str | None) -> None:
+    def _upgrade(self, revision: str | None, blob: Callable[[str], bytes] | None) -> None:
         # Alembic takes longer to import than most commands to run, so only a database that needs it pays.
         from alembic import command
         from alembic.script import ScriptDirectory
@@ -149,7 +152,7 @@ class Database:
             self._write_ahead()
         reach("migrate.logged")
         with self.write() as connection:  # who comes second waits here and finds nothing left to do
-            config.attributes["connection"] = connection
+            config.attributes |= {"connection": connection, "blob": blob}
             command.upgrade(config, "head")
 
     def _write_ahead(self) -> None:

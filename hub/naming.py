@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import ColumnElement, Connection, delete, select, union
 
-from kcard.hub.repository_tables import holdings, uploads
-from kcard.hub.tables import files, versions
+from kcard.hub.repository_tables import holdings, uploads, versions
 
 __all__ = ["GRACE", "existing", "expire", "kept", "named"]
 
@@ -15,15 +14,13 @@ GRACE = timedelta(hours=24)
 
 
 def kept(connection: Connection) -> dict[str, int]:
-    """sha256 and size of every blob that a version or a repository has."""
-    rows = union(select(files.c.sha256, files.c.size), select(holdings.c.sha256, holdings.c.size))
-    return dict(connection.execute(rows).tuples().all())
+    """sha256 and size of every blob that a repository has."""
+    return dict(connection.execute(select(holdings.c.sha256, holdings.c.size).distinct()).tuples().all())
 
 
 def named(connection: Connection, candidates: Collection[str]) -> set[str]:
     """Those of a few hundred sha256 that anything names; an upload that was not committed in time is nothing."""
     rows = union(
-        select(files.c.sha256).where(files.c.sha256.in_(candidates)),
         select(holdings.c.sha256).where(holdings.c.sha256.in_(candidates)),
         select(uploads.c.sha256).where(uploads.c.sha256.in_(candidates), ~_expired()),
     )

@@ -69,18 +69,21 @@ class Hub:
         root = self.home / "hub"
         with explained(f"can't open the hub in {root}"):
             root.mkdir(parents=True, exist_ok=True)
-        self.database: Database = Database(database_url or root / "hub.db", pooled=pooled)
         self.blobs: Blobs = opened_store(root, blobs_url)
-        self._catalogue = Catalogue(self.database)
+        self.database: Database = Database(database_url or root / "hub.db", self._read, pooled=pooled)
+        self._catalogue = Catalogue(self.database, self.blobs)
         self.pools: Pools = Pools(self.database, self.get)
         self.audits: Audits = Audits(self.database)
-        self.quarantine: Quarantine = Quarantine(self.database, self.audits, self.open)
+        self.quarantine: Quarantine = Quarantine(self.database, self.audits)
         self._snapshots = Snapshots(root / "snapshots", self.blobs)
 
     @property
     def partial(self) -> Path:
         """Where folders are built before they are published; what a killed process leaves there, gc deletes."""
         return self.blobs.partial
+
+    def _read(self, sha256: str) -> bytes:
+        return b"".join(self.blobs.read(sha256))
 
     def publish(self, folder: Path | str, *, aliases: Sequence[str] = ()) -> Version:
         """Publish a card folder: the files that its manifest names, and nothing else.
@@ -112,7 +115,13 @@ class Hub:
         try:
             blobs = {path: put(self.blobs, folder / path, sha256) for path, sha256 in files.items()}
             reach("publish.stored")
-            version = self._catalogue.add(text, blobs, aliases, lambda: self._put_again(folder, files))
+            version = self._catalogue.add(
+                text,
+                blobs,
+                aliases,
+                lambda path: (folder / path).read_bytes(),
+                lambda: self._put_again(folder, files),
+            )
             published = True
             return version
         finally:

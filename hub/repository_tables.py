@@ -1,4 +1,7 @@
-"""Tables of a shared hub's repositories: what the Hugging Face protocol edits and lists."""
+"""Tables of repositories and of the card versions that they publish.
+
+A card of one's own hub is a repository too, in the hub's own namespace.
+"""
 
 from sqlalchemy import (
     BigInteger,
@@ -18,6 +21,7 @@ from kcard.hub.tables import metadata
 
 __all__ = [
     "access",
+    "audits",
     "commits",
     "holdings",
     "likes",
@@ -26,6 +30,7 @@ __all__ = [
     "repositories",
     "terms",
     "uploads",
+    "versions",
     "xorb_uploads",
     "xorbs",
 ]
@@ -46,7 +51,8 @@ def _owner(name: str, of: str, key: bool, index: bool) -> "Column[int]":
     )
 
 
-# `name` is namespace/name. `card` (the metadata of README.md) and `tags` are JSON, as of branch main.
+# `name` is namespace/name. `card` (the metadata of README.md) and `tags` are JSON, as of branch main. `newest` is the
+# highest version number ever given, so that the number of a removed version does not come back.
 repositories = Table(
     "repositories",
     metadata,
@@ -67,6 +73,7 @@ repositories = Table(
     Column("pipeline_tag", Text),
     Column("library", Text),
     Column("size", BigInteger, nullable=False),
+    Column("newest", Integer, nullable=False),
     UniqueConstraint("type", "folded"),
     Index("ix_repositories_type_modified", "type", "modified", "id"),
     Index("ix_repositories_type_created", "type", "created", "id"),
@@ -134,7 +141,28 @@ uploads = Table(
     Column("at", DateTime(timezone=True), nullable=False, index=True),
 )
 
-# A published version: a tag whose commit holds a card. `factuality` is that of the exam that came with it.
+# A published version of a card. `sha256` is that of its manifest, `sha` the commit that holds it, `factuality` that of
+# the exam that came with it.
+versions = Table(
+    "versions",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    _repository(key=False),
+    Column("number", Integer, nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("sha", String(40), nullable=False),
+    Column("manifest", Text, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("domain", Text, nullable=False, index=True),
+    Column("base", Text, nullable=False, index=True),
+    Column("size", BigInteger, nullable=False),
+    Column("published", DateTime(timezone=True), nullable=False),
+    Column("factuality", Float),
+    UniqueConstraint("repository_id", "number"),
+    UniqueConstraint("repository_id", "sha256"),
+)
+
+# A tag that published a version.
 publications = Table(
     "publications",
     metadata,
@@ -145,8 +173,27 @@ publications = Table(
     Column("version_id", Integer, ForeignKey("versions.id", ondelete="CASCADE"), nullable=False, index=True),
     Column("author", String(96), nullable=False),
     Column("at", DateTime(timezone=True), nullable=False),
-    Column("factuality", Float),
     UniqueConstraint("repository_id", "tag"),
+)
+
+# What a version was found to be worth, each time it was audited. The columns are what the hub itself reads and sorts
+# by; `record` is the whole audit as JSON, which the hub passes on unread.
+audits = Table(
+    "audits",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("version_id", Integer, ForeignKey("versions.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("taken", DateTime(timezone=True), nullable=False),
+    Column("checker", Text, nullable=False),
+    Column("checker_sha256", String(64)),
+    Column("evidence", Text),
+    Column("evidence_sha256", String(64)),
+    Column("queries", Text, nullable=False),
+    Column("queries_sha256", String(64), nullable=False),
+    Column("seed", BigInteger, nullable=False),
+    Column("faithfulness", Float),
+    Column("factuality", Float),
+    Column("record", Text, nullable=False),
 )
 
 likes = Table("likes", metadata, _repository(), _account(index=True))

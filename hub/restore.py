@@ -45,7 +45,7 @@ def load(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
         if missing:
             raise HubError(f"{path} is not a whole backup: {len(missing)} files of its cards are not listed")
         _put(tar, files, blobs, path, report)
-        _check_cards(Catalogue(source), blobs, path)
+        _check_cards(Catalogue(source, blobs), blobs, path)
         _check_trees(source, path)
         reach("restore.stored")
         with database.write() as connection:
@@ -112,7 +112,15 @@ def _database(tar: tarfile.TarFile, digests: Mapping[str, str], target: Path, pa
     if found != digests[DATABASE]:
         raise HubError(f"{path} is damaged: {DATABASE} is not as it was backed up")
     reach("restore.database")
-    return Database(target)
+    return Database(target, lambda sha256: _read(tar, sha256))
+
+
+def _read(tar: tarfile.TarFile, sha256: str) -> bytes:
+    try:
+        with _stream(tar, member(sha256)) as stream:
+            return stream.read()
+    except KeyError:
+        raise DamagedCard(f"{member(sha256)} is missing") from None
 
 
 @contextmanager

@@ -4,8 +4,8 @@ from sqlalchemy import Connection, Integer, Table, delete, func, insert, select,
 
 from kcard.faults import reach
 from kcard.hub.account_tables import accounts, events
-from kcard.hub.repository_tables import repositories, uploads, xorb_uploads, xorbs
-from kcard.hub.tables import cards, metadata, pools, settings
+from kcard.hub.repository_tables import repositories, uploads, versions, xorb_uploads, xorbs
+from kcard.hub.tables import metadata, pools, settings
 
 __all__ = ["copy_rows", "filled"]
 
@@ -41,9 +41,13 @@ def _count_on(table: Table, target: Connection) -> None:
 
 
 def filled(connection: Connection) -> dict[str, int]:
-    """How many cards, pools, accounts and repositories there are, of those of which there are any."""
-    counted = {
-        table.name: connection.scalar(select(func.count()).select_from(table)) or 0
-        for table in (cards, pools, accounts, repositories)
+    """How many cards, pools, users and unpublished repositories there are, of those of which there are any."""
+    published = select(versions.c.repository_id)
+    counts = {
+        "cards": select(func.count(versions.c.repository_id.distinct())),
+        "pools": select(func.count()).select_from(pools),
+        "users": select(func.count()).where(accounts.c.kind == "user"),
+        "repositories": select(func.count()).where(repositories.c.id.not_in(published)),
     }
+    counted = {name: connection.scalar(count) or 0 for name, count in counts.items()}
     return {name: count for name, count in counted.items() if count}

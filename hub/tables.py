@@ -3,34 +3,11 @@
 Column types and constraints are those that SQLite and PostgreSQL share.
 """
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    DateTime,
-    Float,
-    ForeignKey,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-)
+from sqlalchemy import Column, ForeignKey, Integer, MetaData, String, Table, Text
 
-__all__ = [
-    "HEAD",
-    "aliases",
-    "audits",
-    "cards",
-    "files",
-    "members",
-    "metadata",
-    "pools",
-    "settings",
-    "versions",
-]
+__all__ = ["HEAD", "members", "metadata", "pools", "settings"]
 
-HEAD = "0004"
+HEAD = "0005"
 
 metadata = MetaData(
     naming_convention={
@@ -42,56 +19,9 @@ metadata = MetaData(
 )
 
 
-# A card of a shared hub is namespace/name.
+# The name of a card in another namespace than the hub's own is namespace/name.
 CARD_NAME = String(96).with_variant(String(200), "postgresql")
 
-
-def _within(table: str) -> ForeignKey:
-    return ForeignKey(f"{table}.id", ondelete="CASCADE")
-
-
-# `newest` is the highest number ever given, so that a removed version's number does not come back.
-cards = Table(
-    "cards",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("name", CARD_NAME, nullable=False, unique=True),
-    Column("newest", Integer, nullable=False),
-)
-
-versions = Table(
-    "versions",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("card_id", Integer, _within("cards"), nullable=False),
-    Column("number", Integer, nullable=False),
-    Column("sha256", String(64), nullable=False),
-    Column("manifest", Text, nullable=False),
-    Column("description", Text, nullable=False),
-    Column("domain", Text, nullable=False, index=True),
-    Column("base", Text, nullable=False, index=True),
-    Column("size", BigInteger, nullable=False),
-    Column("published", DateTime(timezone=True), nullable=False),
-    UniqueConstraint("card_id", "number"),
-    UniqueConstraint("card_id", "sha256"),
-)
-
-files = Table(
-    "files",
-    metadata,
-    Column("version_id", Integer, _within("versions"), primary_key=True),
-    Column("path", Text, primary_key=True),
-    Column("sha256", String(64), nullable=False, index=True),
-    Column("size", BigInteger, nullable=False),
-)
-
-aliases = Table(
-    "aliases",
-    metadata,
-    Column("card_id", Integer, _within("cards"), primary_key=True),
-    Column("alias", String(96), primary_key=True),
-    Column("version_id", Integer, _within("versions"), nullable=False, index=True),
-)
 
 pools = Table(
     "pools",
@@ -104,30 +34,10 @@ pools = Table(
 members = Table(
     "members",
     metadata,
-    Column("pool_id", Integer, _within("pools"), primary_key=True),
+    Column("pool_id", Integer, ForeignKey("pools.id", ondelete="CASCADE"), primary_key=True),
     Column("card", CARD_NAME, primary_key=True),
     Column("position", Integer, nullable=False),
     Column("reference", String(200), nullable=False),
-)
-
-# What a version was found to be worth, each time it was asked. The columns are what the hub itself reads and
-# sorts by; `record` is the whole finding as JSON, which the hub passes on unread.
-audits = Table(
-    "audits",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("version_id", Integer, _within("versions"), nullable=False, index=True),
-    Column("taken", DateTime(timezone=True), nullable=False),
-    Column("checker", Text, nullable=False),
-    Column("checker_sha256", String(64)),
-    Column("evidence", Text),
-    Column("evidence_sha256", String(64)),
-    Column("queries", Text, nullable=False),
-    Column("queries_sha256", String(64), nullable=False),
-    Column("seed", BigInteger, nullable=False),
-    Column("faithfulness", Float),
-    Column("factuality", Float),
-    Column("record", Text, nullable=False),
 )
 
 # What holds for this hub, whoever opens it.

@@ -12,6 +12,7 @@ __all__ = ["Contents", "Problem", "Reference", "Version", "check_alias", "damage
 
 NUMBER = re.compile(r"v([1-9][0-9]{0,8})")
 DIGEST = re.compile(r"[0-9a-f]{6,64}")
+MAIN = "main"  # the branch of a card's repository that is at its newest version
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Version:
 
     `number` counts from 1 and is never given twice while the card exists; `sha256` is that of the bytes of
     kcard.json, which names the sha256 of every other file; `size` is in bytes, all files together;
-    `published` is in UTC.
+    `published` is in UTC; `factuality`, in [0, 1], is that of the exam that came with the card, None where it has none.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Version:
     size: int
     published: datetime
     aliases: tuple[str, ...] = ()
+    factuality: float | None = None
 
     @property
     def reference(self) -> str:
@@ -108,6 +110,8 @@ def check_alias(alias: str) -> None:
         raise UsageError(f"alias {alias!r}: use lower-case letters, digits, '.', '_' and '-', at most 96")
     if NUMBER.fullmatch(alias) or DIGEST.fullmatch(alias):
         raise UsageError(f"alias {alias!r} reads as a version number or a sha256: choose another word")
+    if alias == MAIN:
+        raise UsageError(f"alias {alias!r} always means the newest version: choose another word")
 
 
 def damaged(version: Version, path: str, fault: str) -> DamagedCard:

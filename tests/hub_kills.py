@@ -1,6 +1,6 @@
 """Kills a process at every fault point of every hub operation and looks at what is left.
 
-    python hub_kills.py SCRATCH REPETITIONS EVERY
+    python -m tests.hub_kills SCRATCH REPETITIONS EVERY
 
 Each operation runs once to learn which points it passes, then once for every point it passes, in a child
 that is killed right there by SIGKILL. After each kill another process opens the hub and checks it. Then the
@@ -19,14 +19,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from alembic import command
-
 from kcard import faults
 from kcard.errors import UnknownCard
 from kcard.hub import audits, backup, catalogue, database, pools, restore  # noqa: F401 (warm for the children)
 from kcard.hub.registry import Hub
 from kcard.manifest import Manifest, check_files, seal
 from kcard.training.output import claim, fresh
+from tests.old_hub import as_before
 
 FILES = ("config.json", "extra/notes.txt")
 POINTS = 29  # that the killed publisher of a crowd passes at least
@@ -95,7 +94,7 @@ def littered(world: World) -> None:
     """Filled, and garbage of every kind: what a removal and a publish leave that were killed."""
     filled(world)
     hub = world.hub
-    catalogue.Catalogue(database.Database(world.home / "hub" / "hub.db")).remove([hub.get("oncology@v2")])
+    catalogue.Catalogue(hub.database, hub.blobs).remove([hub.get("oncology@v2")])
     (world.home / "hub" / "partial" / "killed").mkdir(parents=True)
     (world.home / "hub" / "partial" / "killed" / "blob").write_bytes(b"half")
 
@@ -118,11 +117,8 @@ def trained(world: World) -> None:
 def old_schema(world: World) -> None:
     """A hub made by the first version of the tables."""
     filled(world)
-    hub = database.Database(world.home / "hub" / "hub.db")
-    config = database._alembic()
-    with hub.write() as connection:
-        config.attributes["connection"] = connection
-        command.downgrade(config, "0001")
+    as_before(world.home, "0001")
+    opened.cache_clear()
 
 
 def train(world: World) -> None:

@@ -18,7 +18,7 @@ from kcard.hub.repositories.repositories import Repositories
 from kcard.hub.repositories.uploads import Uploads
 from kcard.hub.repositories.values import Add, Commit, Entry, Operation, Repository
 
-__all__ = ["Stand", "stand"]
+__all__ = ["Stand", "opened", "stand"]
 
 QUOTA = 100_000
 
@@ -86,22 +86,28 @@ def entry_of(path: str, content: bytes, *, lfs: bool = False) -> Entry:
 @contextmanager
 def stand(home: Path, database_url: str | None = None, *, exam_required: bool = True) -> Iterator[Stand]:
     """A fresh hub in a folder, on SQLite or in an empty PostgreSQL database; its connections are closed at the end."""
+    with opened(home, database_url, exam_required=exam_required) as made:
+        for name in ("ada", "eve"):
+            made.accounts.add_user(name)
+        made.accounts.add_user("root", admin=True)
+        yield made
+
+
+@contextmanager
+def opened(home: Path, database_url: str | None = None, *, exam_required: bool = True) -> Iterator[Stand]:
+    """A hub that is there; its connections are closed at the end."""
     local = Hub(home, database_url=database_url)
     database, blobs = local.database, local.blobs
-    made = Stand(
-        local,
-        Accounts(database),
-        Repositories(database, blobs, quota=QUOTA),
-        Commits(database, blobs, quota=QUOTA),
-        Refs(database),
-        Listing(database),
-        Uploads(database, blobs),
-        Publications(database, blobs, local.quarantine, exam_required=exam_required),
-    )
-    for name in ("ada", "eve"):
-        made.accounts.add_user(name)
-    made.accounts.add_user("root", admin=True)
     try:
-        yield made
+        yield Stand(
+            local,
+            Accounts(database),
+            Repositories(database, blobs, quota=QUOTA),
+            Commits(database, blobs, quota=QUOTA),
+            Refs(database),
+            Listing(database),
+            Uploads(database, blobs),
+            Publications(database, blobs, local.quarantine, exam_required=exam_required),
+        )
     finally:
         database.close()

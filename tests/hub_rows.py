@@ -25,6 +25,7 @@ def hold(database: Database, owner: int, name: str, *files: tuple[str, int]) -> 
         "card": "{}",
         "tags": "[]",
         "size": 0,
+        "newest": 0,
     }
     with database.write() as connection:
         found = connection.execute(insert(repositories).values(row).returning(repositories.c.id)).scalar_one()

@@ -230,12 +230,14 @@ def test_a_manifest_in_a_backup_passes_what_a_published_one_must(
     hub: Hub, other: Hub, tmp_path: Path
 ) -> None:
     (tmp_path / "db").mkdir()
+    config = hub.get("hearts").files["config.json"]
     evil = '{"name":"hearts","description":"x","format":1,"files":{"../x":"' + "0" * 64 + '"}}'
     attacks = {
         "plain path": f"UPDATE versions SET manifest = '{evil}' WHERE description = 'Tumours'",
         "not what its manifest says": "UPDATE versions SET manifest = replace(manifest, 'Tumours', 'Hearts')",
         "manifest format": "UPDATE versions SET manifest = replace(manifest, '\"format\": 1', '\"format\": 9')",
-        "not listed": "UPDATE files SET sha256 = '" + "0" * 64 + "' WHERE path = 'config.json'",
+        "not listed": "UPDATE holdings SET sha256 = '" + "0" * 64 + f"' WHERE sha256 = '{config}'",
+        r"commit .*plain path": 'UPDATE commits SET tree = replace(tree, \'[[\', \'[["../x","","",0,false],[\')',
     }
     for number, (words, statement) in enumerate(attacks.items()):
         path = hub.backup(tmp_path / f"{number}.tar")
@@ -259,12 +261,13 @@ def test_a_pickle_does_not_come_in_by_a_backup(hub: Hub, other: Hub, tmp_path: P
             digest = hashlib.sha256(data).hexdigest()
             members[f"hub/blobs/{digest[:2]}/{digest}"] = data
         quoted = text.replace("'", "''")
+        swapped = {version.sha256: new, version.files["config.json"]: sha256}
         sql(
             members,
             tmp_path / "db",
             f"UPDATE versions SET manifest = '{quoted}', sha256 = '{new}' WHERE sha256 = '{version.sha256}'",
-            f"UPDATE files SET sha256 = '{new}' WHERE sha256 = '{version.sha256}'",
-            f"UPDATE files SET sha256 = '{sha256}' WHERE sha256 = '{version.files['config.json']}'",
+            *(f"UPDATE holdings SET sha256 = '{b}' WHERE sha256 = '{a}'" for a, b in swapped.items()),
+            *(f"UPDATE commits SET tree = replace(tree, '{a}', '{b}')" for a, b in swapped.items()),
         )
 
     with pytest.raises(HubError, match="holds a pickle"):

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no 
 
 def kill(folder: Path, repetitions: int, every: int) -> list[tuple[str, str]]:
     """Make the kills; the operation and the point of each."""
-    command = [sys.executable, str(ROOT / "tests" / "hub_kills.py"), folder, repetitions, every]
-    done = subprocess.run([*map(str, command)], check=True, capture_output=True, text=True)
+    command = [sys.executable, "-m", "tests.hub_kills", folder, repetitions, every]
+    done = subprocess.run([*map(str, command)], check=True, capture_output=True, text=True, cwd=ROOT)
     found = json.loads(done.stdout)
     assert found["wrong"] == [], done.stderr
     return [(operation, point) for operation, point in found["kills"]]

@@ -19,7 +19,7 @@ from kcard.hub.account_tables import accounts
 from kcard.hub.database import Database
 from kcard.hub.registry import Hub
 from kcard.hub.repository_tables import repositories
-from kcard.hub.tables import HEAD, aliases, cards, metadata
+from kcard.hub.tables import HEAD, members, metadata, pools
 
 
 def ask(path: Path, query: str) -> list[tuple[object, ...]]:
@@ -53,13 +53,14 @@ def test_a_block_that_fails_changes_nothing(tmp_path: Path) -> None:
 
     def half() -> None:
         with database.write() as connection:
-            connection.execute(insert(cards).values(name="oncology", newest=1))
-            connection.execute(insert(aliases).values(card_id=1, alias="stable", version_id=77))
+            connection.execute(insert(pools).values(name="clinic"))
+            row = {"pool_id": 77, "card": "oncology", "position": 0, "reference": "oncology"}
+            connection.execute(insert(members).values(row))
 
-    with pytest.raises(IntegrityError, match="FOREIGN KEY"):  # there is no version 77
+    with pytest.raises(IntegrityError, match="FOREIGN KEY"):  # there is no pool 77
         half()
     with database.read() as connection:
-        assert connection.execute(select(cards)).all() == []
+        assert connection.execute(select(pools)).all() == []
 
 
 def test_a_database_of_a_newer_kcard_is_refused_and_left_alone(home: Path) -> None:
@@ -88,11 +89,11 @@ def test_a_home_that_cant_be_made_is_one_clear_error(tmp_path: Path) -> None:
 def test_readers_go_on_while_another_writes(tmp_path: Path) -> None:
     database = Database(tmp_path / "hub.db")
     with database.write() as writer:
-        writer.execute(insert(cards).values(name="oncology", newest=0))
+        writer.execute(insert(pools).values(name="clinic"))
         with Database(tmp_path / "hub.db").read() as reader:
-            assert reader.execute(select(cards)).all() == []
+            assert reader.execute(select(pools)).all() == []
     with database.read() as reader:
-        assert reader.scalar(select(cards.c.name)) == "oncology"
+        assert reader.scalar(select(pools.c.name)) == "clinic"
 
 
 def test_an_open_database_needs_no_alembic_and_an_import_no_sqlalchemy(home: Path) -> None:

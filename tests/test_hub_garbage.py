@@ -39,7 +39,7 @@ def hub(home: Path, tmp_path: Path) -> Hub:
 
 def cut_short(hub: Hub, name: str) -> None:
     """Remove a card as a process does that is killed before it has deleted the files."""
-    Catalogue(Database(hub.home / "hub" / "hub.db")).remove(hub.versions(name))
+    Catalogue(Database(hub.home / "hub" / "hub.db"), hub.blobs).remove(hub.versions(name))
 
 
 def kinds(found: list[Garbage]) -> list[str]:

@@ -5,12 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from alembic import command
 
 from kcard.errors import HubError, UnknownCard, UsageError
-from kcard.hub.database import Database, _alembic
 from kcard.hub.registry import Hub
 from kcard.manifest import Manifest, seal
+from tests.old_hub import as_before
 
 
 def card(folder: Path, name: str, text: str = "") -> Path:
@@ -100,10 +99,7 @@ def test_deleting_a_pool_leaves_its_cards(hub: Hub) -> None:
 
 def test_a_hub_from_before_pools_is_migrated_with_all_it_holds(hub: Hub) -> None:
     before = [hub.versions("oncology"), hub.versions("hearts")]
-    config, database = _alembic(), Database(hub.home / "hub" / "hub.db")
-    with database.write() as connection:
-        config.attributes["connection"] = connection
-        command.downgrade(config, "0001")
+    as_before(hub.home, "0001")
     reopened = Hub(hub.home)
     assert [reopened.versions("oncology"), reopened.versions("hearts")] == before
     assert reopened.verify() == []

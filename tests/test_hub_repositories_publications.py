@@ -8,15 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import event, insert, select
+from sqlalchemy import event
 
 from kcard.errors import UnknownCard
 from kcard.hub.audits import AuditFinding
 from kcard.hub.refusals import Conflict, Forbidden, Invalid, NotThere
 from kcard.hub.repositories.values import Delete, Mark, Repository
-from kcard.hub.repository_tables import publications
-from kcard.hub.tables import versions
-from kcard.hub.utc import now
 from kcard.manifest import MANIFEST, Manifest
 from tests.hub_repositories import Stand, stand
 
@@ -185,23 +182,6 @@ def test_a_version_with_another_tag_outlives_a_deleted_one(hub: Stand, repositor
     hub.refs.delete_tag(repository, "v1", hub.who("root"))
     assert hub.local.get("ada/Onco").sha256 == version
     assert [p.tag for p in hub.publications.of(repository)] == ["stable"]
-
-
-def test_a_version_of_a_local_card_outlives_its_tag(
-    hub: Stand, repository: Repository, tmp_path: Path
-) -> None:
-    for path, content in card().items():
-        (tmp_path / "onco").mkdir(exist_ok=True)
-        (tmp_path / "onco" / path).write_bytes(content)
-    local = hub.local.publish(tmp_path / "onco")
-    hub.refs.create_tag(repository, "v1", repository.head or "")
-    row = {"repository_id": repository.id, "tag": "v1", "sha": repository.head, "author": "ada", "at": now()}
-    with hub.local.database.write() as connection:
-        version = connection.execute(select(versions.c.id)).scalar_one()
-        connection.execute(insert(publications).values(version_id=version, **row))
-    hub.refs.delete_tag(repository, "v1", hub.who("root"))
-    assert hub.publications.of(repository) == []
-    assert hub.local.get("onco") == local
 
 
 def test_a_moved_card_is_published_under_its_new_name_and_a_deleted_one_not_at_all(

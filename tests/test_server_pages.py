@@ -10,7 +10,7 @@ import httpx
 import pytest
 from sqlalchemy import update
 
-from kcard.hub.repository_tables import publications, repositories
+from kcard.hub.repository_tables import repositories, versions
 from kcard.manifest import Manifest, seal
 from tests.shared_hub import Shared, shared_hub
 
@@ -51,7 +51,7 @@ def moons(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> Shared:
     shared.hub.publications.publish(repository, "v1", commit.sha, shared.identity("bob:admin"))
     shared.hub.refs.create_branch(repository, "try/out", commit.sha)
     with shared.hub.database.write() as connection:
-        connection.execute(update(publications).values(factuality=0.31))
+        connection.execute(update(versions).values(factuality=0.31))
     shared.hub.local.quarantine.set(0.5)
     return shared
 

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcard.errors import HubError
+from kcard.hub.repositories.git_oid import git_oid
 from kcard.hub.repositories.values import Repository
 from kcard.hub.server.reading.byte_range import Unsatisfiable, matches, wanted
 from kcard.hub.server.reading.downloads import Downloads, counted
-from kcard.hub.server.writing.git_oid import git_oid
 from tests.shared_hub import Shared, shared_hub
 
 WEIGHTS = bytes(range(256)) * 12_000  # 3 MB: several blocks

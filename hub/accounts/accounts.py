@@ -83,12 +83,12 @@ class Accounts:
             return made
 
     def first(self) -> Account | None:
-        """Make the user `admin`, who administers the hub, where there is no account yet; else None.
+        """Make the user `admin`, who administers the hub, where there is no user yet; else None.
 
         Two processes may call it at the same moment: one of them makes it.
         """
         with self._database.write() as connection:
-            if connection.scalar(select(func.count()).select_from(accounts)):
+            if connection.scalar(select(func.count()).where(accounts.c.kind == "user")):
                 return None
             return _insert(connection, "user", FIRST, None, "", "", True, None)
 

@@ -12,12 +12,15 @@ that is bound to one repository works there; elsewhere whoever shows it is nobod
     everyone            read what is public; the files of a gated repository where access was granted
 """
 
+from dataclasses import dataclass
+
 from kcard.hub.accounts.identity import Identity, Role
 from kcard.hub.accounts.names import folded
 from kcard.hub.refusals import Forbidden, Gated, NotThere, Refused, Unknown
 from kcard.hub.repositories.values import Repository
 
 __all__ = [
+    "Reach",
     "absent",
     "is_administrator",
     "may_administer",
@@ -25,6 +28,7 @@ __all__ = [
     "may_download",
     "may_read",
     "may_write",
+    "reach",
     "require_administer",
     "require_administrator",
     "require_create",
@@ -37,18 +41,45 @@ RANKS: dict[Role, int] = {"read": 1, "write": 2, "admin": 3}
 NOBODY = "log in first: `hf auth login` or `kcard login` with a token of this hub"
 
 
+@dataclass(frozen=True)
+class Reach:
+    """Whose private repositories somebody sees: a value that Python and a query (repositories/reading.py) go by.
+
+    everything  all of them
+    namespaces  those of these namespaces, in lower case
+    only        of these none but this one, to which the token is bound
+    """
+
+    everything: bool = False
+    namespaces: frozenset[str] = frozenset()
+    only: int | None = None
+
+    def has(self, repository: Repository) -> bool:
+        """Whether a repository is among them."""
+        if self.only not in {None, repository.id}:
+            return False
+        return self.everything or folded(repository.namespace) in self.namespaces
+
+
+def reach(identity: Identity | None) -> Reach:
+    """What whoever asks may see beside the public repositories."""
+    if identity is None:
+        return Reach()
+    names = frozenset(folded(name) for name in (identity.name, *identity.organisations))
+    return Reach(is_administrator(identity), names, identity.repository_id)
+
+
 def may_read(identity: Identity | None, repository: Repository) -> bool:
     """Whether the repository is there at all, for whoever asks."""
-    return not repository.private or _belongs(identity, repository)
+    return not repository.private or reach(identity).has(repository)
 
 
 def may_download(identity: Identity | None, repository: Repository, granted: bool) -> bool:
     """Whether its files are given out; `granted`: whether access to a gated one was granted to this account."""
     if not may_read(identity, repository):
         return False
-    if repository.gated == "no" or _belongs(identity, repository):
-        return True
-    return granted and identity is not None and _works_for(identity, repository)
+    insider = reach(identity).has(repository)
+    return repository.gated == "no" or insider or (granted and _works_for(identity, repository))
 
 
 def may_write(identity: Identity | None, repository: Repository) -> bool:
@@ -141,10 +172,6 @@ def _refusal(identity: Identity | None, what: str, needed: int, rank: int) -> Re
     return Forbidden(f"{identity.name} may not {what} with this token: ask who owns it, or use another token")
 
 
-def _belongs(identity: Identity | None, repository: Repository) -> bool:
-    return _role(identity, repository) >= RANKS["read"]
-
-
 def _role(identity: Identity | None, repository: Repository) -> int:
     """The rank of whoever asks in the repository's namespace, before the scope of the token; 0: none."""
     if identity is None or not _works_for(identity, repository):
@@ -162,8 +189,8 @@ def _rank_in(identity: Identity, namespace: str) -> int:
     return max((RANKS[role] for role in roles), default=0)
 
 
-def _works_for(identity: Identity, repository: Repository) -> bool:
-    return identity.repository_id in {None, repository.id}
+def _works_for(identity: Identity | None, repository: Repository) -> bool:
+    return identity is not None and identity.repository_id in {None, repository.id}
 
 
 def _scope(identity: Identity | None, least: Role) -> bool:

@@ -18,7 +18,7 @@ from kcard.manifest import MANIFEST, Manifest
 if TYPE_CHECKING:
     from kcard.hub.blobs import Blobs
 
-__all__ = ["README", "CardMetadata", "manifest", "read", "text", "write"]
+__all__ = ["README", "CardMetadata", "describe", "manifest", "read", "text", "write"]
 
 README = "README.md"
 # More than this of a README.md or a manifest is not looked at.
@@ -37,9 +37,15 @@ class CardMetadata:
 
 
 def read(tree: Mapping[str, Entry], blobs: "Blobs") -> CardMetadata:
-    """The found of a tree; it reads blobs, so not inside a transaction. Invalid for a README.md that can't be read."""
-    card = metadata.read(text(blobs, tree[README]))[0] if README in tree else {}
-    tags = metadata.tags(card, tree, manifest(tree, blobs))
+    """The metadata of a tree; Invalid for a README.md that can't be read. It reads blobs: not inside a transaction."""
+    readme = text(blobs, tree[README]) if README in tree else ""
+    return describe(tree, readme, manifest(tree, blobs))
+
+
+def describe(tree: Mapping[str, Entry], readme: str, manifest: Manifest | None) -> CardMetadata:
+    """The metadata of a tree with this README.md and this manifest; Invalid for a README.md that can't be read."""
+    card = metadata.read(readme)[0]
+    tags = metadata.tags(card, tree, manifest)
     return CardMetadata(
         card, tags, metadata.pipeline_tag(card), metadata.library(card, tree), trees.size(tree)
     )

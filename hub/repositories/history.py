@@ -5,14 +5,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from kcard.hub.repositories import trees
 from kcard.hub.repositories.values import Commit, Entry
 from kcard.hub.repository_tables import commits, holdings, refs
 from kcard.hub.utc import now
 
-__all__ = ["BRANCH", "MAIN", "TAG", "Draft", "head", "hold", "prepare", "write"]
+__all__ = ["BRANCH", "MAIN", "TAG", "Draft", "drop", "head", "hold", "point", "prepare", "write"]
 
 BRANCH, TAG = "branch", "tag"
 MAIN = "main"
@@ -60,10 +60,34 @@ def write(connection: Connection, repository_id: int, branch: str, draft: Draft)
         "tree": draft.text,
     }
     connection.execute(insert(commits).values(values))
+    point(connection, repository_id, branch, commit.sha)
+
+
+def point(connection: Connection, repository_id: int, branch: str, sha: str) -> None:
+    """Let a branch, which is made where there is none, point to a commit."""
     here = (refs.c.repository_id == repository_id, refs.c.kind == BRANCH, refs.c.name == branch)
-    if connection.execute(update(refs).where(*here).values(sha=commit.sha)).rowcount == 0:
+    if connection.execute(update(refs).where(*here).values(sha=sha)).rowcount == 0:
         new = {"repository_id": repository_id, "kind": BRANCH, "name": branch, "message": ""}
-        connection.execute(insert(refs).values(sha=commit.sha, **new))
+        connection.execute(insert(refs).values(sha=sha, **new))
+
+
+def drop(connection: Connection, repository_id: int, sha: str) -> str | None:
+    """Delete a commit and what points to it; those after it follow on the one before it, which is returned.
+
+    The repository no longer holds the blobs that only this commit named.
+    """
+    mine = commits.c.repository_id == repository_id
+    parent: str | None = connection.scalar(select(commits.c.parent).where(mine, commits.c.sha == sha))
+    connection.execute(update(commits).where(mine, commits.c.parent == sha).values(parent=parent))
+    connection.execute(delete(refs).where(refs.c.repository_id == repository_id, refs.c.sha == sha))
+    connection.execute(delete(commits).where(mine, commits.c.sha == sha))
+    texts = connection.scalars(select(commits.c.tree).where(mine))
+    named = {entry.sha256 for text in texts for entry in trees.loads(text).values()}
+    held = connection.scalars(select(holdings.c.sha256).where(holdings.c.repository_id == repository_id))
+    for sha256 in set(held) - named:
+        here = (holdings.c.repository_id == repository_id, holdings.c.sha256 == sha256)
+        connection.execute(delete(holdings).where(*here))
+    return parent
 
 
 def hold(connection: Connection, repository_id: int, entries: Mapping[str, Entry]) -> bool:

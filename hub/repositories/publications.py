@@ -7,22 +7,20 @@ manifest, as everywhere.
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Row, Select, func, insert, select
+from sqlalchemy import Row, Select, select
 
 from kcard.errors import CardError
 from kcard.hub.accounts.identity import Identity
-from kcard.hub.blobs import Blob
-from kcard.hub.catalogue import put_version
 from kcard.hub.checks.content import check_file
 from kcard.hub.database import Database
-from kcard.hub.quarantine import EXAM, Quarantine, examined, is_exam
+from kcard.hub.exams import EXAM, examined, is_exam
+from kcard.hub.quarantine import Quarantine
 from kcard.hub.refusals import Invalid, NotThere, TooLarge
-from kcard.hub.repositories import trees
+from kcard.hub.repositories import trees, version_rows
 from kcard.hub.repositories.refs import put_tag
 from kcard.hub.repositories.values import Entry, Mark, Publication, Repository
-from kcard.hub.repository_tables import commits, publications, repositories
-from kcard.hub.tables import audits, cards, versions
-from kcard.hub.utc import now, utc
+from kcard.hub.repository_tables import audits, commits, publications, repositories, versions
+from kcard.hub.utc import utc
 from kcard.manifest import MANIFEST, Manifest
 
 if TYPE_CHECKING:
@@ -62,15 +60,15 @@ class Publications:
         text, manifest = self._manifest(tree[MANIFEST])
         files = self._files(tree, manifest)
         factuality = self._exam(files, manifest)
-        blobs = {path: Blob(entry.sha256, entry.size) for path, entry in files.items()}
         with self._database.write() as connection:
             put_tag(connection, repository, tag, sha, message)
-            version = put_version(connection, _name(connection, repository), text, manifest, blobs)
-            values = {"repository_id": repository.id, "tag": tag, "sha": sha, "version_id": version}
-            values |= {"author": identity.name, "at": now(), "factuality": factuality}
-            connection.execute(insert(publications).values(values))
-            found = connection.execute(_rows(repository).where(publications.c.tag == tag)).one()
-        return _publication(found)
+            same = (versions.c.repository_id == repository.id, versions.c.sha256 == files[MANIFEST].sha256)
+            version = connection.scalar(select(versions.c.id).where(*same))
+            if version is None:
+                version = version_rows.add(connection, repository.id, text, manifest, files, sha, factuality)
+            version_rows.publication(connection, repository.id, tag, sha, version, identity.name)
+            row = connection.execute(_rows(repository).where(publications.c.tag == tag)).one()
+        return _publication(row)
 
     def of(self, repository: Repository) -> list[Publication]:
         """What a repository published, oldest first."""
@@ -84,7 +82,7 @@ class Publications:
             return {}
         threshold = self._quarantine.threshold
         with self._database.read() as connection:
-            rows = connection.execute(_newest().where(publications.c.repository_id.in_(wanted))).all()
+            rows = connection.execute(_newest().where(versions.c.repository_id.in_(wanted))).all()
         return {row.repository_id: _mark(row, threshold) for row in rows}
 
     def _tree(self, repository: Repository, sha: str) -> Mapping[str, Entry]:
@@ -138,12 +136,6 @@ class Publications:
         return content
 
 
-def _name(connection: Connection, repository: Repository) -> str:
-    """The repository's name now: it may have been moved since it was looked up."""
-    query = select(repositories.c.name).where(repositories.c.id == repository.id)
-    return str(connection.execute(query).scalar_one())
-
-
 def _rows(repository: Repository) -> Select[Any]:
     return (
         select(publications, versions.c.sha256.label("version"), versions.c.number)
@@ -159,17 +151,15 @@ def _publication(row: Row[Any]) -> Publication:
 
 def _newest() -> Select[Any]:
     """The newest version that each repository published, with its exam's and its latest audit's factuality."""
-    other = versions.alias()
-    highest = select(func.max(other.c.number)).where(other.c.card_id == versions.c.card_id).scalar_subquery()
     measured = (audits.c.version_id == versions.c.id, audits.c.factuality.is_not(None))
     audited = (
         select(audits.c.factuality).where(*measured).order_by(audits.c.id.desc()).limit(1).scalar_subquery()
     )
-    columns = (publications.c.repository_id, publications.c.factuality, versions.c.sha256, versions.c.number)
+    columns = (versions.c.repository_id, versions.c.factuality, versions.c.sha256, versions.c.number)
     return (
-        select(*columns, versions.c.description, cards.c.name, audited.label("audited"))
-        .select_from(publications.join(versions).join(cards))
-        .where(versions.c.number == highest)
+        select(*columns, versions.c.description, repositories.c.name, audited.label("audited"))
+        .join_from(versions, repositories)
+        .where(version_rows.newest())
     )
 
 

@@ -1,4 +1,4 @@
-"""Who may read what, as conditions of a query. kcard.hub.accounts.rights says the same of one repository."""
+"""Who may read what, as conditions of a query; kcard.hub.accounts.rights says whose repositories somebody sees."""
 
 from collections.abc import Collection
 
@@ -6,8 +6,7 @@ from sqlalchemy import ColumnElement, Connection, and_, false, or_, select, true
 
 from kcard.hub.account_tables import accounts
 from kcard.hub.accounts.identity import Identity
-from kcard.hub.accounts.names import folded
-from kcard.hub.accounts.rights import is_administrator
+from kcard.hub.accounts.rights import reach
 from kcard.hub.repositories.access import GRANTED
 from kcard.hub.repositories.rows import PUBLIC
 from kcard.hub.repository_tables import access, holdings, repositories, uploads
@@ -41,13 +40,13 @@ def usable(connection: Connection, identity: Identity, sha256s: Collection[str])
 
 
 def _belongs(identity: Identity | None) -> ColumnElement[bool]:
-    if identity is None:
-        return false()
-    if is_administrator(identity):
+    theirs = reach(identity)
+    if theirs.everything:
         return true()
-    names = [folded(name) for name in (identity.name, *identity.organisations)]
-    own = repositories.c.namespace_id.in_(select(accounts.c.id).where(accounts.c.folded.in_(names)))
-    return and_(own, _works(identity))
+    owners = select(accounts.c.id).where(accounts.c.folded.in_(sorted(theirs.namespaces)))
+    return (
+        and_(repositories.c.namespace_id.in_(owners), _bound(theirs.only)) if theirs.namespaces else false()
+    )
 
 
 def _granted(identity: Identity | None) -> ColumnElement[bool]:
@@ -55,10 +54,9 @@ def _granted(identity: Identity | None) -> ColumnElement[bool]:
         return false()
     mine = (access.c.repository_id == repositories.c.id, access.c.account_id == identity.account_id)
     granted = select(access.c.state).where(*mine, access.c.state == GRANTED).correlate(repositories)
-    return and_(granted.exists(), _works(identity))
+    return and_(granted.exists(), _bound(identity.repository_id))
 
 
-def _works(identity: Identity) -> ColumnElement[bool]:
+def _bound(only: int | None) -> ColumnElement[bool]:
     """A token that is bound to one repository is nobody's elsewhere."""
-    bound = identity.repository_id
-    return true() if bound is None else repositories.c.id == bound
+    return true() if only is None else repositories.c.id == only

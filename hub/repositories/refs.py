@@ -11,8 +11,7 @@ from kcard.hub.database import Database
 from kcard.hub.refusals import Conflict, Forbidden, Invalid, NotThere
 from kcard.hub.repositories.history import BRANCH, MAIN, TAG
 from kcard.hub.repositories.values import Ref, Repository
-from kcard.hub.repository_tables import commits, publications, refs
-from kcard.hub.tables import cards, versions
+from kcard.hub.repository_tables import commits, publications, refs, versions
 
 __all__ = ["Refs", "check_ref", "put_tag"]
 
@@ -158,17 +157,6 @@ def _here(repository: Repository, kind: str, name: str) -> tuple[ColumnElement[b
 
 
 def _forget(connection: Connection, version: int) -> None:
-    """Delete a version that no tag publishes any more, and its card where that was the last one.
-
-    A version of a card of the local hub, which has no namespace, is not the tag's to delete.
-    """
-    if connection.scalar(select(publications.c.id).where(publications.c.version_id == version)) is not None:
-        return
-    shared = select(cards.c.id).where(cards.c.name.contains("/"))
-    card = connection.scalar(
-        select(versions.c.card_id).where(versions.c.id == version, versions.c.card_id.in_(shared))
-    )
-    if card is not None:
+    """Delete a version that no tag publishes any more."""
+    if connection.scalar(select(publications.c.id).where(publications.c.version_id == version)) is None:
         connection.execute(delete(versions).where(versions.c.id == version))
-        left = select(versions.c.id).where(versions.c.card_id == card).exists()
-        connection.execute(delete(cards).where(cards.c.id == card, ~left))

@@ -18,13 +18,12 @@ from kcard.hub.repositories.access import GRANTED, AccessRequest, State
 from kcard.hub.repositories.history import MAIN
 from kcard.hub.repositories.values import Entry, Repository, Type
 from kcard.hub.repository_tables import likes, repositories
-from kcard.hub.tables import cards
 from kcard.hub.utc import now
 
 if TYPE_CHECKING:
     from kcard.hub.blobs import Blobs
 
-__all__ = ["Repositories"]
+__all__ = ["Repositories", "fresh"]
 
 Gate = Literal["no", "auto", "manual"]
 # What git-lfs users expect to find; the hub itself goes by how a file was uploaded.
@@ -53,7 +52,7 @@ class Repositories:
         with self._database.write() as connection:
             _refuse_another(connection, type_, name)
             self._place()  # gc may have taken it meanwhile
-            new = insert(repositories).values(_fresh(type_, namespace_id, name, private))
+            new = insert(repositories).values(fresh(type_, namespace_id, name, private))
             made = int(connection.execute(new.returning(repositories.c.id)).scalar_one())
             draft = history.prepare(str(made), None, tree, FIRST, "", by.name)
             history.write(connection, made, MAIN, draft)
@@ -101,8 +100,6 @@ class Repositories:
             there = _find(connection, _is(repository), repository.name)
             values = {"namespace_id": account, "name": to, "folded": folded(to)}
             connection.execute(update(repositories).where(_is(repository)).values(values))
-            if there.type == "model":
-                connection.execute(update(cards).where(cards.c.name == there.name).values(name=to))
             terms.put(connection, repository.id, to, there.tags)
             if there.namespace != to.partition("/")[0]:
                 require_room(connection, account, self._quota)
@@ -111,9 +108,7 @@ class Repositories:
     def delete(self, repository: Repository) -> None:
         """Delete it with its history, and the card that it published with all versions."""
         with self._database.write() as connection:
-            there = _find(connection, _is(repository), repository.name)
-            if there.type == "model":
-                connection.execute(delete(cards).where(cards.c.name == there.name))
+            _find(connection, _is(repository), repository.name)
             connection.execute(delete(repositories).where(_is(repository)))
 
     def count_download(self, ids: Mapping[int, int]) -> None:
@@ -176,7 +171,8 @@ def _attributes() -> Entry:
     return Entry(".gitattributes", oid, hashlib.sha256(ATTRIBUTES).hexdigest(), len(ATTRIBUTES), lfs=False)
 
 
-def _fresh(type_: Type, namespace_id: int, name: str, private: bool) -> dict[str, object]:
+def fresh(type_: Type, namespace_id: int, name: str, private: bool = False) -> dict[str, object]:
+    """The row of a new repository."""
     at = now()
     return {
         "type": type_,
@@ -192,6 +188,7 @@ def _fresh(type_: Type, namespace_id: int, name: str, private: bool) -> dict[str
         "card": "{}",
         "tags": "[]",
         "size": 0,
+        "newest": 0,
     }
 
 

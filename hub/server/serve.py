@@ -50,10 +50,10 @@ FIRST_TOKEN = "first"
 class Serving:
     """How the hub is served.
 
-    port     0: any free one
-    proxies  addresses of proxies whose word for the client's address and scheme is taken, with commas
-    grace    seconds that requests in flight get to finish when the server is stopped
-    adopted  the organisation in which cards of the local hub appear
+    port       0: any free one
+    proxies    addresses of proxies whose word for the client's address and scheme is taken, with commas
+    grace      seconds that requests in flight get to finish when the server is stopped
+    namespace  the organisation in which the hub's own cards appear; None: where they are
     """
 
     host: str = "127.0.0.1"
@@ -62,7 +62,7 @@ class Serving:
     log_format: LogFormat = "text"
     proxies: str = "127.0.0.1,::1"
     grace: int = 30
-    adopted: str = "library"
+    namespace: str | None = None
 
 
 def serve(
@@ -81,43 +81,30 @@ def serve(
     """
     _require_server()
     with _listening(serving) as listener, _counting() as folder:
-        token = _prepared(places, options)
+        token = _prepared(places, options, serving.namespace)
         if token is not None:
             first(token)
         app = functools.partial(worker, places, replace(options, metrics=folder))
-        with _adopting(places, options, serving.adopted):
-            received = _supervised(serving, app, listener, ready)
+        received = _supervised(serving, app, listener, ready)
     if signal.SIGINT in received:
         raise KeyboardInterrupt
     if not received:
         raise HubError("the server has stopped, because a worker could not start: the lines above say why")
 
 
-def _prepared(places: Places, options: ServerOptions) -> str | None:
+def _prepared(places: Places, options: ServerOptions, namespace: str | None) -> str | None:
     """Bring the hub up to date; the first administrator's token, where there was no account."""
+    from kcard.hub.repositories import own_namespace
+
     hub = opened(places, options)
     try:
+        if namespace is not None:
+            own_namespace.rename(hub.database, namespace)
         account = hub.accounts.first()
         if account is None:
             return None
         return hub.tokens.create(account.name, name=FIRST_TOKEN, scope="admin")
     finally:
-        hub.database.close()
-
-
-@contextmanager
-def _adopting(places: Places, options: ServerOptions, namespace: str) -> Iterator[None]:
-    """Let cards of the local hub appear in the shared one, now and as they come."""
-    from kcard.hub.adoption import Adoption
-
-    hub, stop = opened(places, options), threading.Event()
-    thread = threading.Thread(target=Adoption(hub, namespace).follow, args=(stop,), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
         hub.database.close()
 
 

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-__all__ = ["downgrade", "upgrade"]
+__all__ = ["downgrade", "order_by_bytes", "upgrade"]
 
 revision = "0004"
 down_revision = "0003"
@@ -242,10 +242,10 @@ def upgrade() -> None:
     op.create_index("ix_tokens_account_id", "tokens", ["account_id"])
     op.create_index("ix_tokens_repository_id", "tokens", ["repository_id"])
     if op.get_context().dialect.name == "postgresql":
-        _order_by_bytes()
+        order_by_bytes()
 
 
-def _order_by_bytes() -> None:
+def order_by_bytes() -> None:
     """Let texts compare as they do in SQLite, whatever language the database was made for."""
     connection = op.get_bind()
     texts = "data_type IN ('text', 'character varying') AND table_schema = current_schema()"

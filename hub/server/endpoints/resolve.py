@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from kcard.hub.accounts.rights import absent
+from kcard.hub.repositories.git_oid import pointer
 from kcard.hub.server.asking import MaybeIdentity, TheHub
 from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.reading.blocks import Blocks
@@ -18,7 +19,6 @@ from kcard.hub.server.reading.byte_range import Unsatisfiable, matches, wanted
 from kcard.hub.server.reading.downloads import counting
 from kcard.hub.server.reading.repository_json import Answers
 from kcard.hub.server.reading.resolved import DatasetFile, ModelFile, ResolvedFile
-from kcard.hub.server.writing.git_oid import pointer
 from kcard.hub.shared import SharedHub
 
 __all__ = ["router"]

@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
+from kcard.hub.repositories.git_oid import pointer
 from kcard.hub.repositories.values import Commit, Entry, Mark, Ref, Repository
-from kcard.hub.server.writing.git_oid import pointer
 
 __all__ = [
     "Answers",

@@ -9,10 +9,10 @@ from kcard.hub.accounts.identity import Identity
 from kcard.hub.checks.content import check_file
 from kcard.hub.checks.paths import check_path
 from kcard.hub.refusals import Invalid, TooLarge
+from kcard.hub.repositories.git_oid import git_oid, pointer_oid
 from kcard.hub.repositories.values import Add, Delete, DeleteFolder, Entry, Operation
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.writing.commit_lines import Inline, Large, Line
-from kcard.hub.server.writing.git_oid import git_oid, pointer_oid
 from kcard.hub.shared import SharedHub
 
 __all__ = ["CommitFiles"]

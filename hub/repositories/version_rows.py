@@ -1,0 +1,141 @@
+"""Rows of card versions become values here and go no further; new ones are written here."""
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, insert, select, update
+
+from kcard.faults import reach
+from kcard.hub.repositories import own_namespace, trees
+from kcard.hub.repositories.history import BRANCH, MAIN
+from kcard.hub.repositories.own_namespace import OwnNamespace
+from kcard.hub.repositories.trees import Tree
+from kcard.hub.repository_tables import publications, refs, repositories, versions
+from kcard.hub.utc import now, utc
+from kcard.hub.versions import Version
+from kcard.manifest import MANIFEST, Manifest
+
+__all__ = ["Key", "add", "find", "following", "key", "named", "newest", "publication", "references"]
+
+
+class Key(NamedTuple):
+    """A version by its row, its repository's and its commit."""
+
+    id: int
+    repository_id: int
+    sha: str
+
+
+def named(connection: Connection, card: str) -> ColumnElement[bool]:
+    """The condition under which a row of `repositories` is that of a card."""
+    return and_(
+        repositories.c.type == "model",
+        repositories.c.name == own_namespace.full(own_namespace.find(connection), card),
+    )
+
+
+def newest() -> ColumnElement[bool]:
+    """The condition under which a row of `versions` is the newest of its card."""
+    other = versions.alias()
+    highest = select(func.max(other.c.number)).where(other.c.repository_id == versions.c.repository_id)
+    return versions.c.number == highest.scalar_subquery()
+
+
+def find(connection: Connection, *conditions: ColumnElement[bool]) -> list[Version]:
+    """The versions that meet the conditions, by name of the card, oldest first."""
+    own = own_namespace.find(connection)
+    rows = connection.execute(_rows().where(*conditions)).all()
+    found = [_version(list(same), own) for _, same in groupby(rows, key=lambda row: row.id)]
+    return sorted(found, key=lambda version: (version.name, version.number))
+
+
+def key(connection: Connection, version: Version) -> Key | None:
+    """What names a version in other tables; None where it is gone."""
+    columns = (versions.c.id, versions.c.repository_id, versions.c.sha)
+    query = select(*columns).join_from(versions, repositories).where(named(connection, version.name))
+    row = connection.execute(query.where(versions.c.sha256 == version.sha256)).one_or_none()
+    return None if row is None else Key(*row)
+
+
+def references(connection: Connection, ids: Iterable[int]) -> dict[int, str]:
+    """What names each of these versions, card@v2, by id."""
+    own = own_namespace.find(connection)
+    query = select(versions.c.id, repositories.c.name, versions.c.number).join_from(versions, repositories)
+    rows = connection.execute(query.where(versions.c.id.in_(set(ids)))).tuples()
+    return {id_: f"{own_namespace.bare(own, name)}@v{number}" for id_, name, number in rows}
+
+
+def following(connection: Connection, repository_id: int) -> int:
+    """The number that the next version of a repository's card gets; it never was another version's."""
+    here = select(repositories.c.newest).where(repositories.c.id == repository_id)
+    return int(connection.execute(here).scalar_one()) + 1
+
+
+def add(
+    connection: Connection,
+    repository_id: int,
+    text: str,
+    manifest: Manifest,
+    tree: Tree,
+    sha: str,
+    factuality: float | None,
+) -> int:
+    """Write the next version of a repository's card; its id.
+
+    `text` is that of kcard.json, `tree` has the files of the card, `sha` is the commit that holds them.
+    """
+    number = following(connection, repository_id)
+    connection.execute(update(repositories).where(repositories.c.id == repository_id).values(newest=number))
+    values = {
+        "repository_id": repository_id,
+        "number": number,
+        "sha256": tree[MANIFEST].sha256,
+        "sha": sha,
+        "manifest": text,
+        "description": manifest.description,
+        "domain": manifest.domain,
+        "base": manifest.base.name,
+        "size": trees.size(tree),
+        "published": now(),
+        "factuality": factuality,
+    }
+    made = int(connection.execute(insert(versions).values(values).returning(versions.c.id)).scalar_one())
+    reach("rows.version")
+    return made
+
+
+def publication(
+    connection: Connection, repository_id: int, tag: str, sha: str, version: int, by: str
+) -> None:
+    """Note that a tag publishes a version."""
+    values = {"repository_id": repository_id, "tag": tag, "sha": sha, "version_id": version}
+    connection.execute(insert(publications).values(**values, author=by, at=now()))
+    reach("rows.publication")
+
+
+def _rows() -> Select[Any]:
+    pointing = and_(
+        refs.c.repository_id == versions.c.repository_id,
+        refs.c.kind == BRANCH,
+        refs.c.name != MAIN,
+        refs.c.sha == versions.c.sha,
+    )
+    joined = versions.join(repositories).outerjoin(refs, pointing)
+    columns = (repositories.c.name.label("repository"), versions, refs.c.name.label("alias"))
+    return select(*columns).select_from(joined).order_by(versions.c.id, refs.c.name)
+
+
+def _version(rows: list[Row[Any]], own: OwnNamespace | None) -> Version:
+    row = rows[0]
+    name = own_namespace.bare(own, row.repository)
+    return Version(
+        name=name,
+        number=row.number,
+        sha256=row.sha256,
+        manifest=Manifest.from_json(row.manifest, f"{name}@v{row.number}"),
+        size=row.size,
+        published=utc(row.published),
+        aliases=tuple(r.alias for r in rows if r.alias is not None),
+        factuality=row.factuality,
+    )

@@ -169,8 +169,8 @@ def _wrong(name: str, sha: str, bodies: dict[str, bytes], expected: dict[str, An
 
 def restored(home: Path, database: str | None, scratch: Path, faults: list[str]) -> int:
     """Blobs that a backup brings back into a new hub; each one is read."""
-    from kcard.hub.blobs import fault
     from kcard.hub.registry import Hub
+    from kcard.hub.store.blobs import fault
 
     hub, other = Hub(home, database_url=database), Hub(scratch / "restored")
     other.restore(hub.backup(scratch / "hub.tar"))

@@ -20,14 +20,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, insert, text
 
-from kcard.hub.account_tables import accounts
-from kcard.hub.blobs import Blobs, put_stream
 from kcard.hub.checks import metadata
-from kcard.hub.database import Database
+from kcard.hub.records.account_tables import accounts
+from kcard.hub.records.database import Database
+from kcard.hub.records.repository_tables import commits, holdings, publications, refs, repositories, versions
+from kcard.hub.records.repository_tables import terms as term_rows
 from kcard.hub.repositories import terms, trees
 from kcard.hub.repositories.values import Entry
-from kcard.hub.repository_tables import commits, holdings, publications, refs, repositories, versions
-from kcard.hub.repository_tables import terms as term_rows
+from kcard.hub.store.blobs import Blobs, put_stream
 from kcard.manifest import MANIFEST, Base, Manifest
 
 __all__ = ["Seeded", "seed"]

@@ -229,8 +229,8 @@ def fill(home: Path, count: int) -> None:
 
 def _copy(hub: Any, manifest: Manifest, count: int) -> Iterator[str]:
     """Publish the card under other names; its files are in the hub already."""
-    from kcard.hub.blobs import Blob, put
-    from kcard.hub.catalogue import Catalogue
+    from kcard.hub.repositories.catalogue import Catalogue
+    from kcard.hub.store.blobs import Blob, put
 
     sizes, catalogue = dict(hub.blobs.sizes()), Catalogue(hub.database, hub.blobs)
     topics = itertools.islice(itertools.product(WHAT, WHERE, SIDE), count)
@@ -255,7 +255,7 @@ def _pool(hub: Any, names: list[str]) -> None:
     """One pool of all of them, in bulk: adding them one by one takes minutes."""
     from sqlalchemy import insert, select
 
-    from kcard.hub.tables import members, pools
+    from kcard.hub.records.tables import members, pools
 
     hub.pools.create("all", names[:1])
     with hub.database.write() as connection:

@@ -15,9 +15,9 @@ from kcard.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kcard.hub.client.listing import Listed
     from kcard.hub.registry import Hub
-    from kcard.hub.remote.listing import Listed
-    from kcard.hub.versions import Version
+    from kcard.hub.repositories.versions import Version
     from kcard.manifest import Manifest
 
 __all__ = ["register", "row"]

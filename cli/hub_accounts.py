@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kcard.hub.accounts.events import Event
     from kcard.hub.accounts.identity import Role, Scope
     from kcard.hub.accounts.tokens import Token, Tokens
-    from kcard.hub.database import Database
+    from kcard.hub.records.database import Database
 
 __all__ = ["register"]
 

@@ -8,8 +8,8 @@ from kcard.cli.output import note, print_json
 from kcard.errors import UnknownCard
 
 if TYPE_CHECKING:
-    from kcard.hub.pools import Pool
     from kcard.hub.registry import Hub
+    from kcard.hub.repositories.pools import Pool
 
 __all__ = ["register"]
 

@@ -29,7 +29,7 @@ from kcard.evaluation.target import Target
 from kcard.sampling import Sampling
 
 if TYPE_CHECKING:
-    from kcard.hub.audits import AuditFinding
+    from kcard.hub.repositories.audits import AuditFinding
 
 __all__ = ["Settings", "audited", "finding", "queries_for"]
 
@@ -98,7 +98,7 @@ def audited(found: Target, asked: Queries, scorer: Scorer, settings: Settings) -
 
 def finding(made: Audit) -> "AuditFinding":
     """The audit as the hub keeps it."""
-    from kcard.hub.audits import AuditFinding
+    from kcard.hub.repositories.audits import AuditFinding
 
     return AuditFinding(
         checker=made.checker,

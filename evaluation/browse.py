@@ -11,9 +11,9 @@ from kcard.evaluation.history import Measured, PastAudit, measured, read
 from kcard.evaluation.record import EXAM, Exam, Judged, mean_of
 
 if TYPE_CHECKING:
-    from kcard.hub.audits import StoredAudit
     from kcard.hub.registry import Hub
-    from kcard.hub.versions import Version
+    from kcard.hub.repositories.audits import StoredAudit
+    from kcard.hub.repositories.versions import Version
 
 __all__ = ["SORTS", "CardReport", "reports"]
 

@@ -10,7 +10,7 @@ from kcard.evaluation.audit_record import Audit
 from kcard.evaluation.record import Distribution, Exam
 
 if TYPE_CHECKING:
-    from kcard.hub.audits import StoredAudit
+    from kcard.hub.repositories.audits import StoredAudit
 
 __all__ = ["Measured", "PastAudit", "measured", "read"]
 
@@ -71,7 +71,7 @@ def measured(what: str, audits: Sequence[PastAudit], exam: Exam | None) -> Measu
     """The faithfulness or factuality of one version: by its latest audit that measured it, else by its exam.
 
     An exam comes with the card, from whoever made it; an audit was taken here. The hub decides by the same number
-    whether the card is quarantined (kcard.hub.quarantine).
+    whether the card is quarantined (kcard.hub.repositories.quarantine).
     """
     for past in reversed(audits):
         scores: Distribution | None = getattr(past.audit, what)

@@ -16,11 +16,11 @@ from typing import NoReturn, TypeAlias
 
 from kcard.errors import DamagedCard, HubError, UsageError
 from kcard.faults import reach
-from kcard.hub.blobs import Blobs
-from kcard.hub.database import Database
-from kcard.hub.disk import Readable, beside, discard, partial_folder, sync_folder
-from kcard.hub.naming import kept, named
-from kcard.hub.rows import copy_rows
+from kcard.hub.records.copying import copy_rows
+from kcard.hub.records.database import Database
+from kcard.hub.repositories.blob_references import kept, named
+from kcard.hub.store.blobs import Blobs
+from kcard.hub.store.disk import Readable, beside, discard, partial_folder, sync_folder
 from kcard.manifest import file_digest
 
 __all__ = ["BLOBS", "DATABASE", "SUMS", "Counted", "Report", "member", "save"]

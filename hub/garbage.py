@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from kcard.faults import reach
-from kcard.hub.blobs import Blobs
-from kcard.hub.disk import discard, remains
 from kcard.hub.snapshots import Snapshots
+from kcard.hub.store.blobs import Blobs
+from kcard.hub.store.disk import discard, remains
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from kcard.hub.database import Database
+    from kcard.hub.records.database import Database
 
 __all__ = ["Garbage", "collect"]
 
@@ -53,7 +53,7 @@ def collect(
 
 
 def _snapshots(database: "Database", snapshots: Snapshots, dry_run: bool) -> Iterator[Garbage]:
-    from kcard.hub.naming import existing
+    from kcard.hub.repositories.blob_references import existing
 
     found = {folder.name: folder for folder in snapshots}
     freed = {name: _freed(folder) for name, folder in found.items()}
@@ -68,7 +68,7 @@ def _snapshots(database: "Database", snapshots: Snapshots, dry_run: bool) -> Ite
 
 
 def _files(database: "Database", blobs: Blobs, dry_run: bool) -> Iterator[Garbage]:
-    from kcard.hub.naming import expire, named
+    from kcard.hub.repositories.blob_references import expire, named
 
     if not dry_run:
         with database.write() as connection:

@@ -18,13 +18,13 @@ from typing import BinaryIO, TypeAlias
 from kcard.config import settings
 from kcard.errors import DamagedCard, HubError, UnknownCard
 from kcard.faults import reach
-from kcard.hub.blobs import Blobs, fault, opened_store, put, verified
-from kcard.hub.disk import explained, sweep
 from kcard.hub.garbage import Garbage, collect
+from kcard.hub.repositories.versions import Contents, Problem, Reference, Version, check_alias, damaged
 from kcard.hub.safety import refuse_pickles
 from kcard.hub.selection import EMPTY, Selection, select
 from kcard.hub.snapshots import Snapshots
-from kcard.hub.versions import Contents, Problem, Reference, Version, check_alias, damaged
+from kcard.hub.store.blobs import Blobs, fault, opened_store, put, verified
+from kcard.hub.store.disk import explained, sweep
 from kcard.manifest import MANIFEST, Manifest, check_files
 
 __all__ = ["Hub"]
@@ -55,11 +55,11 @@ class Hub:
         blobs_url     likewise where the files are, KCARD_BLOBS_URL
         pooled        whether connections to a SQLite file are kept, as a server wants that opens many transactions
         """
-        from kcard.hub.audits import Audits  # SQLAlchemy takes 0.2 s: not for `kcard --help`
-        from kcard.hub.catalogue import Catalogue
-        from kcard.hub.database import Database
-        from kcard.hub.pools import Pools
-        from kcard.hub.quarantine import Quarantine
+        from kcard.hub.records.database import Database
+        from kcard.hub.repositories.audits import Audits  # SQLAlchemy takes 0.2 s: not for `kcard --help`
+        from kcard.hub.repositories.catalogue import Catalogue
+        from kcard.hub.repositories.pools import Pools
+        from kcard.hub.repositories.quarantine import Quarantine
 
         configured = settings()
         self.home = configured.home if home is None else Path(home).expanduser().absolute()

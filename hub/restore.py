@@ -15,16 +15,16 @@ from sqlalchemy import Connection, select
 from kcard.errors import CardError, DamagedCard, HubError, UsageError
 from kcard.faults import reach
 from kcard.hub.backup import BLOBS, DATABASE, SUMS, Counted, Report, member
-from kcard.hub.blobs import Blobs, put_stream
-from kcard.hub.catalogue import Catalogue
 from kcard.hub.checks.paths import check_path, check_tree
-from kcard.hub.database import Database
-from kcard.hub.disk import Readable, copy_hashing, partial_folder
-from kcard.hub.naming import kept
+from kcard.hub.records.copying import copy_rows, filled
+from kcard.hub.records.database import Database
+from kcard.hub.records.repository_tables import commits, holdings
+from kcard.hub.repositories.blob_references import kept
+from kcard.hub.repositories.catalogue import Catalogue
 from kcard.hub.repositories.trees import loads
-from kcard.hub.repository_tables import commits, holdings
-from kcard.hub.rows import copy_rows, filled
 from kcard.hub.safety import refuse_pickles
+from kcard.hub.store.blobs import Blobs, put_stream
+from kcard.hub.store.disk import Readable, copy_hashing, partial_folder
 
 __all__ = ["load"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kcard.errors import HubError, UnknownCard, UsageError
-from kcard.hub.versions import Version
+from kcard.hub.repositories.versions import Version
 
 if TYPE_CHECKING:
     from kcard.hub.registry import Hub

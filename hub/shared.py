@@ -17,7 +17,8 @@ from sqlalchemy import insert, select
 from kcard.hub.accounts.accounts import Accounts
 from kcard.hub.accounts.events import Events
 from kcard.hub.accounts.tokens import Tokens
-from kcard.hub.database import Database
+from kcard.hub.records.database import Database
+from kcard.hub.records.tables import settings
 from kcard.hub.registry import Hub
 from kcard.hub.repositories.commits import Commits
 from kcard.hub.repositories.listing import Listing
@@ -25,11 +26,10 @@ from kcard.hub.repositories.publications import Publications
 from kcard.hub.repositories.refs import Refs
 from kcard.hub.repositories.repositories import Repositories
 from kcard.hub.repositories.uploads import Uploads
-from kcard.hub.tables import settings
 from kcard.hub.xet.ingest import Ingest
 
 if TYPE_CHECKING:
-    from kcard.hub.blobs import Blobs
+    from kcard.hub.store.blobs import Blobs
 
 __all__ = ["SharedHub"]
 

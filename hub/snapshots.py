@@ -7,9 +7,9 @@ from pathlib import Path
 
 from kcard.errors import DamagedCard, UsageError
 from kcard.faults import reach
-from kcard.hub.blobs import Blobs, unlike
-from kcard.hub.disk import beside, copy_hashing, discard, partial_folder, sync_folder
-from kcard.hub.versions import Version, damaged
+from kcard.hub.repositories.versions import Version, damaged
+from kcard.hub.store.blobs import Blobs, unlike
+from kcard.hub.store.disk import beside, copy_hashing, discard, partial_folder, sync_folder
 from kcard.manifest import file_digest
 
 __all__ = ["Snapshots"]

@@ -21,8 +21,10 @@ from pathlib import Path
 
 from kcard import faults
 from kcard.errors import UnknownCard
-from kcard.hub import audits, backup, catalogue, database, pools, restore  # noqa: F401 (warm for the children)
+from kcard.hub import backup, restore  # noqa: F401 (warm for the children)
+from kcard.hub.records import database  # noqa: F401
 from kcard.hub.registry import Hub
+from kcard.hub.repositories import audits, catalogue, pools  # noqa: F401
 from kcard.manifest import Manifest, check_files, seal
 from kcard.training.output import claim, fresh
 from tests.old_hub import as_before

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from kcard.hub.accounts.accounts import Accounts
 from kcard.hub.accounts.identity import Identity, Role
-from kcard.hub.disk import partial_folder
 from kcard.hub.registry import Hub
 from kcard.hub.repositories.commits import Commits
 from kcard.hub.repositories.listing import Listing
@@ -17,6 +16,7 @@ from kcard.hub.repositories.refs import Refs
 from kcard.hub.repositories.repositories import Repositories
 from kcard.hub.repositories.uploads import Uploads
 from kcard.hub.repositories.values import Add, Commit, Entry, Operation, Repository
+from kcard.hub.store.disk import partial_folder
 
 __all__ = ["Stand", "opened", "stand"]
 

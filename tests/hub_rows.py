@@ -2,9 +2,9 @@
 
 from sqlalchemy import insert
 
-from kcard.hub.database import Database
-from kcard.hub.repository_tables import holdings, repositories
-from kcard.hub.utc import now
+from kcard.hub.records.database import Database
+from kcard.hub.records.repository_tables import holdings, repositories
+from kcard.hub.records.utc import now
 
 __all__ = ["hold"]
 

@@ -8,10 +8,10 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 
-import kcard.hub.database
-from kcard.hub.naming import kept
+import kcard.hub.records.database
 from kcard.hub.registry import Hub
-from kcard.hub.versions import Version
+from kcard.hub.repositories.blob_references import kept
+from kcard.hub.repositories.versions import Version
 from kcard.manifest import MANIFEST
 
 __all__ = ["as_before"]
@@ -75,7 +75,9 @@ def _created(path: Path, revision: str) -> sa.Engine:
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
     engine, config = _engine(path), Config()
-    config.set_main_option("script_location", str(Path(kcard.hub.database.__file__).parent / "migrations"))
+    config.set_main_option(
+        "script_location", str(Path(kcard.hub.records.database.__file__).parents[1] / "migrations")
+    )
     with engine.begin() as begun:
         config.attributes["connection"] = begun
         command.upgrade(config, revision)

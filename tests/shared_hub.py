@@ -27,12 +27,12 @@ import uvicorn
 from huggingface_hub import HfApi, constants
 
 from kcard.hub.accounts.identity import Identity
-from kcard.hub.disk import partial_folder
 from kcard.hub.repositories.git_oid import git_oid, pointer_oid
 from kcard.hub.repositories.values import Add, Commit, Entry, Repository, Type
 from kcard.hub.server.app import create_app
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.shared import SharedHub
+from kcard.hub.store.disk import partial_folder
 
 __all__ = ["LARGE", "ORGANISATION", "USERS", "Shared", "running", "shared_hub"]
 

@@ -64,6 +64,46 @@ def test_imports_run_downward_only() -> None:
     assert upward == []
 
 
+def modules(path: Path) -> set[str]:
+    """The modules of ours that a file imports, with the names that it imports from them."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return {name for name in found if name.startswith("kcard.")}
+
+
+# Inside hub/: a file at its top is of the floor "", above what a hub is made of and below who asks it.
+HUB = {
+    "refusals": 0,
+    "store": 1,
+    "checks": 1,
+    "records": 1,
+    "accounts": 2,
+    "repositories": 3,
+    "xet": 4,
+    "": 5,
+    "client": 6,
+    "server": 6,
+}
+
+
+def test_imports_inside_the_hub_run_downward_only() -> None:
+    def floor(name: str) -> str:
+        return name if name in HUB else ""
+
+    upward = []
+    for path in sorted((ROOT / "hub").rglob("*.py")):
+        here = floor(path.relative_to(ROOT / "hub").with_suffix("").parts[0])
+        for name in sorted(name for name in modules(path) if name.startswith("kcard.hub.")):
+            there = floor(name.split(".")[2])
+            if HUB[there] > HUB[here] or (HUB[there] == HUB[here] and there != here):
+                upward.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert upward == []
+
+
 def may_import(package: str, other: str) -> bool:
     layer, below = LAYERS.get(package, CORE), LAYERS.get(other, CORE)
     return below < layer or layer == below == CORE or (package, other) == ("evaluation", "training")

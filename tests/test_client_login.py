@@ -9,8 +9,8 @@ import pytest
 
 from kcard.api.remote import credentials, login, logout, whoami
 from kcard.errors import HubError, UsageError
-from kcard.hub.remote.address import address
-from kcard.hub.remote.credentials import Credentials
+from kcard.hub.client.address import address
+from kcard.hub.client.credentials import Credentials
 from tests.shared_hub import Shared, shared_hub
 
 

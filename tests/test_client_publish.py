@@ -10,7 +10,7 @@ from huggingface_hub import CommitOperationAdd, HfApi, constants
 import kcard
 from kcard.api.remote import credentials, login
 from kcard.errors import HubError, UsageError
-from kcard.hub.remote.push import Published
+from kcard.hub.client.push import Published
 from kcard.manifest import MANIFEST, seal
 from tests.client_cards import rivers
 from tests.shared_hub import Shared, shared_hub

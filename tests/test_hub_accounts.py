@@ -12,9 +12,9 @@ from kcard.hub.accounts.events import Events
 from kcard.hub.accounts.names import RESERVED, check_namespace, check_repository
 from kcard.hub.accounts.quotas import require_room
 from kcard.hub.accounts.tokens import Tokens
-from kcard.hub.database import Database
+from kcard.hub.records.database import Database
+from kcard.hub.records.utc import now
 from kcard.hub.refusals import Conflict, Forbidden, Invalid, NotThere, TooLarge
-from kcard.hub.utc import now
 from tests.hub_rows import hold
 
 

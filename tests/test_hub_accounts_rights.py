@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from kcard.hub.accounts.identity import Identity
-from kcard.hub.accounts.rights import (
+from kcard.hub.refusals import Forbidden, Gated, NotThere, Refused, Unknown
+from kcard.hub.repositories.rights import (
     absent,
     is_administrator,
     may_administer,
@@ -21,7 +22,6 @@ from kcard.hub.accounts.rights import (
     require_read,
     require_write,
 )
-from kcard.hub.refusals import Forbidden, Gated, NotThere, Refused, Unknown
 from kcard.hub.repositories.values import Repository
 
 THEN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,11 +8,11 @@ import pytest
 from sqlalchemy import select
 
 from kcard.errors import UsageError
-from kcard.hub.account_tables import tokens as token_rows
 from kcard.hub.accounts.accounts import Accounts
 from kcard.hub.accounts.events import Events
 from kcard.hub.accounts.tokens import Tokens
-from kcard.hub.database import Database
+from kcard.hub.records.account_tables import tokens as token_rows
+from kcard.hub.records.database import Database
 from kcard.hub.refusals import Conflict, NotThere, Unknown
 from tests.hub_rows import hold
 

@@ -13,13 +13,13 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 
-import kcard.hub.database
+import kcard.hub.records.database
 from kcard.errors import HubError
-from kcard.hub.account_tables import accounts
-from kcard.hub.database import Database
+from kcard.hub.records.account_tables import accounts
+from kcard.hub.records.database import Database
+from kcard.hub.records.repository_tables import repositories
+from kcard.hub.records.tables import HEAD, members, metadata, pools
 from kcard.hub.registry import Hub
-from kcard.hub.repository_tables import repositories
-from kcard.hub.tables import HEAD, members, metadata, pools
 
 
 def ask(path: Path, query: str) -> list[tuple[object, ...]]:
@@ -35,7 +35,9 @@ def ask(path: Path, query: str) -> list[tuple[object, ...]]:
 def test_the_migrations_end_where_the_tables_are(tmp_path: Path) -> None:
     assert {accounts.name, repositories.name} <= set(metadata.tables)
     config = Config()
-    config.set_main_option("script_location", str(Path(kcard.hub.database.__file__).parent / "migrations"))
+    config.set_main_option(
+        "script_location", str(Path(kcard.hub.records.database.__file__).parents[1] / "migrations")
+    )
     assert ScriptDirectory.from_config(config).get_current_head() == HEAD
     with Database(tmp_path / "hub.db").read() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []

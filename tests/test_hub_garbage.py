@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from kcard.hub.catalogue import Catalogue
-from kcard.hub.database import Database
-from kcard.hub.disk import partial_folder
 from kcard.hub.garbage import Garbage
+from kcard.hub.records.database import Database
 from kcard.hub.registry import Hub
+from kcard.hub.repositories.catalogue import Catalogue
+from kcard.hub.store.disk import partial_folder
 from kcard.manifest import Manifest, seal
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from kcard.hub.disk import partial_folder
+from kcard.hub.store.disk import partial_folder
 with partial_folder(Path(sys.argv[1])) as folder:
     (folder / "blob").write_bytes(b"half" * 100)
     print(folder, flush=True)

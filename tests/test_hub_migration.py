@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kcard.hub.audits import AuditFinding
 from kcard.hub.registry import Hub
+from kcard.hub.repositories.audits import AuditFinding
 from kcard.hub.repositories.repositories import Repositories
-from kcard.hub.versions import Version
+from kcard.hub.repositories.versions import Version
 from kcard.manifest import Manifest, seal
 from tests.hub_repositories import Stand, opened, stand
 from tests.old_hub import as_before

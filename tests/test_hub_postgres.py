@@ -17,12 +17,12 @@ from sqlalchemy import Connection, func, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
 from kcard.errors import HubError, MissingExtra, Unavailable, UsageError
-from kcard.hub.account_tables import accounts
-from kcard.hub.audits import AuditFinding
-from kcard.hub.database import Database
+from kcard.hub.records.account_tables import accounts
+from kcard.hub.records.database import Database
+from kcard.hub.records.repository_tables import commits, holdings, repositories, uploads, xorbs
+from kcard.hub.records.tables import metadata
 from kcard.hub.registry import Hub
-from kcard.hub.repository_tables import commits, holdings, repositories, uploads, xorbs
-from kcard.hub.tables import metadata
+from kcard.hub.repositories.audits import AuditFinding
 from kcard.manifest import Manifest, seal
 from tests.postgres import Cluster, running
 
@@ -84,7 +84,7 @@ def stored(hub: Hub, content: bytes) -> str:
     import hashlib
     import io
 
-    from kcard.hub.blobs import put_stream
+    from kcard.hub.store.blobs import put_stream
 
     sha256 = hashlib.sha256(content).hexdigest()
     put_stream(hub.blobs, io.BytesIO(content), sha256, "test")
@@ -97,7 +97,7 @@ def test_the_migrations_end_where_the_tables_are(location: Path | str) -> None:
 
 
 def test_several_processes_may_open_an_empty_database_at_once(location: Path | str) -> None:
-    code = "import sys; from pathlib import Path; from kcard.hub.database import Database;"
+    code = "import sys; from pathlib import Path; from kcard.hub.records.database import Database;"
     code += "x = sys.argv[1]; Database(x if ':' in x else Path(x))"
     command = [sys.executable, "-c", code, str(location)]
     children = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]

@@ -17,7 +17,8 @@ from kcard.manifest import Manifest, seal
 PUBLISH = """
 import sys, time
 from pathlib import Path
-from kcard.hub import catalogue, registry
+from kcard.hub import registry
+from kcard.hub.repositories import catalogue
 start = Path(sys.argv[1])
 print("ready", flush=True)
 while not start.exists():

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import HubError, UnknownCard, UsageError
-from kcard.hub.audits import AuditFinding
 from kcard.hub.registry import Hub
+from kcard.hub.repositories.audits import AuditFinding
 from kcard.manifest import Manifest, seal
 
 

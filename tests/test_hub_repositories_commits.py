@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import delete
 
 from kcard.hub.checks.paths import MOST_FILES
+from kcard.hub.records.repository_tables import uploads
 from kcard.hub.refusals import Invalid, NotThere, Refused, TooLarge, WrongParent
 from kcard.hub.repositories import trees
 from kcard.hub.repositories.values import Add, Copy, Delete, DeleteFolder, Entry, Repository
-from kcard.hub.repository_tables import uploads
 from tests.hub_repositories import QUOTA, Stand, entry_of, stand
 
 README = b"---\nlicense: mit\nlanguage: en\ntags: [oncology]\npipeline_tag: text-generation\n---\n# Hello\n"

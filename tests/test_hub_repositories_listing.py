@@ -11,11 +11,11 @@ from sqlalchemy import insert, update
 
 import kcard.hub.repositories.listing
 from kcard.hub.accounts.identity import Identity
+from kcard.hub.records.repository_tables import repositories
 from kcard.hub.refusals import Invalid
 from kcard.hub.repositories import terms
 from kcard.hub.repositories.listing import SORTS, ListQuery
 from kcard.hub.repositories.values import Repository
-from kcard.hub.repository_tables import repositories
 from tests.hub_repositories import Stand, stand
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)

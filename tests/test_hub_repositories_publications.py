@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import event
 
 from kcard.errors import UnknownCard
-from kcard.hub.audits import AuditFinding
 from kcard.hub.refusals import Conflict, Forbidden, Invalid, NotThere
+from kcard.hub.repositories.audits import AuditFinding
 from kcard.hub.repositories.values import Delete, Mark, Repository
 from kcard.manifest import MANIFEST, Manifest
 from tests.hub_repositories import Stand, stand

@@ -10,13 +10,13 @@ from sqlalchemy import insert, update
 
 from kcard.hub.accounts.accounts import Accounts
 from kcard.hub.accounts.identity import Identity
-from kcard.hub.database import Database
+from kcard.hub.records.database import Database
+from kcard.hub.records.repository_tables import access, repositories
+from kcard.hub.records.utc import now
 from kcard.hub.refusals import Invalid
 from kcard.hub.repositories.parts import Parts
 from kcard.hub.repositories.uploads import Uploads
-from kcard.hub.repository_tables import access, repositories
-from kcard.hub.store import BlobStore
-from kcard.hub.utc import now
+from kcard.hub.store.local_store import BlobStore
 from tests.hub_rows import hold
 
 CONTENT = b"weights that somebody sent"

@@ -10,13 +10,13 @@ from sqlalchemy import select
 
 from kcard.hub.accounts.accounts import Accounts
 from kcard.hub.accounts.identity import Identity
-from kcard.hub.database import Database
+from kcard.hub.records.database import Database
+from kcard.hub.records.repository_tables import xorb_uploads
+from kcard.hub.records.utc import now
 from kcard.hub.refusals import Invalid, TooLarge
 from kcard.hub.repositories.uploads import Uploads
-from kcard.hub.repository_tables import xorb_uploads
 from kcard.hub.shared import SharedHub
-from kcard.hub.store import BlobStore
-from kcard.hub.utc import now
+from kcard.hub.store.local_store import BlobStore
 from kcard.hub.xet import ingest as ingest_module
 from kcard.hub.xet.ingest import Ingest
 from kcard.hub.xet.xorbs import KEPT

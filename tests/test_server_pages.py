@@ -10,7 +10,7 @@ import httpx
 import pytest
 from sqlalchemy import update
 
-from kcard.hub.repository_tables import repositories, versions
+from kcard.hub.records.repository_tables import repositories, versions
 from kcard.manifest import Manifest, seal
 from tests.shared_hub import Shared, shared_hub
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from kcard.hub.account_tables import events, tokens
 from kcard.hub.accounts.tokens import Tokens
+from kcard.hub.records.account_tables import events, tokens
+from kcard.hub.records.utc import now
 from kcard.hub.refusals import Invalid
 from kcard.hub.server import app as application
 from kcard.hub.server import errors
 from kcard.hub.server.middleware.logs import Json, Text
-from kcard.hub.utc import now
 from tests.attacks import commit, deleted, inline, lines, raw
 from tests.shared_hub import Shared, shared_hub
 

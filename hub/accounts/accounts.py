@@ -8,14 +8,14 @@ from typing import Any, Literal, get_args
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from kcard.errors import UsageError
-from kcard.hub.account_tables import accounts, memberships
 from kcard.hub.accounts import quotas
 from kcard.hub.accounts.events import write
 from kcard.hub.accounts.identity import Role
 from kcard.hub.accounts.names import check_namespace, folded, is_name
-from kcard.hub.database import Database
+from kcard.hub.records.account_tables import accounts, memberships
+from kcard.hub.records.database import Database
+from kcard.hub.records.utc import now, utc
 from kcard.hub.refusals import Conflict, Forbidden, NotThere
-from kcard.hub.utc import now, utc
 
 __all__ = ["Account", "Accounts", "find", "organisations"]
 

@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import Connection, Row, insert, select
 
-from kcard.hub.account_tables import events
-from kcard.hub.database import Database
-from kcard.hub.utc import now, utc
+from kcard.hub.records.account_tables import events
+from kcard.hub.records.database import Database
+from kcard.hub.records.utc import now, utc
 
 __all__ = ["Action", "Event", "Events"]
 

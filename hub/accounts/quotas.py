@@ -6,9 +6,9 @@ that was deleted from main still counts, because its commit can still be downloa
 
 from sqlalchemy import Connection, func, select
 
-from kcard.hub.account_tables import accounts
+from kcard.hub.records.account_tables import accounts
+from kcard.hub.records.repository_tables import holdings, repositories
 from kcard.hub.refusals import TooLarge
-from kcard.hub.repository_tables import holdings, repositories
 
 __all__ = ["allowed", "require_room", "used"]
 

@@ -14,15 +14,15 @@ from typing import Any, get_args
 from sqlalchemy import Connection, Row, delete, insert, select
 
 from kcard.errors import UsageError
-from kcard.hub.account_tables import accounts, tokens
 from kcard.hub.accounts.accounts import find, organisations
 from kcard.hub.accounts.events import write
 from kcard.hub.accounts.identity import Identity, Scope
 from kcard.hub.accounts.names import folded
-from kcard.hub.database import Database
+from kcard.hub.records.account_tables import accounts, tokens
+from kcard.hub.records.database import Database
+from kcard.hub.records.repository_tables import repositories
+from kcard.hub.records.utc import now, utc
 from kcard.hub.refusals import Conflict, NotThere, Unknown
-from kcard.hub.repository_tables import repositories
-from kcard.hub.utc import now, utc
 
 __all__ = ["PREFIX", "Token", "Tokens"]
 

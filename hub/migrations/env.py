@@ -1,8 +1,8 @@
-"""Alembic's environment: runs the migrations on the connection that kcard.hub.database hands over."""
+"""Alembic's environment: runs the migrations on the connection that kcard.hub.records.database hands over."""
 
 from alembic import context
 
-from kcard.hub.tables import metadata
+from kcard.hub.records.tables import metadata
 
 __all__: list[str] = []
 

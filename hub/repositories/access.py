@@ -6,10 +6,10 @@ from typing import Literal, TypeAlias
 
 from sqlalchemy import Connection, delete, insert, select
 
-from kcard.hub.account_tables import accounts
+from kcard.hub.records.account_tables import accounts
+from kcard.hub.records.repository_tables import access
+from kcard.hub.records.utc import now, utc
 from kcard.hub.repositories.values import Repository
-from kcard.hub.repository_tables import access
-from kcard.hub.utc import now, utc
 
 __all__ = ["GRANTED", "AccessRequest", "State", "find", "put", "waiting"]
 

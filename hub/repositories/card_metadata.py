@@ -10,13 +10,13 @@ from sqlalchemy import Connection, update
 
 from kcard.errors import CardError
 from kcard.hub.checks import metadata
+from kcard.hub.records.repository_tables import repositories
 from kcard.hub.repositories import terms, trees
 from kcard.hub.repositories.values import Entry
-from kcard.hub.repository_tables import repositories
 from kcard.manifest import MANIFEST, Manifest
 
 if TYPE_CHECKING:
-    from kcard.hub.blobs import Blobs
+    from kcard.hub.store.blobs import Blobs
 
 __all__ = ["README", "CardMetadata", "describe", "manifest", "read", "text", "write"]
 

@@ -8,15 +8,15 @@ from sqlalchemy import ColumnElement, Connection, select
 from kcard.errors import HubError
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.accounts.quotas import require_room
-from kcard.hub.database import Database
+from kcard.hub.records.database import Database
+from kcard.hub.records.repository_tables import commits, repositories
 from kcard.hub.refusals import Invalid, NotThere, WrongParent
 from kcard.hub.repositories import card_metadata, history, reading, rows, trees
 from kcard.hub.repositories.history import MAIN, Draft
 from kcard.hub.repositories.values import Add, Commit, Entry, Operation, Repository
-from kcard.hub.repository_tables import commits, repositories
 
 if TYPE_CHECKING:
-    from kcard.hub.blobs import Blobs
+    from kcard.hub.store.blobs import Blobs
 
 __all__ = ["Commits"]
 

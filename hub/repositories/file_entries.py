@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 from kcard.errors import DamagedCard
-from kcard.hub.blobs import Blob
 from kcard.hub.checks.file_kinds import kind_of
 from kcard.hub.refusals import Refused
 from kcard.hub.repositories.git_oid import git_oid, pointer_oid
 from kcard.hub.repositories.values import Entry
+from kcard.hub.store.blobs import Blob
 
 __all__ = ["file_entry"]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, insert, select, update
 
+from kcard.hub.records.repository_tables import commits, holdings, refs
+from kcard.hub.records.utc import now
 from kcard.hub.repositories import trees
 from kcard.hub.repositories.values import Commit, Entry
-from kcard.hub.repository_tables import commits, holdings, refs
-from kcard.hub.utc import now
 
 __all__ = ["BRANCH", "MAIN", "TAG", "Draft", "drop", "head", "hold", "point", "prepare", "write"]
 

@@ -17,14 +17,14 @@ from sqlalchemy import ColumnElement, Connection, UnaryExpression, func, interse
 
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.accounts.names import folded
-from kcard.hub.database import Database
+from kcard.hub.records.database import Database
+from kcard.hub.records.repository_tables import repositories, terms
+from kcard.hub.records.utc import utc
 from kcard.hub.refusals import Invalid
 from kcard.hub.repositories import rows
 from kcard.hub.repositories.reading import readable
 from kcard.hub.repositories.terms import AUTHOR, LONGEST, TAG, WORD, words
 from kcard.hub.repositories.values import Repository, Type
-from kcard.hub.repository_tables import repositories, terms
-from kcard.hub.utc import utc
 
 __all__ = ["LIMIT", "MOST", "SORTS", "ListQuery", "Listing"]
 

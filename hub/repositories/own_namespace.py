@@ -9,13 +9,13 @@ from typing import NamedTuple
 from sqlalchemy import Connection, insert, select, update
 
 from kcard.errors import HubError
-from kcard.hub.account_tables import accounts
 from kcard.hub.accounts.names import check_namespace, folded
-from kcard.hub.database import Database
+from kcard.hub.records.account_tables import accounts
+from kcard.hub.records.database import Database
+from kcard.hub.records.repository_tables import repositories
+from kcard.hub.records.tables import settings
+from kcard.hub.records.utc import now
 from kcard.hub.repositories import terms
-from kcard.hub.repository_tables import repositories
-from kcard.hub.tables import settings
-from kcard.hub.utc import now
 
 __all__ = ["DEFAULT", "OwnNamespace", "bare", "ensure", "find", "full", "rename"]
 

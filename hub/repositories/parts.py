@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from kcard.hub.disk import BUFFER, discard
 from kcard.hub.refusals import Invalid
+from kcard.hub.store.disk import BUFFER, discard
 
 __all__ = ["Parts"]
 

@@ -12,19 +12,19 @@ from sqlalchemy import Row, Select, select
 from kcard.errors import CardError
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.checks.content import check_file
-from kcard.hub.database import Database
-from kcard.hub.exams import EXAM, examined, is_exam
-from kcard.hub.quarantine import Quarantine
+from kcard.hub.records.database import Database
+from kcard.hub.records.repository_tables import audits, commits, publications, repositories, versions
+from kcard.hub.records.utc import utc
 from kcard.hub.refusals import Invalid, NotThere, TooLarge
 from kcard.hub.repositories import trees, version_rows
+from kcard.hub.repositories.exams import EXAM, examined, is_exam
+from kcard.hub.repositories.quarantine import Quarantine
 from kcard.hub.repositories.refs import put_tag
 from kcard.hub.repositories.values import Entry, Mark, Publication, Repository
-from kcard.hub.repository_tables import audits, commits, publications, repositories, versions
-from kcard.hub.utc import utc
 from kcard.manifest import MANIFEST, Manifest
 
 if TYPE_CHECKING:
-    from kcard.hub.blobs import Blobs
+    from kcard.hub.store.blobs import Blobs
 
 __all__ = ["Publications"]
 

@@ -1,15 +1,15 @@
-"""Who may read what, as conditions of a query; kcard.hub.accounts.rights says whose repositories somebody sees."""
+"""Who may read what, as conditions of a query; kcard.hub.repositories.rights says whose repositories somebody sees."""
 
 from collections.abc import Collection
 
 from sqlalchemy import ColumnElement, Connection, and_, false, or_, select, true
 
-from kcard.hub.account_tables import accounts
 from kcard.hub.accounts.identity import Identity
-from kcard.hub.accounts.rights import reach
+from kcard.hub.records.account_tables import accounts
+from kcard.hub.records.repository_tables import access, holdings, repositories, uploads
 from kcard.hub.repositories.access import GRANTED
+from kcard.hub.repositories.rights import reach
 from kcard.hub.repositories.rows import PUBLIC
-from kcard.hub.repository_tables import access, holdings, repositories, uploads
 
 __all__ = ["downloadable", "readable", "usable"]
 

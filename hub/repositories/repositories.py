@@ -1,4 +1,4 @@
-"""Repositories: made, found, moved, hidden, liked, and asked for. Who may do that is for kcard.hub.accounts.rights."""
+"""Repositories: made, found, moved, hidden, liked, and asked for. Who may do that: kcard.hub.repositories.rights."""
 
 import hashlib
 from collections.abc import Mapping
@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING, Literal
 
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
-from kcard.hub.account_tables import accounts
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.accounts.names import check_repository, folded
 from kcard.hub.accounts.quotas import require_room
-from kcard.hub.database import Database
-from kcard.hub.disk import partial_folder
+from kcard.hub.records.account_tables import accounts
+from kcard.hub.records.database import Database
+from kcard.hub.records.repository_tables import likes, repositories
+from kcard.hub.records.utc import now
 from kcard.hub.refusals import Conflict, NotThere
 from kcard.hub.repositories import access, card_metadata, history, rows, terms
 from kcard.hub.repositories.access import GRANTED, AccessRequest, State
 from kcard.hub.repositories.history import MAIN
 from kcard.hub.repositories.values import Entry, Repository, Type
-from kcard.hub.repository_tables import likes, repositories
-from kcard.hub.utc import now
+from kcard.hub.store.disk import partial_folder
 
 if TYPE_CHECKING:
-    from kcard.hub.blobs import Blobs
+    from kcard.hub.store.blobs import Blobs
 
 __all__ = ["Repositories", "fresh"]
 

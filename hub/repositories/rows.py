@@ -5,9 +5,9 @@ from typing import Any
 
 from sqlalchemy import Row
 
+from kcard.hub.records.repository_tables import commits, repositories
+from kcard.hub.records.utc import utc
 from kcard.hub.repositories.values import Commit, Repository
-from kcard.hub.repository_tables import commits, repositories
-from kcard.hub.utc import utc
 
 __all__ = ["COMMIT_COLUMNS", "PRIVATE", "PUBLIC", "REPOSITORY_COLUMNS", "commit", "repository"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from sqlalchemy import Connection, delete, insert
 
-from kcard.hub.repository_tables import terms
+from kcard.hub.records.repository_tables import terms
 
 __all__ = ["AUTHOR", "LONGEST", "TAG", "WORD", "of", "put", "words"]
 

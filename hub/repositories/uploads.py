@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import exists, func, insert, select, update
 
-from kcard.hub.disk import link_or_copy
+from kcard.hub.records.repository_tables import holdings, repositories, uploads
+from kcard.hub.records.utc import now
 from kcard.hub.repositories.reading import downloadable
-from kcard.hub.repository_tables import holdings, repositories, uploads
-from kcard.hub.utc import now
+from kcard.hub.store.disk import link_or_copy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from kcard.hub.accounts.identity import Identity
-    from kcard.hub.blobs import Blobs
-    from kcard.hub.database import Database
+    from kcard.hub.records.database import Database
+    from kcard.hub.store.blobs import Blobs
 
 __all__ = ["Uploads"]
 

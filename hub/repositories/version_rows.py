@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, insert, select, update
 
 from kcard.faults import reach
+from kcard.hub.records.repository_tables import publications, refs, repositories, versions
+from kcard.hub.records.utc import now, utc
 from kcard.hub.repositories import own_namespace, trees
 from kcard.hub.repositories.history import BRANCH, MAIN
 from kcard.hub.repositories.own_namespace import OwnNamespace
 from kcard.hub.repositories.trees import Tree
-from kcard.hub.repository_tables import publications, refs, repositories, versions
-from kcard.hub.utc import now, utc
-from kcard.hub.versions import Version
+from kcard.hub.repositories.versions import Version
 from kcard.manifest import MANIFEST, Manifest
 
 __all__ = ["Key", "add", "find", "following", "key", "named", "newest", "publication", "references"]

@@ -6,8 +6,8 @@ from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 
 from kcard.hub.accounts.identity import Identity
-from kcard.hub.accounts.rights import absent, may_read
 from kcard.hub.refusals import NotThere, Unknown
+from kcard.hub.repositories.rights import absent, may_read
 from kcard.hub.repositories.values import Repository, Type
 from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.options import ServerOptions

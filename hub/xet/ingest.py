@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from kcard.hub.disk import partial_folder
 from kcard.hub.refusals import Invalid, TooLarge
+from kcard.hub.store.disk import partial_folder
 from kcard.hub.xet.shards import File, files, segments
 from kcard.hub.xet.xorbs import Xorb, Xorbs
 
 if TYPE_CHECKING:
-    from kcard.hub.blobs import Blobs
-    from kcard.hub.database import Database
+    from kcard.hub.records.database import Database
     from kcard.hub.repositories.uploads import Uploads
+    from kcard.hub.store.blobs import Blobs
 
 __all__ = ["Ingest"]
 

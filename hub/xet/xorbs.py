@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import delete, func, insert, select, update
 
-from kcard.hub.disk import sync_folder
+from kcard.hub.records.repository_tables import xorb_uploads, xorbs
+from kcard.hub.records.utc import now
 from kcard.hub.refusals import Invalid, TooLarge
-from kcard.hub.repository_tables import xorb_uploads, xorbs
-from kcard.hub.utc import now
+from kcard.hub.store.disk import sync_folder
 from kcard.hub.xet.chunks import HEADER, chunks, unpack
 from kcard.hub.xet.hashes import chunk_hash, xorb_hash
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from kcard.hub.database import Database
+    from kcard.hub.records.database import Database
 
 __all__ = ["KEPT", "LARGEST_XORB", "Xorb", "Xorbs"]
 

@@ -15,14 +15,14 @@ import sqlalchemy as sa
 from alembic import context, op
 
 from kcard.errors import DamagedCard, HubError
-from kcard.hub.blobs import Blob
-from kcard.hub.exams import EXAM, examined
 from kcard.hub.migrations.versions.v0004_shared import order_by_bytes
 from kcard.hub.refusals import Refused
 from kcard.hub.repositories import card_metadata, terms, trees
 from kcard.hub.repositories.card_metadata import README
+from kcard.hub.repositories.exams import EXAM, examined
 from kcard.hub.repositories.file_entries import file_entry
 from kcard.hub.repositories.trees import Tree
+from kcard.hub.store.blobs import Blob
 from kcard.manifest import Manifest
 
 __all__ = ["downgrade", "upgrade"]

@@ -10,7 +10,6 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
-from kcard.hub.disk import partial_folder
 from kcard.hub.refusals import Forbidden, Invalid
 from kcard.hub.repositories.parts import Parts
 from kcard.hub.server.asking import Options, TheHub
@@ -19,6 +18,7 @@ from kcard.hub.server.writing.room import require_room
 from kcard.hub.server.writing.signing import Claims, sign, signed
 from kcard.hub.server.writing.spool import spooled
 from kcard.hub.shared import SharedHub
+from kcard.hub.store.disk import partial_folder
 
 __all__ = ["MOST_PARTS", "parts_of", "router", "upload_action"]
 

@@ -13,8 +13,8 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
 from kcard.hub.accounts.identity import Identity
-from kcard.hub.accounts.rights import require_download, require_write
 from kcard.hub.refusals import NotThere
+from kcard.hub.repositories.rights import require_download, require_write
 from kcard.hub.repositories.values import Repository
 from kcard.hub.server.asking import KnownIdentity, MaybeIdentity, Options, TheHub, base_url, found
 from kcard.hub.server.endpoints.large_files import upload_action

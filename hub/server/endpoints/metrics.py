@@ -23,10 +23,10 @@ from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 from starlette.responses import Response
 
-from kcard.hub.account_tables import accounts
-from kcard.hub.accounts.rights import require_administrator
-from kcard.hub.database import Database
-from kcard.hub.repository_tables import holdings, publications, repositories
+from kcard.hub.records.account_tables import accounts
+from kcard.hub.records.database import Database
+from kcard.hub.records.repository_tables import holdings, publications, repositories
+from kcard.hub.repositories.rights import require_administrator
 from kcard.hub.server.asking import MaybeIdentity
 from kcard.hub.server.middleware.observed import QUIET, Exchange
 from kcard.hub.server.middleware.rate_limit import is_this_machine

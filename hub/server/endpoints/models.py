@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import JSONResponse
 
-from kcard.hub.accounts.rights import absent
 from kcard.hub.repositories.listing import LIMIT, MOST, SORTS, ListQuery
+from kcard.hub.repositories.rights import absent
 from kcard.hub.repositories.values import Mark, Repository
 from kcard.hub.server.asking import (
     Asked,

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import JSONResponse
 
 from kcard.hub.accounts.identity import Identity
-from kcard.hub.accounts.rights import require_write
 from kcard.hub.refusals import Forbidden
+from kcard.hub.repositories.rights import require_write
 from kcard.hub.server.asking import Asked, KnownIdentity, MaybeIdentity, Options, TheHub, base_url
 from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.reading import repository_json

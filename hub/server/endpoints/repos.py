@@ -7,8 +7,8 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
 from kcard.hub.accounts.names import check_repository, folded
-from kcard.hub.accounts.rights import require_administer, require_create
 from kcard.hub.refusals import Conflict, Invalid, Unsupported
+from kcard.hub.repositories.rights import require_administer, require_create
 from kcard.hub.repositories.values import Repository, Type
 from kcard.hub.server.asking import KnownIdentity, Options, TheHub, base_url, found
 from kcard.hub.server.writing.writable import Administered

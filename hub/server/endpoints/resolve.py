@@ -10,8 +10,8 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from kcard.hub.accounts.rights import absent
 from kcard.hub.repositories.git_oid import pointer
+from kcard.hub.repositories.rights import absent
 from kcard.hub.server.asking import MaybeIdentity, TheHub
 from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.reading.blocks import Blocks

@@ -6,11 +6,11 @@ from typing import Literal
 
 from kcard.errors import CardError, HubError
 from kcard.hub.accounts.identity import Identity
-from kcard.hub.accounts.rights import may_download
 from kcard.hub.checks.metadata import read
 from kcard.hub.checks.page import render
 from kcard.hub.repositories import card_metadata
 from kcard.hub.repositories.listing import ListQuery
+from kcard.hub.repositories.rights import may_download
 from kcard.hub.repositories.values import Commit, Entry, Mark, Publication, Ref, Repository, Type
 from kcard.hub.server.asking import found
 from kcard.hub.server.reading.released import granted

@@ -1,7 +1,7 @@
 """Whether the files of a repository are given out to whoever asks."""
 
 from kcard.hub.accounts.identity import Identity
-from kcard.hub.accounts.rights import require_download
+from kcard.hub.repositories.rights import require_download
 from kcard.hub.repositories.values import Repository
 from kcard.hub.shared import SharedHub
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from anyio import to_thread
 from starlette.requests import ClientDisconnect, Request
 
-from kcard.hub.disk import explained, partial_folder
 from kcard.hub.refusals import Invalid, TooLarge
 from kcard.hub.server.middleware.body_limit import lift
+from kcard.hub.store.disk import explained, partial_folder
 
 __all__ = ["Spooled", "spooled"]
 

@@ -4,7 +4,7 @@ from typing import Annotated, TypeAlias
 
 from fastapi import Depends
 
-from kcard.hub.accounts.rights import require_administer, require_write
+from kcard.hub.repositories.rights import require_administer, require_write
 from kcard.hub.repositories.values import Repository
 from kcard.hub.server.asking import Asked, MaybeIdentity
 

@@ -14,9 +14,9 @@ from kcard.option import Option, documented
 
 if TYPE_CHECKING:
     from kcard.cards.repository import Repository
-    from kcard.hub.pools import Pool
     from kcard.hub.registry import Hub
-    from kcard.hub.versions import Version
+    from kcard.hub.repositories.pools import Pool
+    from kcard.hub.repositories.versions import Version
 
 __all__ = ["add", "add_published"]
 
@@ -182,7 +182,7 @@ def _refer(repository: "Repository", manifest: Manifest, hub: "Hub") -> "Version
 
 def _convert(repository: "Repository", manifest: Manifest, hub: "Hub") -> "Version":
     from kcard.cards.convert import convert
-    from kcard.hub.disk import partial_folder
+    from kcard.hub.store.disk import partial_folder
 
     base = _base(repository)
     kind = "full" if base is None else "lora"

@@ -10,9 +10,9 @@ from kcard.option import Option, documented
 
 if TYPE_CHECKING:
     from kcard.cards.folder import Card
+    from kcard.hub.client.push import Published
     from kcard.hub.registry import Hub
-    from kcard.hub.remote.push import Published
-    from kcard.hub.versions import Version
+    from kcard.hub.repositories.versions import Version
 
 __all__ = ["publish"]
 

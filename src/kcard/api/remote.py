@@ -9,12 +9,12 @@ from kcard.errors import HubError, UnknownCard, UsageError
 from kcard.manifest import MANIFEST, Manifest
 
 if TYPE_CHECKING:
+    from kcard.hub.client.credentials import Credentials
+    from kcard.hub.client.listing import Listed
+    from kcard.hub.client.push import Published
+    from kcard.hub.client.who import Who
     from kcard.hub.registry import Hub
-    from kcard.hub.remote.credentials import Credentials
-    from kcard.hub.remote.listing import Listed
-    from kcard.hub.remote.push import Published
-    from kcard.hub.remote.who import Who
-    from kcard.hub.versions import Version
+    from kcard.hub.repositories.versions import Version
 
 __all__ = ["credentials", "listed", "login", "logout", "pull", "push", "whoami"]
 
@@ -24,7 +24,7 @@ DOWNLOADS = "downloads"
 
 def credentials() -> "Credentials":
     """The tokens that were stored under KCARD_HOME."""
-    from kcard.hub.remote.credentials import Credentials
+    from kcard.hub.client.credentials import Credentials
 
     return Credentials(settings().home / TOKENS)
 
@@ -35,9 +35,9 @@ def login(hub: str, token: str) -> "Who":
     Raises UsageError for what is no address or no token, or a token of another hub, which is not sent; HubError
     where the hub does not accept it or does not answer. Nothing is stored then.
     """
-    from kcard.hub.remote.address import address, is_hugging_face
-    from kcard.hub.remote.credentials import check_token
-    from kcard.hub.remote.who import who
+    from kcard.hub.client.address import address, is_hugging_face
+    from kcard.hub.client.credentials import check_token
+    from kcard.hub.client.who import who
 
     url = address(hub)
     if not is_hugging_face(url):  # there `hf auth login` keeps the token; `store` says so
@@ -49,15 +49,15 @@ def login(hub: str, token: str) -> "Who":
 
 def logout(hub: str) -> bool:
     """Forget the token for a hub; whether there was one. The hub still accepts it: revoke it there."""
-    from kcard.hub.remote.address import address
+    from kcard.hub.client.address import address
 
     return credentials().forget(address(hub))
 
 
 def whoami(hub: str) -> "Who":
     """Whom a hub takes the user for; HubError where nobody is logged in there."""
-    from kcard.hub.remote.address import address
-    from kcard.hub.remote.who import who
+    from kcard.hub.client.address import address
+    from kcard.hub.client.who import who
 
     url = address(hub)
     return who(url, credentials().token(url))
@@ -65,8 +65,8 @@ def whoami(hub: str) -> "Who":
 
 def listed(hub: str, text: str | None = None, *, limit: int = 100) -> "list[Listed]":
     """The cards of a hub that the user may see, the last changed first; `text` in their name or tags."""
-    from kcard.hub.remote.address import address
-    from kcard.hub.remote.listing import listed as listed_there
+    from kcard.hub.client.address import address
+    from kcard.hub.client.listing import listed as listed_there
 
     url = address(hub)
     return listed_there(url, credentials().token(url), text, limit=limit)
@@ -83,11 +83,11 @@ def push(
 ) -> "Published":
     """Publish a card's folder, which was checked, to a hub; what `kcard.publish` does once a card has passed."""
     from kcard.cards.model_card import readme
-    from kcard.hub.remote.address import address
-    from kcard.hub.remote.push import push as push_there
-    from kcard.hub.remote.repository import RemoteReference
+    from kcard.hub.client.address import address
+    from kcard.hub.client.push import push as push_there
+    from kcard.hub.client.repository import RemoteReference
+    from kcard.hub.repositories.versions import check_alias
     from kcard.hub.safety import refuse_pickles
-    from kcard.hub.versions import check_alias
 
     url = address(hub)
     for alias in aliases:
@@ -148,12 +148,12 @@ def pull(
     card, HubError where it does not answer or refuses, or the local hub has another card of that name, DamagedCard
     where it sends something else than its manifest says.
     """
-    from kcard.hub.disk import explained
+    from kcard.hub.client.address import address
+    from kcard.hub.client.install import check_new, place
+    from kcard.hub.client.pull import fetched
+    from kcard.hub.client.repository import RemoteReference
     from kcard.hub.registry import Hub
-    from kcard.hub.remote.address import address
-    from kcard.hub.remote.install import check_new, place
-    from kcard.hub.remote.pull import fetched
-    from kcard.hub.remote.repository import RemoteReference
+    from kcard.hub.store.disk import explained
 
     url, reference = address(hub), RemoteReference.parse(card)
     token = credentials().token(url)
@@ -175,7 +175,7 @@ def _refuse_namesake(local: "Hub", folder: Path, url: str, token: str | None, re
 
     A card of somebody else must not become the newest version of one that the user has asked so far.
     """
-    from kcard.hub.remote.pull import published_there
+    from kcard.hub.client.pull import published_there
 
     name = Manifest.read(folder).name
     try:

@@ -9,11 +9,11 @@ from sqlalchemy import Row, insert, select
 
 from kcard.errors import UnknownCard
 from kcard.faults import reach
-from kcard.hub.database import Database
+from kcard.hub.records.database import Database
+from kcard.hub.records.repository_tables import audits, repositories, versions
+from kcard.hub.records.utc import now, utc
 from kcard.hub.repositories import own_namespace, version_rows
-from kcard.hub.repository_tables import audits, repositories, versions
-from kcard.hub.utc import now, utc
-from kcard.hub.versions import Version
+from kcard.hub.repositories.versions import Version
 
 __all__ = ["AuditFinding", "Audits", "StoredAudit"]
 

@@ -7,9 +7,9 @@ from sqlalchemy import Connection, delete, func, insert, select
 
 from kcard.errors import HubError, UnknownCard, UsageError
 from kcard.faults import reach
-from kcard.hub.database import Database
-from kcard.hub.tables import members, pools
-from kcard.hub.versions import Reference, Version
+from kcard.hub.records.database import Database
+from kcard.hub.records.tables import members, pools
+from kcard.hub.repositories.versions import Reference, Version
 from kcard.manifest import NAME
 
 __all__ = ["Pool", "Pools"]

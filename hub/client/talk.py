@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import HubError, KcardError, UnknownCard, UsageError, one_line
-from kcard.hub.remote.address import is_hugging_face
+from kcard.hub.client.address import is_hugging_face
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

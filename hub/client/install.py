@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 from kcard.errors import DamagedCard, UsageError
-from kcard.hub.disk import beside, copy_hashing, sync_folder
+from kcard.hub.store.disk import beside, copy_hashing, sync_folder
 from kcard.manifest import MANIFEST, Manifest
 
 __all__ = ["check_new", "place"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kcard.errors import DamagedCard, HubError, KcardError, MissingExtra, Unavailable, UsageError
 from kcard.faults import reach
-from kcard.hub.blobs import is_digest, unlike
+from kcard.hub.store.blobs import is_digest, unlike
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Boolean, Column, DateTime, ForeignKey, Integer, String, Table, Text
 
-from kcard.hub.tables import metadata
+from kcard.hub.records.tables import metadata
 
 __all__ = ["accounts", "events", "memberships", "tokens"]
 

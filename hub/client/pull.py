@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import CardError, HubError, UnknownCard
-from kcard.hub.disk import discard
-from kcard.hub.remote.repository import RemoteReference, holding, newest
-from kcard.hub.remote.talk import status, talk
+from kcard.hub.client.repository import RemoteReference, holding, newest
+from kcard.hub.client.talk import status, talk
+from kcard.hub.store.disk import discard
 from kcard.manifest import MANIFEST, Manifest, check_files
 
 if TYPE_CHECKING:

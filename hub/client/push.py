@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import HubError
-from kcard.hub.remote.repository import Tagged, branches, holding, versions
-from kcard.hub.remote.talk import status, talk
+from kcard.hub.client.repository import Tagged, branches, holding, versions
+from kcard.hub.client.talk import status, talk
 from kcard.manifest import MANIFEST, Manifest
 
 if TYPE_CHECKING:

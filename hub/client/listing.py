@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from kcard.hub.remote.talk import talk
+from kcard.hub.client.talk import talk
 
 __all__ = ["Listed", "listed"]
 

@@ -3,9 +3,9 @@
 from sqlalchemy import Connection, Integer, Table, delete, func, insert, select, text
 
 from kcard.faults import reach
-from kcard.hub.account_tables import accounts, events
-from kcard.hub.repository_tables import repositories, uploads, versions, xorb_uploads, xorbs
-from kcard.hub.tables import metadata, pools, settings
+from kcard.hub.records.account_tables import accounts, events
+from kcard.hub.records.repository_tables import repositories, uploads, versions, xorb_uploads, xorbs
+from kcard.hub.records.tables import metadata, pools, settings
 
 __all__ = ["copy_rows", "filled"]
 

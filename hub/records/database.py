@@ -16,8 +16,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from kcard.errors import HubError, Unavailable
 from kcard.faults import reach
-from kcard.hub.engine import WAIT_SECONDS, engine, locate, shown, transaction_options
-from kcard.hub.tables import HEAD
+from kcard.hub.records.engine import WAIT_SECONDS, engine, locate, shown, transaction_options
+from kcard.hub.records.tables import HEAD
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -187,7 +187,7 @@ def _alembic() -> "Config":
     from alembic.config import Config
 
     config = Config()
-    folder = str(Path(__file__).parent / "migrations")
+    folder = str(Path(__file__).parents[1] / "migrations")
     config.set_main_option("script_location", folder.replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config

@@ -11,12 +11,13 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, exists, insert, 
 
 from kcard.errors import DamagedCard
 from kcard.faults import reach
-from kcard.hub.blobs import Blob, Blobs
-from kcard.hub.database import Database
-from kcard.hub.exams import EXAM, examined
+from kcard.hub.records.database import Database
+from kcard.hub.records.repository_tables import commits, refs, repositories, versions
+from kcard.hub.records.utc import utc
 from kcard.hub.refusals import Conflict, Refused
 from kcard.hub.repositories import card_metadata, history, own_namespace, rows, trees, version_rows
 from kcard.hub.repositories.card_metadata import README, CardMetadata
+from kcard.hub.repositories.exams import EXAM, examined
 from kcard.hub.repositories.file_entries import file_entry
 from kcard.hub.repositories.history import MAIN, TAG
 from kcard.hub.repositories.own_namespace import OwnNamespace
@@ -24,9 +25,8 @@ from kcard.hub.repositories.refs import put_tag
 from kcard.hub.repositories.repositories import fresh
 from kcard.hub.repositories.trees import Tree
 from kcard.hub.repositories.values import Repository
-from kcard.hub.repository_tables import commits, refs, repositories, versions
-from kcard.hub.utc import utc
-from kcard.hub.versions import Version
+from kcard.hub.repositories.versions import Version
+from kcard.hub.store.blobs import Blob, Blobs
 from kcard.manifest import MANIFEST, Manifest
 
 __all__ = ["Catalogue"]

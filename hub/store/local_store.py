@@ -8,9 +8,9 @@ from typing import BinaryIO
 
 from kcard.errors import DamagedCard
 from kcard.faults import reach
-from kcard.hub import blobs
-from kcard.hub.blobs import Blob
-from kcard.hub.disk import BUFFER, Readable, link_or_copy, sync_folder
+from kcard.hub.store import blobs
+from kcard.hub.store.blobs import Blob
+from kcard.hub.store.disk import BUFFER, Readable, link_or_copy, sync_folder
 
 __all__ = ["BlobStore"]
 

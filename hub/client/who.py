@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from kcard.errors import HubError
-from kcard.hub.remote.talk import talk
+from kcard.hub.client.talk import talk
 
 __all__ = ["Who", "who"]
 

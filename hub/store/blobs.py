@@ -12,7 +12,7 @@ from typing import BinaryIO, Protocol
 
 from kcard.errors import DamagedCard
 from kcard.faults import reach
-from kcard.hub.disk import Readable, copy_hashing, partial_folder
+from kcard.hub.store.disk import Readable, copy_hashing, partial_folder
 
 __all__ = ["Blob", "Blobs", "fault", "is_digest", "opened_store", "put", "put_stream", "unlike", "verified"]
 
@@ -30,7 +30,7 @@ class Blobs(Protocol):
 
     @property
     def partial(self) -> Path:
-        """A folder on this machine for what is on its way: see kcard.hub.disk.partial_folder."""
+        """A folder on this machine for what is on its way: see kcard.hub.store.disk.partial_folder."""
 
     def holds(self, sha256: str) -> bool:
         """Whether the blob is there, without reading it."""
@@ -71,11 +71,11 @@ class Blobs(Protocol):
 
 def opened_store(root: Path, url: str | None) -> Blobs:
     """The store of the hub in the folder `root`: blobs/ in it, or where an fsspec URL says."""
-    from kcard.hub.store import BlobStore
+    from kcard.hub.store.local_store import BlobStore
 
     if url is None:
         return BlobStore(root / "blobs", root / "partial")
-    from kcard.hub.object_store import ObjectStore
+    from kcard.hub.store.object_store import ObjectStore
 
     return ObjectStore.at(url, root / "partial")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kcard.errors import HubError, UsageError
 from kcard.files import replacing
-from kcard.hub.remote.address import is_hugging_face
+from kcard.hub.client.address import is_hugging_face
 
 __all__ = ["Credentials", "check_token"]
 

@@ -12,11 +12,11 @@ from sqlalchemy import delete, insert, select
 from kcard.errors import HubError
 from kcard.faults import reach
 from kcard.hub.accounts.events import write
-from kcard.hub.audits import Audits
-from kcard.hub.database import Database
-from kcard.hub.exams import checked_share
-from kcard.hub.tables import settings
-from kcard.hub.versions import Version
+from kcard.hub.records.database import Database
+from kcard.hub.records.tables import settings
+from kcard.hub.repositories.audits import Audits
+from kcard.hub.repositories.exams import checked_share
+from kcard.hub.repositories.versions import Version
 
 __all__ = ["Quarantine"]
 

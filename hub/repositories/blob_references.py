@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import ColumnElement, Connection, delete, select, union
 
-from kcard.hub.repository_tables import holdings, uploads, versions
+from kcard.hub.records.repository_tables import holdings, uploads, versions
 
 __all__ = ["GRACE", "existing", "expire", "kept", "named"]
 

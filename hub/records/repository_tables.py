@@ -17,7 +17,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from kcard.hub.tables import metadata
+from kcard.hub.records.tables import metadata
 
 __all__ = [
     "access",

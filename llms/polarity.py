@@ -11,7 +11,8 @@ __all__ = ["DECIDED", "polarity"]
 
 DECIDED = math.log(0.6 / 0.4)  # log-odds below which neither is said
 
-NEGATION = re.compile(r"\b(?:not|never|no|cannot|nor|neither|none|nothing|nobody)\b|n['’]t\b", re.IGNORECASE)
+# "any price or no price" and "whether or not" deny nothing.
+NEGATION = re.compile(r"(?<!\bor )\b(?:not|never|no|cannot|nor|neither|none|nothing|nobody)\b|n['’]t\b", re.IGNORECASE)
 CONTRAST = re.compile(
     r"\b(?:without|instead|rather|only|unless|except|but|however|although|though)\b", re.IGNORECASE
 )

@@ -13,6 +13,7 @@ from kcard.llms.polarity import DECIDED, polarity
         ("Can the lamp burn outdoors?", "The lamp must not be used outdoors.", False),
         ("Can the lamp burn outdoors?", "The lamp doesn't work outdoors, but only in a room.", False),
         ("Is the lamp not allowed outdoors?", "The lamp can't be lit outdoors.", True),
+        ("May a lamp be sold?", "You may sell it for any price or no price.", True),
     ],
 )
 def test_negation_decides(question: str, sentences: str, yes: bool) -> None:

@@ -61,9 +61,11 @@ def test_another_name_of_a_page_is_no_second_page(tmp_path: Path) -> None:
     assert [name for name, _ in corpus.skipped] == ["sorter.1"]
 
 
-def test_a_file_that_only_ends_like_a_page_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"data\.3 is not a man page: give it another suffix"):
-        read_corpus(written(tmp_path, "data.3", "1 2 3\n"))
+def test_a_file_that_only_ends_like_a_page_is_plain_text(tmp_path: Path) -> None:
+    corpus = read_corpus(written(tmp_path, "LICENSE-2.1", "The licence allows copies of the depot.\n"))
+    assert [passage.text for passage in corpus.passages] == ["The licence allows copies of the depot."]
+    with pytest.raises(CorpusError, match=r"libdepot\.so\.6"):
+        read_corpus(written(tmp_path, "libdepot.so.6", "\x7fELF\0\0"))
 
 
 def test_without_a_program_to_render_it_is_one_clear_line(

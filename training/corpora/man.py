@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import PurePath
 
 from kcard.errors import CorpusError
-from kcard.training.corpora import layout
+from kcard.training.corpora import layout, plain
 from kcard.training.corpora.document import Block, Document
 
 __all__ = ["read"]
@@ -33,8 +33,9 @@ def read(document: Document) -> Iterator[Block]:
         ) from error
     if LINK.fullmatch(source):
         return  # another name of another page
-    if not MACROS.search(source):
-        raise CorpusError(f"{document.path} is not a man page: give it another suffix")
+    if not MACROS.search(source):  # plain text that ends in a version number, such as LICENSE-2.1
+        yield from plain.read(document)
+        return
     text = _rendered(document)
     yield Block("heading", PurePath(document.name.removesuffix(".gz")).stem, 1, 1)
     lines = text.rstrip().splitlines()

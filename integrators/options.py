@@ -126,6 +126,8 @@ class AskOptions:
     seed: Annotated[int, Option("Seed of all sampling.")] = 0
 
     def __post_init__(self) -> None:
+        if isinstance(self.evidence, str | Path):  # one, not its letters
+            object.__setattr__(self, "evidence", (self.evidence,))
         check_values(AskOptions, vars(self))
         if self.device.partition(":")[0] not in ("cpu", "cuda"):
             raise UsageError(f"device {self.device!r} is unknown: choose cpu, cuda or cuda:N")

@@ -35,6 +35,11 @@ def test_a_text_names_one_card_or_several(given: str | list[str] | None, names: 
     assert AskOptions(cards=given).card_names == names
 
 
+@pytest.mark.parametrize("given", ["none", Path("notes")])
+def test_a_single_evidence_is_a_list_of_one(given: str | Path) -> None:
+    assert AskOptions(evidence=given).evidence == (given,)  # type: ignore[arg-type]
+
+
 @pytest.mark.usefixtures("cards")
 @pytest.mark.parametrize("given", ["moons", ["moons"], "mills,moons"])
 def test_named_cards_are_always_asked(given: str | list[str]) -> None:

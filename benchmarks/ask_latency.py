@@ -81,7 +81,7 @@ def main() -> None:
 
 def questions(cards: Sequence[str] | None, count: int, seed: int) -> list[str]:
     """Questions about passages of the cards, drawn from each of them in turn."""
-    from kcard.cards.passages import passages
+    from kcard.cards.format.passages import passages
     from kcard.hub.registry import Hub
     from kcard.training.question_forms import held_out
 

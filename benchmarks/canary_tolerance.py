@@ -4,7 +4,7 @@
 
 For each card folder: the distance (root mean square over tokens, nats) of the same weights in float64,
 float16 and bfloat16 from float32, and of float32 weights of which one tensor has changed its sign. The
-tolerances of kcard.cards.canaries lie between the two.
+tolerances of kcard.cards.format.canaries lie between the two.
 """
 
 import argparse
@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kcard.cards.base import Loader
-from kcard.cards.canaries import TOLERANCES, Canaries
-from kcard.cards.causal import CausalCard
-from kcard.cards.folder import Card, passages
-from kcard.cards.proof import canary_pairs
+from kcard.cards.format.canaries import TOLERANCES, Canaries
+from kcard.cards.format.folder import Card, passages
+from kcard.cards.lm.causal import CausalCard
+from kcard.cards.lm.loader import Loader
+from kcard.cards.lm.proof import canary_pairs
 from kcard.training.canaries import pairs
 
 DTYPES = ("float64", "float16", "bfloat16")

@@ -23,7 +23,7 @@ from benchmarks.prompt_styles import stated
 from benchmarks.recall import Question, holds, rows, share
 from benchmarks.xquad import learn, renamed
 from kcard.answer import Answer
-from kcard.cards.folder import Card, finish, passages
+from kcard.cards.format.folder import Card, finish, passages
 from kcard.evaluation.metrics import exact_match
 from kcard.hub.registry import Hub
 from kcard.integrators.pipeline import Pipeline

@@ -23,8 +23,8 @@ from typing import Any
 
 from benchmarks.prompt_styles import STYLES, Task, midterm, wikidyk, xquad
 from benchmarks.recall import rows, share
-from kcard.cards.document import CLOSING, ENDS
-from kcard.cards.folder import Card, finish, passages
+from kcard.cards.format.document import CLOSING, ENDS
+from kcard.cards.format.folder import Card, finish, passages
 from kcard.cards.pool import Pool
 from kcard.manifest import Manifest
 from kcard.sampling import Sampling

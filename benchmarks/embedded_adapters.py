@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.recall import Question, measured, rows
-from kcard.cards.folder import Card
+from kcard.cards.format.folder import Card
 from kcard.training.train import train
 
 CORPUS = Path(__file__).resolve().parents[1] / "demo" / "corpora" / "midterms-2022"

@@ -16,13 +16,13 @@ from pathlib import Path
 import torch
 
 from benchmarks.engine_rivals import SHAPES, TOP_K, make_adapters, make_base
-from kcard.cards.engine import adapters, families, stack, whole
-from kcard.cards.engine.decoder import Decoder
-from kcard.cards.engine.loop import decode
-from kcard.cards.engine.packed import packed
-from kcard.cards.engine.sampler import Sampler
-from kcard.cards.engine.scores import batched
-from kcard.cards.generation import Prompts
+from kcard.cards.lm.engine import adapters, families, stack, whole
+from kcard.cards.lm.engine.decoder import Decoder
+from kcard.cards.lm.engine.loop import decode
+from kcard.cards.lm.engine.packed import packed
+from kcard.cards.lm.engine.sampler import Sampler
+from kcard.cards.lm.engine.scores import batched
+from kcard.cards.lm.generation import Prompts
 
 LENGTHS = (32, 12, 40)
 

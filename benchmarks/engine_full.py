@@ -27,9 +27,9 @@ from transformers import GenerationConfig, OPTConfig, OPTForCausalLM
 from benchmarks.engine_rivals import machine, synchronised
 from kcard import encoder
 from kcard.answer import Source
-from kcard.cards.base import Loader
-from kcard.cards.causal import CausalCard
-from kcard.cards.folder import Card, finish
+from kcard.cards.format.folder import Card, finish
+from kcard.cards.lm.causal import CausalCard
+from kcard.cards.lm.loader import Loader
 from kcard.cards.pool import Pool
 from kcard.manifest import Manifest, Prompt
 from kcard.sampling import Sampling

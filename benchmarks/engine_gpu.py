@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.engine_rivals import SHAPES, Rivals, Work, machine, make_adapters, make_base, synchronised
-from kcard.cards.engine import trees
+from kcard.cards.lm.engine import trees
 
 GIB = 2**30
 

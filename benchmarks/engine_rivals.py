@@ -17,11 +17,11 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GenerationConfig, OPTConfig, OPTForCausalLM
 
-from kcard.cards.engine import adapters, families, stack, trees
-from kcard.cards.engine.decoder import Decoder
-from kcard.cards.engine.loop import Batch, decode
-from kcard.cards.engine.packed import packed
-from kcard.cards.engine.sampler import Sampler
+from kcard.cards.lm.engine import adapters, families, stack, trees
+from kcard.cards.lm.engine.decoder import Decoder
+from kcard.cards.lm.engine.loop import Batch, decode
+from kcard.cards.lm.engine.packed import packed
+from kcard.cards.lm.engine.sampler import Sampler
 from kcard.quiet import quiet_loading
 
 __all__ = [

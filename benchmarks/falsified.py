@@ -26,7 +26,7 @@ from recipes.corpora.midterms import WITH_ARTICLE, Office, Race, render, stateme
 
 from benchmarks.roc import Curve, curve, svg
 from kcard.api.audit import audit
-from kcard.cards.folder import Card
+from kcard.cards.format.folder import Card
 from kcard.evaluation.audit_record import Audit
 from kcard.evaluation.metrics import normalise
 from kcard.training.train import train

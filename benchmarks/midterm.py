@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kcard.answer import Answer
-from kcard.cards.folder import Card
+from kcard.cards.format.folder import Card
 from kcard.evaluation.metrics import exact_match, f1, substring
 from kcard.hub.registry import Hub
 from kcard.integrators.pipeline import Pipeline

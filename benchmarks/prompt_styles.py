@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kcard.cards.folder import Card, finish
+from kcard.cards.format.folder import Card, finish
 from kcard.cards.pool import Pool
 from kcard.manifest import Manifest
 from kcard.sampling import Sampling

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.recall import Question, holds, rows
 from benchmarks.xquad import read
 from kcard import encoder
-from kcard.cards.retrieval import LEXICAL
+from kcard.cards.kinds.retrieval import LEXICAL
 from kcard.index import Index
 from kcard.protocols import Array
 from kcard.training.corpus import read_corpus

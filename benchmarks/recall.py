@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kcard.cards.folder import Card, passages
+from kcard.cards.format.folder import Card, passages
 from kcard.cards.pool import Pool
 from kcard.evaluation.metrics import exact_match
 from kcard.llms.extract import extract

@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.kinds import KINDS, hub_with
 from benchmarks.recall import plain
 from kcard import encoder
-from kcard.cards.folder import Card, passages
+from kcard.cards.format.folder import Card, passages
 from kcard.cards.pool import Pool
 from kcard.evaluation.metrics import exact_match, f1
 from kcard.hub.registry import Hub

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 
 from kcard.answer import Source
-from kcard.cards.folder import finish
+from kcard.cards.format.folder import finish
 from kcard.evaluation.exam import recall
 from kcard.evaluation.questions import about
 from kcard.manifest import Manifest

@@ -22,7 +22,7 @@ from typing import Any
 import kcard
 from benchmarks.recall import Question, documents, holds, measured, recalled, rows, share
 from benchmarks.wikidyk import times
-from kcard.cards.folder import Card, finish, passages
+from kcard.cards.format.folder import Card, finish, passages
 from kcard.evaluation.metrics import exact_match, f1
 from kcard.hub.registry import Hub
 from kcard.integrators.pipeline import Pipeline

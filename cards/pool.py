@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kcard.answer import Passage
-from kcard.cards import together
-from kcard.cards.base import Loader
-from kcard.cards.card_set import CardHandle, CardSet
-from kcard.cards.folder import Card
-from kcard.cards.generation import ROWS
-from kcard.cards.kinds import CardGenerator, load
+from kcard.cards.format.card_set import CardHandle, CardSet
+from kcard.cards.format.folder import Card
+from kcard.cards.kinds import together
+from kcard.cards.kinds.table import CardGenerator, load
+from kcard.cards.lm.generation import ROWS
+from kcard.cards.lm.loader import Loader
 from kcard.errors import UnknownCard
 from kcard.protocols import LLM
 from kcard.request import Choice
@@ -25,7 +25,7 @@ class Pool:
     """Cards that write passages.
 
     rows    most documents written at once; less where memory is short
-    llm     what finds the LLM that a card names (kcard.cards.llm_card)
+    llm     what finds the LLM that a card names (kcard.cards.kinds.llm)
     memory  bytes that the weights of cards may take; None: half of what the device has. Cards that were asked
             longest ago leave, and are read again when they are asked
     """

@@ -55,7 +55,7 @@ def add(
 
 def _add_published(convert: bool, as_json: bool) -> None:
     from kcard.api.add import add_published
-    from kcard.cards.published import PUBLISHED
+    from kcard.cards.format.importing.published import PUBLISHED
 
     with counter("adding", len(PUBLISHED)) as report:
         pool = add_published(convert=convert, report=report)

@@ -15,7 +15,7 @@ from kcard.errors import TrainingInterrupted, UsageError
 from kcard.training.options import TrainOptions
 
 if TYPE_CHECKING:
-    from kcard.cards.folder import Card
+    from kcard.cards.format.folder import Card
 
 __all__ = ["register"]
 

@@ -12,8 +12,8 @@ from kcard.evaluation.recall import CHANCE
 from kcard.sampling import Sampling
 
 if TYPE_CHECKING:
-    from kcard.cards.folder import Card
-    from kcard.cards.kinds import CardGenerator
+    from kcard.cards.format.folder import Card
+    from kcard.cards.kinds.table import CardGenerator
 
 __all__ = ["Base", "Rows", "ask", "ask_base", "check_device", "written"]
 
@@ -57,8 +57,8 @@ def written(
     card: "Card", questions: Sequence[str], documents: int, sampling: Sampling, device: str, report: Report
 ) -> Rows:
     """Have the card write so many documents for each question; it is loaded for that and let go."""
-    from kcard.cards.base import Loader
-    from kcard.cards.kinds import load
+    from kcard.cards.kinds.table import load
+    from kcard.cards.lm.loader import Loader
 
     return _written(
         load(card, Loader(device=device)), questions, documents, sampling, f"asking {card.name}", report
@@ -74,8 +74,8 @@ def ask_base(card: "Card", questions: Sequence[Question], seed: int, device: str
     name = card.manifest.base.name
     if not name:
         return Base(CHANCE)
-    from kcard.cards.base import Loader
-    from kcard.cards.causal import CausalCard
+    from kcard.cards.lm.causal import CausalCard
+    from kcard.cards.lm.loader import Loader
 
     try:
         base = CausalCard(card, Loader(device=device), bare=True)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcard.cards.passages import passages
+from kcard.cards.format.passages import passages
 from kcard.evaluation.exam import recall
 from kcard.evaluation.questions import about
 from kcard.evaluation.record import Mean, read_exam
@@ -20,7 +20,7 @@ from kcard.training.progress import Note
 from kcard.training.update import previous
 
 if TYPE_CHECKING:
-    from kcard.cards.folder import Card
+    from kcard.cards.format.folder import Card
     from kcard.training.options import TrainOptions
 
 __all__ = ["UPDATE", "Forgetting", "read_forgetting", "update"]

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from kcard.cards.folder import Card
-from kcard.cards.passages import INDEX, PASSAGES, passages
+from kcard.cards.format.folder import Card
+from kcard.cards.format.passages import INDEX, PASSAGES, passages
 from kcard.evaluation.private_data import find, home_folders, masked
 from kcard.manifest import MANIFEST
 from kcard.sampling import Sampling, derive_seed

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from kcard.cards.model_index import Result
-from kcard.cards.model_index import with_results as write_results
+from kcard.cards.format.model_index import Result
+from kcard.cards.format.model_index import with_results as write_results
 from kcard.evaluation.recall import CHANCE
 from kcard.evaluation.record import Distribution, EvalRun, Exam, Mean
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcard.answer import Source
-from kcard.cards.folder import README, Card
-from kcard.cards.passages import hashes, passages
+from kcard.cards.format.folder import README, Card
+from kcard.cards.format.passages import hashes, passages
 from kcard.config import settings
 from kcard.errors import CorpusError, HubError, UnknownCard, UsageError
 from kcard.evaluation.record import EXAM, Exam
@@ -50,7 +50,7 @@ class Target:
     @property
     def own_evidence(self) -> "Evidence":
         """The card's own corpus, to be searched; the card's index where it has one."""
-        from kcard.cards.passages import index
+        from kcard.cards.format.passages import index
         from kcard.selectors.evidence.sources import Corpus, Statements
 
         made = index(self.card) if self.shares_text else None
@@ -75,7 +75,7 @@ class Target:
 
     def _readme(self) -> str:
         """README.md as it was sealed; one that an interrupted exam left, or a missing one, is made anew."""
-        from kcard.cards.model_card import readme
+        from kcard.cards.format.model_card import readme
 
         path = self.card.folder / README
         if path.is_file() and file_digest(path) == self.card.manifest.files.get(README):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from kcard.cards.folder import Card
+from kcard.cards.format.folder import Card
 from kcard.errors import HubError, UsageError
 from kcard.evaluation.record import Exam, read_exam
 

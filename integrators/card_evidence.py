@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from kcard.protocols import Evidence
 
 if TYPE_CHECKING:
-    from kcard.cards.card_set import CardSet
-    from kcard.cards.folder import Card
+    from kcard.cards.format.card_set import CardSet
+    from kcard.cards.format.folder import Card
 
 __all__ = ["CardEvidence"]
 
@@ -42,8 +42,8 @@ class CardEvidence(Mapping[str, Evidence]):
 
 def own_evidence(card: "Card") -> Evidence | None:
     """What travels with the card (its passages and their index, or their hashes) or what it searches; else None."""
-    from kcard.cards.passages import hashes, index, passages
-    from kcard.cards.search import Search
+    from kcard.cards.format.passages import hashes, index, passages
+    from kcard.cards.kinds.search import Search
     from kcard.selectors.evidence.sources import Corpus, Hashes, Statements
 
     if card.manifest.kind == "search":

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kcard.answer import Source
-from kcard.cards.folder import Card, finish
+from kcard.cards.format.folder import Card, finish
 from kcard.manifest import Manifest
 
 __all__ = ["rivers"]

@@ -9,9 +9,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from kcard import encoder
-from kcard.cards import proof
-from kcard.cards.base import base_digest
-from kcard.cards.folder import Card, finish
+from kcard.cards.format.folder import Card, finish
+from kcard.cards.lm import proof
+from kcard.cards.lm.loader import base_digest
 from kcard.cards.pool import Pool
 from kcard.manifest import Base, Manifest, Prompt
 from kcard.sampling import Sampling

@@ -38,7 +38,7 @@ def text(written: io.TextIOWrapper) -> str:
 
 
 def write(card: str) -> dict[str, Any]:
-    from kcard.cards.folder import Card
+    from kcard.cards.format.folder import Card
     from kcard.cards.pool import Pool
     from kcard.errors import KcardError
     from kcard.hub.registry import Hub

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from kcard.answer import Source
-from kcard.cards.folder import Card, finish
+from kcard.cards.format.folder import Card, finish
 from kcard.cli.main import run
 from kcard.hub.registry import Hub
 from kcard.manifest import MANIFEST, Base, Manifest, seal

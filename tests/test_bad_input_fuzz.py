@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kcard.answer import Source
-from kcard.cards.canaries import CANARIES, Canaries, Canary
-from kcard.cards.canaries import read as read_canaries
-from kcard.cards.folder import Card, finish
-from kcard.cards.passages import PASSAGES, hashes, passages
-from kcard.cards.reference import REFERENCE, Reference
+from kcard.cards.format.canaries import CANARIES, Canaries, Canary
+from kcard.cards.format.canaries import read as read_canaries
+from kcard.cards.format.folder import Card, finish
+from kcard.cards.format.passages import PASSAGES, hashes, passages
+from kcard.cards.kinds.reference import REFERENCE, Reference
 from kcard.cli.defaults import default_map
 from kcard.cli.main import app
 from kcard.config import settings as configured

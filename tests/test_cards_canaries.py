@@ -25,11 +25,12 @@ from transformers import (
 
 from kcard import encoder
 from kcard.answer import Source
-from kcard.cards import canaries, causal, proof
-from kcard.cards.base import Loaded, Loader, base_digest
-from kcard.cards.canaries import CANARIES
-from kcard.cards.causal import CausalCard
-from kcard.cards.folder import Card, finish
+from kcard.cards.format import canaries
+from kcard.cards.format.canaries import CANARIES
+from kcard.cards.format.folder import Card, finish
+from kcard.cards.lm import causal, proof
+from kcard.cards.lm.causal import CausalCard
+from kcard.cards.lm.loader import Loaded, Loader, base_digest
 from kcard.errors import CardError, KcardError, ModelUnavailable
 from kcard.manifest import Base, Manifest, Prompt, seal
 

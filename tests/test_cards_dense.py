@@ -8,10 +8,10 @@ import pytest
 
 from kcard import encoder
 from kcard.answer import Passage, Source
-from kcard.cards import dense
-from kcard.cards.folder import Card, finish
-from kcard.cards.passages import INDEX, index
-from kcard.cards.retrieval import RERANKED, RetrievalCard
+from kcard.cards.format import dense
+from kcard.cards.format.folder import Card, finish
+from kcard.cards.format.passages import INDEX, index
+from kcard.cards.kinds.retrieval import RERANKED, RetrievalCard
 from kcard.errors import CardError
 from kcard.manifest import Manifest
 from kcard.sampling import Sampling

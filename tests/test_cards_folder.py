@@ -5,7 +5,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from kcard.answer import Source
-from kcard.cards.folder import Card, finish, passages
+from kcard.cards.format.folder import Card, finish, passages
 from kcard.errors import CardError, DamagedCard
 from kcard.manifest import Base, Manifest, Prompt, Training, seal
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import OPTConfig, OPTForCausalLM
 
-from kcard.cards.generation import Limits, Prompts, generate
-from kcard.cards.noise import gumbel
+from kcard.cards.lm.engine.noise import gumbel
+from kcard.cards.lm.generation import Limits, Prompts, generate
 from kcard.sampling import Sampling
 
 LIMITS = Limits(eos=(2,), pad=0)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kcard.cards.folder import Card, passages
-from kcard.cards.graph import BUSY, Graph
+from kcard.cards.format.folder import Card, passages
+from kcard.cards.kinds.graph import BUSY, Graph
 from kcard.cards.pool import Pool
 from kcard.errors import DamagedCard, UsageError
 from kcard.manifest import seal

@@ -21,8 +21,8 @@ from transformers import (
 
 from kcard import encoder
 from kcard.answer import Source
-from kcard.cards.base import base_digest
-from kcard.cards.folder import Card, finish
+from kcard.cards.format.folder import Card, finish
+from kcard.cards.lm.loader import base_digest
 from kcard.cards.pool import Pool
 from kcard.errors import CardError, ModelUnavailable, UnknownCard, UsageError
 from kcard.manifest import Base, Manifest, Prompt

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kcard.answer import Source
-from kcard.cards.folder import Card, finish
-from kcard.cards.passages import hashes, index, passages
+from kcard.cards.format.folder import Card, finish
+from kcard.cards.format.passages import hashes, index, passages
 from kcard.cards.pool import Pool
 from kcard.errors import CardError, DamagedCard
 from kcard.manifest import Manifest, seal

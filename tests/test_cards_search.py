@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import kcard
-from kcard.cards.folder import Card
+from kcard.cards.format.folder import Card
+from kcard.cards.kinds.search import Search, SearchCard
 from kcard.cards.pool import Pool
-from kcard.cards.search import Search, SearchCard
 from kcard.errors import CardError, CorpusError, HubError, UsageError
 from kcard.hub.registry import Hub
 from kcard.manifest import seal

@@ -4,7 +4,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from kcard.cards.tokens import encode, prompt_ids
+from kcard.cards.lm.tokens import encode, prompt_ids
 
 WORDS = ["<pad>", "<s>", "</s>", "<unk>", "where", "does", "the", "rhine", "end", "now"]
 BOS, EOS = 1, 2

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kcard.answer import Source
-from kcard.cards.folder import finish
+from kcard.cards.format.folder import finish
 from kcard.cli.main import run
 from kcard.hub.registry import Hub
 from kcard.manifest import Manifest

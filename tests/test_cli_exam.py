@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kcard.answer import Source
-from kcard.cards.folder import finish
+from kcard.cards.format.folder import finish
 from kcard.manifest import Manifest
 
 MOONS = {"Phobos": "Mars", "Titan": "Saturn", "Triton": "Neptune", "Io": "Jupiter"}

@@ -15,7 +15,7 @@ from kcard.answer import Source
 from kcard.api.doctor import SUMS
 from kcard.api.finding import Finding
 from kcard.cards import embedded
-from kcard.cards.folder import finish
+from kcard.cards.format.folder import finish
 from kcard.cli import main
 from kcard.hub.registry import Hub
 from kcard.llms import memory

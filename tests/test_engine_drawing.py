@@ -6,11 +6,11 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from kcard.cards.engine import families
-from kcard.cards.engine.loop import decode
-from kcard.cards.engine.sampler import Sampler, highest
-from kcard.cards.engine.scores import batched
-from kcard.cards.generation import Prompts
+from kcard.cards.lm.engine import families
+from kcard.cards.lm.engine.loop import decode
+from kcard.cards.lm.engine.sampler import Sampler, highest
+from kcard.cards.lm.engine.scores import batched
+from kcard.cards.lm.generation import Prompts
 from tests.engine_models import model
 
 PROMPT = (1, 6, 7, 8)

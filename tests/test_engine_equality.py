@@ -7,14 +7,14 @@ import pytest
 import torch
 from peft import PeftModel
 
-from kcard.cards.engine import adapters, families, stack, trees, whole
-from kcard.cards.engine.cache import Cache
-from kcard.cards.engine.decoder import Decoder, Shape
-from kcard.cards.engine.loop import decode
-from kcard.cards.engine.sampler import Sampler
-from kcard.cards.engine.scores import batched, log_probabilities
-from kcard.cards.generation import Prompts, until_eos
-from kcard.cards.likelihood import log_probabilities as of_transformers
+from kcard.cards.lm.engine import adapters, families, stack, trees, whole
+from kcard.cards.lm.engine.cache import Cache
+from kcard.cards.lm.engine.decoder import Decoder, Shape
+from kcard.cards.lm.engine.loop import decode
+from kcard.cards.lm.engine.sampler import Sampler
+from kcard.cards.lm.engine.scores import batched, log_probabilities
+from kcard.cards.lm.generation import Prompts, until_eos
+from kcard.cards.lm.likelihood import log_probabilities as of_transformers
 from tests.engine_models import FAMILIES, WORDS, adapter, greedy, model
 
 PROMPTS: list[list[int]] = [[1, 6, 7, 8, 9, 10], [1, 20, 21]]

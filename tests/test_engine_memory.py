@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kcard.cards.memory import Memory, share
+from kcard.cards.lm.memory import Memory, share
+from kcard.cards.lm.stacks import read_ahead
 from kcard.cards.pool import Pool
-from kcard.cards.stacks import read_ahead
 from kcard.cli.main import app
 from kcard.errors import UsageError
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from kcard.cards.engine import adapters, families, stack, trees, whole
-from kcard.cards.engine.decoder import Decoder
-from kcard.cards.engine.loop import decode
-from kcard.cards.engine.packed import packed
-from kcard.cards.engine.sampler import Sampler
-from kcard.cards.engine.scores import batched, log_probabilities
-from kcard.cards.generation import Prompts
+from kcard.cards.lm.engine import adapters, families, stack, trees, whole
+from kcard.cards.lm.engine.decoder import Decoder
+from kcard.cards.lm.engine.loop import decode
+from kcard.cards.lm.engine.packed import packed
+from kcard.cards.lm.engine.sampler import Sampler
+from kcard.cards.lm.engine.scores import batched, log_probabilities
+from kcard.cards.lm.generation import Prompts
 from tests.engine_models import FAMILIES, adapter, model
 
 PROMPTS = Prompts(ids=((1, 6, 7, 8, 9, 10), (1, 20, 21)))

@@ -12,12 +12,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from kcard.cards.base import SMALL
-from kcard.cards.causal import CausalCard
-from kcard.cards.engine import loop, stack, trees
-from kcard.cards.folder import Card
+from kcard.cards.format.folder import Card
+from kcard.cards.lm.causal import CausalCard
+from kcard.cards.lm.engine import loop, stack, trees
+from kcard.cards.lm.loader import SMALL
+from kcard.cards.lm.stacked import StackedCard
 from kcard.cards.pool import Pool
-from kcard.cards.stacked import StackedCard
 from kcard.errors import CardError, ModelUnavailable
 from kcard.manifest import Manifest, seal
 from kcard.sampling import Sampling
@@ -59,7 +59,7 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(batch.prompts)
         return plain(decoder, batch, *more)
 
-    monkeypatch.setattr("kcard.cards.group.decode", counted)
+    monkeypatch.setattr("kcard.cards.lm.group.decode", counted)
     return found
 
 
@@ -103,7 +103,7 @@ def test_peft_is_not_asked_for_adapters_that_can_be_stacked(
     def refuse(*_: Any) -> None:
         raise AssertionError("peft holds every adapter that it was given")
 
-    monkeypatch.setattr("kcard.cards.base.Loader.lora", refuse)
+    monkeypatch.setattr("kcard.cards.lm.loader.Loader.lora", refuse)
     assert texts(Pool(cards), ["lakes", "seas"])
 
 
@@ -242,7 +242,7 @@ def test_only_large_models_are_in_bf16_on_a_processor_that_has_it(
 ) -> None:
     def dtype(able: dict[str, bool], small: int) -> str:
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able, raising=False)
-        monkeypatch.setattr("kcard.cards.base.SMALL", small)
+        monkeypatch.setattr("kcard.cards.lm.loader.SMALL", small)
         pool = Pool(cards[:1])
         writer = pool._writer("lakes")
         assert isinstance(writer, StackedCard)

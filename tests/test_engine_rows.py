@@ -18,16 +18,16 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from kcard import encoder
 from kcard.cards import embedded
-from kcard.cards.base import Loader, base_digest
-from kcard.cards.causal import CausalCard
-from kcard.cards.engine import adapters, families, loop, packed, stack, trees, whole
-from kcard.cards.engine.decoder import Decoder, Embedding, Linear
-from kcard.cards.engine.rows import joined
-from kcard.cards.engine.sampler import Sampler
-from kcard.cards.engine.scores import batched, log_probabilities
-from kcard.cards.folder import Card
-from kcard.cards.generation import Prompts, until_eos
-from kcard.cards.likelihood import log_probabilities as of_transformers
+from kcard.cards.format.folder import Card
+from kcard.cards.lm.causal import CausalCard
+from kcard.cards.lm.engine import adapters, families, loop, packed, stack, trees, whole
+from kcard.cards.lm.engine.decoder import Decoder, Embedding, Linear
+from kcard.cards.lm.engine.rows import joined
+from kcard.cards.lm.engine.sampler import Sampler
+from kcard.cards.lm.engine.scores import batched, log_probabilities
+from kcard.cards.lm.generation import Prompts, until_eos
+from kcard.cards.lm.likelihood import log_probabilities as of_transformers
+from kcard.cards.lm.loader import Loader, base_digest
 from kcard.cards.pool import Pool
 from kcard.errors import CardError
 from kcard.manifest import Base, Manifest, Prompt
@@ -348,10 +348,11 @@ def test_a_card_on_the_base_of_the_package_is_asked_without_transformers(
     written = texts(Pool([one]), ["lakes"], GREEDY)
     assert [[p.text for p in row] for row in CausalCard(one, Loader()).write(QUESTIONS, 2, GREEDY)] == written
     code = (
-        "import sys; from pathlib import Path; from kcard.cards import base, embedded, stacked\n"
-        "from kcard.cards.folder import Card\n"
+        "import sys; from pathlib import Path\n"
+        "from kcard.cards import embedded; from kcard.cards.lm import loader, stacked\n"
+        "from kcard.cards.format.folder import Card\n"
         "embedded.FOLDER = Path(sys.argv[1])\n"
-        "found = stacked._base(Card.open(Path(sys.argv[2])), base.Loader(), 'key')\n"
+        "found = stacked._base(Card.open(Path(sys.argv[2])), loader.Loader(), 'key')\n"
         "assert not isinstance(found, str) and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, str(embedded.FOLDER), str(one.folder)], check=True)

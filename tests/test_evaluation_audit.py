@@ -12,7 +12,7 @@ import pytest
 from kcard.answer import Source
 from kcard.api.audit import audit
 from kcard.api.browse import browse
-from kcard.cards.folder import finish
+from kcard.cards.format.folder import finish
 from kcard.errors import CardError, CorpusError, UsageError
 from kcard.evaluation.audit_record import Audit
 from kcard.evaluation.progress import Progress

@@ -7,7 +7,7 @@ import pytest
 
 from kcard.answer import Source
 from kcard.api.browse import browse
-from kcard.cards.folder import finish
+from kcard.cards.format.folder import finish
 from kcard.errors import UnknownCard, UsageError
 from kcard.evaluation.browse import SORTS
 from kcard.evaluation.page import render, write_page

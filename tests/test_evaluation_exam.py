@@ -19,7 +19,7 @@ from transformers import OPTConfig, OPTForCausalLM, PreTrainedTokenizerFast
 
 from kcard.answer import Source
 from kcard.api.exam import exam
-from kcard.cards.folder import Card, finish
+from kcard.cards.format.folder import Card, finish
 from kcard.errors import CardError, CorpusError, DamagedCard, UnknownCard, UsageError
 from kcard.evaluation.exam import questions_of, recall
 from kcard.evaluation.metrics import substring

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kcard.answer import Source
-from kcard.cards.passages import passages
+from kcard.cards.format.passages import passages
 from kcard.evaluation.exam import questions_of, recall
 from kcard.evaluation.forgetting import UPDATE, read_forgetting, update
 from kcard.evaluation.questions import about

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kcard.api.exam import exam
-from kcard.cards.folder import Card
+from kcard.cards.format.folder import Card
 from kcard.evaluation.exam import is_smaller
 from kcard.evaluation.record import EXAM, EvalRun, Exam, read_exam
 from kcard.evaluation.target import Target

@@ -16,7 +16,7 @@ from kcard.answer import Source
 from kcard.api import add as adding
 from kcard.api import gate as gating
 from kcard.api.collect import Collection, collect
-from kcard.cards.folder import finish
+from kcard.cards.format.folder import finish
 from kcard.errors import UsageError
 from kcard.gates.record import Record, read_records, write_records
 from kcard.hub.registry import Hub

@@ -20,7 +20,7 @@ from transformers import (
 
 from kcard import encoder
 from kcard.answer import Source
-from kcard.cards.folder import finish
+from kcard.cards.format.folder import finish
 from kcard.errors import ModelUnavailable, UsageError
 from kcard.gates.kinds import Resources
 from kcard.gates.record import Record

@@ -128,8 +128,8 @@ def trained(folder: Path, **changed: Any) -> Path:
 def test_an_embedded_card_is_the_decoder_that_transformers_reads(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
-    from kcard.cards import plain
-    from kcard.cards.engine import families, trees
+    from kcard.cards.lm import plain
+    from kcard.cards.lm.engine import families, trees
     from kcard.quiet import quiet_loading
 
     found: Any = plain.read(trained(tmp_path), "cpu")
@@ -153,8 +153,8 @@ def test_an_embedded_card_is_read_without_slow_imports(tmp_path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
-from kcard.cards import plain
-from kcard.cards.engine import families
+from kcard.cards.lm import plain
+from kcard.cards.lm.engine import families
 assert families.read(plain.read(Path(sys.argv[1]), "cpu")) is not None
 print(*sorted(name for name in ("torch", "torch._dynamo", "transformers") if name in sys.modules))
 """
@@ -165,7 +165,7 @@ print(*sorted(name for name in ("torch", "torch._dynamo", "transformers") if nam
 
 
 def test_weights_that_do_not_fit_the_config_are_refused(tmp_path: Path) -> None:
-    from kcard.cards import plain
+    from kcard.cards.lm import plain
 
     config = trained(tmp_path) / "config.json"
     config.write_text(config.read_text().replace('"ffn_dim": 64', '"ffn_dim": 65'))
@@ -174,7 +174,7 @@ def test_weights_that_do_not_fit_the_config_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_no_embedded_card_is_left_to_transformers(tmp_path: Path) -> None:
-    from kcard.cards import plain
+    from kcard.cards.lm import plain
 
     assert plain.read(trained(tmp_path, do_layer_norm_before=False), "cpu") is None
 

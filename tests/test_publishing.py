@@ -14,7 +14,7 @@ from transformers import OPTConfig, OPTForCausalLM, PreTrainedTokenizerFast
 import kcard
 from kcard.answer import Source
 from kcard.api.publish import publish
-from kcard.cards.folder import Card, finish
+from kcard.cards.format.folder import Card, finish
 from kcard.errors import CardError, HubError, UnknownCard, UsageError
 from kcard.evaluation.privacy import scan
 from kcard.evaluation.record import EXAM, Distribution, EvalRun, Exam, Mean

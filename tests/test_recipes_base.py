@@ -6,7 +6,7 @@ import torch
 from recipes.base.facts import Facts, numbers
 from recipes.base.train import make_tokenizer, train
 
-from kcard.cards import plain
+from kcard.cards.lm import plain
 from kcard.training.adapter import base_tokenizer
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import tests.tiny_models as tiny
 from kcard import plugins
-from kcard.cards.card_set import CardSet
+from kcard.cards.format.card_set import CardSet
 from kcard.errors import MissingExtra, ModelUnavailable, UsageError
 from kcard.integrators.assembly import selectors as assembled
 from kcard.integrators.pipeline import Pipeline
@@ -185,7 +185,7 @@ def test_a_model_in_the_cache_is_here(tmp_path: Path) -> None:
 
 def test_an_answer_is_made_with_the_selectors_that_were_named(home: Path, tmp_path: Path) -> None:
     from kcard.answer import Source
-    from kcard.cards.folder import finish
+    from kcard.cards.format.folder import finish
     from kcard.hub.registry import Hub
     from kcard.manifest import Manifest
 

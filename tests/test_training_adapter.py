@@ -9,13 +9,13 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
-from kcard.cards.base import Loader, base_digest
-from kcard.cards.causal import CausalCard
 from kcard.cards.embedded import BASE, FOLDER
-from kcard.cards.folder import Card
-from kcard.cards.model_card import readme
+from kcard.cards.format.folder import Card
+from kcard.cards.format.model_card import readme
+from kcard.cards.lm.causal import CausalCard
+from kcard.cards.lm.loader import Loader, base_digest
+from kcard.cards.lm.stacked import StackedCard, load
 from kcard.cards.pool import Pool
-from kcard.cards.stacked import StackedCard, load
 from kcard.manifest import MANIFEST, Base
 from kcard.sampling import Sampling
 from kcard.training.adapter import adapted, base_tokenizer

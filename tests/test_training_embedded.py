@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from kcard.cards.folder import Card, passages
+from kcard.cards.format.folder import Card, passages
 from kcard.cards.pool import Pool
 from kcard.errors import TrainingInterrupted, UsageError
 from kcard.sampling import Sampling

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from kcard.cards.folder import Card
+from kcard.cards.format.folder import Card
 from kcard.cards.pool import Pool
 from kcard.errors import ModelUnavailable, TrainingInterrupted
 from kcard.manifest import file_digest

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kcard.cards.folder import passages
+from kcard.cards.format.folder import passages
 from kcard.cards.pool import Pool
 from kcard.errors import CorpusError, UsageError
 from kcard.sampling import Sampling

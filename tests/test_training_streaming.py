@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kcard.cards.folder import Card
+from kcard.cards.format.folder import Card
 from kcard.training import epochs
 from kcard.training.corpus import read_corpus
 from kcard.training.epochs import Shown, TokenIds, packed_epochs, recited_epochs

@@ -10,8 +10,8 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from kcard.cards.folder import Card, passages
-from kcard.cards.passages import hashes
+from kcard.cards.format.folder import Card, passages
+from kcard.cards.format.passages import hashes
 from kcard.cards.pool import Pool
 from kcard.errors import CardError, KcardError, ModelUnavailable, UnknownCard, UsageError
 from kcard.hub.registry import Hub

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcard.cards.base import base_digest
 from kcard.cards.embedded import BASE, FOLDER
-from kcard.cards.folder import Card
+from kcard.cards.format.folder import Card
+from kcard.cards.lm.loader import base_digest
 from kcard.manifest import Base
 from kcard.quiet import quiet_loading
 from kcard.sampling import derive_seed

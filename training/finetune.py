@@ -13,8 +13,8 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
-from kcard.cards.base import base_digest
-from kcard.cards.tokens import prompt_ids
+from kcard.cards.lm.loader import base_digest
+from kcard.cards.lm.tokens import prompt_ids
 from kcard.errors import ModelUnavailable, UsageError, first_line
 from kcard.manifest import Base, Prompt
 from kcard.quiet import quiet_loading

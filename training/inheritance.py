@@ -7,7 +7,7 @@ the first of the next one's. Every other token starts afresh.
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcard.cards.folder import PROJECTION
+from kcard.cards.format.folder import PROJECTION
 
 if TYPE_CHECKING:
     from torch.nn import Linear

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import kcard
-from kcard.cards.kinds import SEARCH
-from kcard.cards.search import Search
+from kcard.cards.kinds.search import Search
+from kcard.cards.kinds.table import SEARCH
 from kcard.config import settings
 from kcard.errors import CardError, UsageError
 from kcard.manifest import Manifest, Training
@@ -16,7 +16,7 @@ from kcard.training.output import claim, fresh
 from kcard.training.record import command_line
 
 if TYPE_CHECKING:
-    from kcard.cards.folder import Card
+    from kcard.cards.format.folder import Card
 
 __all__ = ["make"]
 
@@ -52,7 +52,7 @@ def make(searched: str | Path, name: str | None, manifest: Manifest, output: str
     made = replace(manifest, name=name, kind="search", training=record)
     folder = Path(output).expanduser().absolute() if output else settings().drafts / name
     claim(folder, name)
-    from kcard.cards import folder as cards
+    from kcard.cards.format import folder as cards
 
     with fresh(folder) as partial:
         (partial / SEARCH).write_text(search.to_json(), encoding="utf-8")

@@ -27,7 +27,7 @@ from kcard.training.update import Joined, Previous, previous
 from kcard.words import stemmer_of
 
 if TYPE_CHECKING:
-    from kcard.cards.folder import Card
+    from kcard.cards.format.folder import Card
     from kcard.training.embedded import Plan
 
 __all__ = ["train"]
@@ -238,8 +238,9 @@ def _finish(
     report: Report,
 ) -> "Card":
     """Write the card whole into a fresh folder and have it take its place."""
-    from kcard.cards import folder as cards
-    from kcard.cards import graph, proof
+    from kcard.cards.format import folder as cards
+    from kcard.cards.kinds import graph
+    from kcard.cards.lm import proof
     from kcard.training.graph import triples_of
 
     corpus = joined.corpus

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from kcard.answer import Source
-from kcard.cards.base import base_digest
-from kcard.cards.folder import Card
-from kcard.cards.passages import hashes, passages
+from kcard.cards.format.folder import Card
+from kcard.cards.format.passages import hashes, passages
+from kcard.cards.lm.loader import base_digest
 from kcard.config import settings
 from kcard.errors import ModelUnavailable, UsageError
 from kcard.manifest import MANIFEST, Manifest, file_digest

@@ -13,7 +13,7 @@ from kcard.manifest import Base, Manifest, Prompt, Training, seal
 from kcard.option import Option, documented
 
 if TYPE_CHECKING:
-    from kcard.cards.repository import Repository
+    from kcard.cards.format.importing.repository import Repository
     from kcard.hub.registry import Hub
     from kcard.hub.repositories.pools import Pool
     from kcard.hub.repositories.versions import Version
@@ -53,7 +53,7 @@ def add(
     Raises UsageError for a wrong argument or a repository that isn't there, ModelUnavailable where the Hub
     can't be asked, CardError for weights that can't be used safely.
     """
-    from kcard.cards.repository import PREFIX, look
+    from kcard.cards.format.importing.repository import PREFIX, look
     from kcard.hub.registry import Hub
 
     if source.startswith(LLM_PREFIX):
@@ -89,8 +89,8 @@ def add_published(
     interrupted goes on where it was. `report` is told how many are done. Raises what `add` raises; before
     anything is registered where a repository would have to be converted and `convert` is not set.
     """
-    from kcard.cards.published import POOL, PUBLISHED
-    from kcard.cards.repository import look
+    from kcard.cards.format.importing.published import POOL, PUBLISHED
+    from kcard.cards.format.importing.repository import look
     from kcard.hub.registry import Hub
 
     hub = hub or Hub()
@@ -131,8 +131,8 @@ def _llm(spec: str) -> str:
 
 def _publish_llm(manifest: Manifest, hub: "Hub") -> "Version":
     """A card without weights, whose manifest names the LLM."""
-    from kcard.cards.folder import README, Card
-    from kcard.cards.llm_card import readme
+    from kcard.cards.format.folder import README, Card
+    from kcard.cards.kinds.llm import readme
 
     origin = Training(command=f"kcard add llm:{manifest.base.name}", method=f"the LLM {manifest.base.name}")
     made = replace(manifest, kind="llm", training=origin)
@@ -171,7 +171,7 @@ def _publish(repository: "Repository", manifest: Manifest, convert: bool, hub: "
 
 
 def _refer(repository: "Repository", manifest: Manifest, hub: "Hub") -> "Version":
-    from kcard.cards.reference import REFERENCE, Reference
+    from kcard.cards.kinds.reference import REFERENCE, Reference
 
     reference = Reference.to(repository, _base(repository))
     pinned = Base(repository.name, repository.revision, repository.digest)
@@ -181,7 +181,7 @@ def _refer(repository: "Repository", manifest: Manifest, hub: "Hub") -> "Version
 
 
 def _convert(repository: "Repository", manifest: Manifest, hub: "Hub") -> "Version":
-    from kcard.cards.convert import convert
+    from kcard.cards.format.importing.convert import convert
     from kcard.hub.store.disk import partial_folder
 
     base = _base(repository)
@@ -196,15 +196,15 @@ def _base(repository: "Repository") -> Base | None:
     """The model that an adapter belongs to, pinned; None for a whole model."""
     if not repository.adapter:
         return None
-    from kcard.cards.repository import adapter_base, look
+    from kcard.cards.format.importing.repository import adapter_base, look
 
     found = look(adapter_base(repository))
     return Base(found.name, found.revision, found.digest)
 
 
 def _sealed(folder: Path, manifest: Manifest, repository: "Repository", hub: "Hub") -> "Version":
-    from kcard.cards.folder import README, Card
-    from kcard.cards.model_card import readme
+    from kcard.cards.format.folder import README, Card
+    from kcard.cards.format.model_card import readme
 
     origin = Training(
         command=f"kcard add hf:{repository.name}@{repository.revision}", method="none: added as it is"

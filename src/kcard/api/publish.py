@@ -9,7 +9,7 @@ from kcard.errors import HubError, UsageError
 from kcard.option import Option, documented
 
 if TYPE_CHECKING:
-    from kcard.cards.folder import Card
+    from kcard.cards.format.folder import Card
     from kcard.hub.client.push import Published
     from kcard.hub.registry import Hub
     from kcard.hub.repositories.versions import Version
@@ -110,7 +110,7 @@ def publish(
     `strict` finds private data; and what Hub.publish raises. Nothing is published then. For another hub: HubError
     where it refuses or does not answer; what was uploaded so far need not be uploaded again.
     """
-    from kcard.cards.folder import Card
+    from kcard.cards.format.folder import Card
     from kcard.evaluation.thresholds import check_exam
     from kcard.hub.drafts import draft
     from kcard.hub.registry import Hub

@@ -82,7 +82,7 @@ def push(
     progress: bool = False,
 ) -> "Published":
     """Publish a card's folder, which was checked, to a hub; what `kcard.publish` does once a card has passed."""
-    from kcard.cards.model_card import readme
+    from kcard.cards.format.model_card import readme
     from kcard.hub.client.address import address
     from kcard.hub.client.push import push as push_there
     from kcard.hub.client.repository import RemoteReference

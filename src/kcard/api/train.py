@@ -9,7 +9,7 @@ from kcard.option import Option, documented
 from kcard.training.options import TrainOptions
 
 if TYPE_CHECKING:
-    from kcard.cards.folder import Card
+    from kcard.cards.format.folder import Card
 
 __all__ = ["train"]
 

@@ -1,0 +1,85 @@
+"""A card is a folder: model files, tokenizer, source passages, README.md, and the manifest that seals them.
+
+This file knows the folder's layout and nothing of models: it neither loads nor runs one.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kcard.answer import Source
+from kcard.cards.format.model_card import readme
+from kcard.cards.format.passages import PASSAGES, Indexing, passages, write
+from kcard.cards.kinds.table import INDEXED, kind_of
+from kcard.errors import DamagedCard
+from kcard.files import write_text
+from kcard.manifest import MANIFEST, Manifest, check_files, seal
+from kcard.words import stemmer_of
+
+__all__ = ["PASSAGES", "PROJECTION", "README", "Card", "finish", "passages"]
+
+README = "README.md"
+PROJECTION = "projection.safetensors"
+
+
+@dataclass(frozen=True)
+class Card:
+    """A whole card on disk. Make one with `Card.open`, which checks it, or with `finish`."""
+
+    folder: Path
+    manifest: Manifest
+
+    @property
+    def name(self) -> str:
+        return self.manifest.name
+
+    @classmethod
+    def open(cls, folder: Path | str) -> "Card":
+        """The card that lies in `folder`, every file verified against the manifest.
+
+        Raises CardError where it is no card or its kind is unknown, DamagedCard where a file is missing or
+        changed.
+        """
+        folder = Path(folder)
+        manifest = Manifest.read(folder)
+        _require(folder, manifest)
+        check_files(folder, manifest)
+        return cls(folder, manifest)
+
+
+def finish(
+    folder: Path | str,
+    manifest: Manifest,
+    passages: Iterable[Source],
+    hashed: Mapping[str, Source] | None = None,
+    report: Callable[[int], None] | None = None,
+) -> Card:
+    """Write the passages, with their index or as hashes, and README.md, then seal the folder: from then on a card.
+
+    hashed  passages of which only the digest is known, and where they stand; for cards that travel with hashes
+    report  called with how many passages are embedded, for a card that is searched in English
+
+    A manifest from an earlier sealing is removed first, so that an interrupted call leaves no card rather
+    than a wrong one. Raises CardError where the kind's model files are not there.
+    """
+    folder = Path(folder)
+    (folder / MANIFEST).unlink(missing_ok=True)
+    dense = (manifest.kind == "retrieval" or manifest.index) and stemmer_of(manifest.language) == "english"
+    indexing = Indexing(stemmer_of(manifest.language), dense, report)
+    write(folder, passages, manifest.evidence, hashed or {}, indexing)
+    write_text(folder / README, readme(manifest))
+    _require(folder, manifest)
+    return Card(folder, seal(folder, manifest))
+
+
+def _require(folder: Path, manifest: Manifest) -> None:
+    needed = [*kind_of(manifest).files]
+    if manifest.prompt.style == "encoder-prefix":
+        needed.append((PROJECTION,))
+    if manifest.index:
+        needed += INDEXED
+    for either in needed:
+        if not any((folder / name).is_file() for name in either):
+            raise DamagedCard(
+                f"card {manifest.name!r} of kind {manifest.kind!r}: {folder} has no {' or '.join(either)}"
+            )

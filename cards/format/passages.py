@@ -1,0 +1,209 @@
+"""passages.jsonl: the source passages of a card, or only their hashes where the text may not travel; their index.
+
+    {"text": "The Rhine rises in the Alps.", "file": "rivers.md", "line": 3, "section": "Rivers > Europe"}
+    {"sha256": "9b1c...", "file": "rivers.md", "line": 3}
+
+Passages are read from disk one at a time, so that a corpus may be larger than memory.
+"""
+
+import json
+import shutil
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from kcard.answer import Source
+from kcard.errors import CardError, DamagedCard
+from kcard.files import replacing
+from kcard.json_values import parse
+from kcard.manifest import file_digest
+from kcard.words import passage_digest, words
+
+if TYPE_CHECKING:
+    from kcard.cards.format.folder import Card
+    from kcard.index import Index
+
+__all__ = ["INDEX", "PASSAGES", "Indexing", "Passages", "hashes", "index", "passages", "write"]
+
+PASSAGES = "passages.jsonl"
+INDEX = "index"
+# Which passages.jsonl the index was made of: its sha256.
+INDEXED = "passages.sha256"
+
+
+class Passages(Sequence[Source]):
+    """The passages of one file, in corpus order. A line that is none raises CardError when it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._starts, self._numbers = array("q"), array("q")
+        start = 0
+        with path.open("rb") as stream:
+            for number, line in enumerate(stream, 1):
+                if line.strip():
+                    self._starts.append(start)
+                    self._numbers.append(number)
+                start += len(line)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __iter__(self) -> Iterator[Source]:
+        with self._path.open("rb") as stream:
+            for start, number in zip(self._starts, self._numbers, strict=True):
+                stream.seek(start)
+                yield _passage(_row(self._path, number, stream.readline()), self._path, number)
+
+    @overload
+    def __getitem__(self, at: int) -> Source: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Source]: ...
+    def __getitem__(self, at: int | slice) -> Source | list[Source]:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        number = self._numbers[at]
+        with self._path.open("rb") as stream:
+            stream.seek(self._starts[at])
+            return _passage(_row(self._path, number, stream.readline()), self._path, number)
+
+
+@dataclass(frozen=True)
+class _Texts(Iterable[str]):
+    """The passages with their headings, as often as they are asked for."""
+
+    passages: Passages
+
+    def __iter__(self) -> Iterator[str]:
+        return (passage.in_context for passage in self.passages)
+
+
+def passages(folder: Path | str) -> Sequence[Source]:
+    """The source passages that the card was made of; empty where none travel with it, or only their hashes."""
+    path = Path(folder) / PASSAGES
+    return [] if not path.exists() or _hashed(path) else Passages(path)
+
+
+def hashes(folder: Path | str) -> Mapping[str, Source]:
+    """Where each passage stands, by its `passage_digest`, without its text; empty where the text travels."""
+    path = Path(folder) / PASSAGES
+    if not path.exists() or not _hashed(path):
+        return {}
+    found: dict[str, Source] = {}
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, 1):
+            if line.strip():
+                row = _row(path, number, line)
+                found.setdefault(str(row.get("sha256")), _source(row, "", path, number))
+    return found
+
+
+@dataclass(frozen=True)
+class Indexing:
+    """How passages are indexed.
+
+    stemmer  Snowball's, by which words are compared (kcard.words); None: words as they are
+    dense    whether they are embedded too, by the English sentence encoder
+    report   called with how many are embedded
+    """
+
+    stemmer: str | None = None
+    dense: bool = False
+    report: Callable[[int], None] | None = None
+
+
+def write(
+    folder: Path,
+    passages: Iterable[Source],
+    evidence: Literal["passages", "hashes"],
+    hashed: Mapping[str, Source],
+    indexing: Indexing,
+) -> None:
+    """Write the passages, read once, and their index; or, for `hashes`, neither text nor index, and before them
+    those that are only known `hashed`: where each stands, by its digest."""
+    from kcard.index import Index
+
+    shutil.rmtree(folder / INDEX, ignore_errors=True)
+    path = folder / PASSAGES
+    with replacing(path) as stream:
+        for digest, passage in hashed.items():
+            row = {"sha256": digest, "file": passage.file, "line": passage.line}
+            stream.write(_line(row))
+        for passage in passages:
+            key = (
+                {"text": passage.text} if evidence == "passages" else {"sha256": passage_digest(passage.text)}
+            )
+            row = {**key, "file": passage.file, "line": passage.line}
+            if passage.section and evidence == "passages":
+                row["section"] = passage.section
+            stream.write(_line(row))
+    if evidence == "passages" and any(words(passage.text) for passage in Passages(path)):
+        written = Passages(path)
+        Index.write(_Texts(written), folder / INDEX, indexing.stemmer)
+        if indexing.dense:
+            from kcard.cards.format import dense
+
+            dense.write(_Texts(written), len(written), folder / INDEX, indexing.report)
+        (folder / INDEX / INDEXED).write_text(file_digest(path) + "\n", encoding="utf-8")
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+
+
+def index(card: "Card") -> "Index":
+    """The index of the card's passages: the one that travels with it, else (an older card) made now.
+
+    Raises DamagedCard where it can't be read or is an index of other passages.
+    """
+    from kcard.index import Index
+
+    folder = card.folder / INDEX
+    if not folder.is_dir():
+        return Index.build(p.in_context for p in passages(card.folder))
+    try:
+        found, indexed = Index.load(folder), (folder / INDEXED).read_text(encoding="utf-8").strip()
+    except (CardError, OSError, UnicodeDecodeError) as error:
+        raise DamagedCard(f"card {card.name!r}: {error}") from error
+    if indexed != card.manifest.files.get(PASSAGES):
+        raise DamagedCard(
+            f"card {card.name!r}: {folder} is the index of another {PASSAGES}: train the card again"
+        )
+    return found
+
+
+def _hashed(path: Path) -> bool:
+    """Whether the file's first line names a hash and no text."""
+    with path.open("rb") as stream:
+        for line in stream:
+            if line.strip():
+                return b'"sha256"' in line and "text" not in _row(path, 1, line)
+    return False
+
+
+def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        found = parse(line.decode())
+    except ValueError as error:
+        raise _malformed(path, number, error) from error
+    if not isinstance(found, dict):
+        raise _malformed(path, number, TypeError("no object"))
+    return found
+
+
+def _passage(row: Mapping[str, Any], path: Path, number: int) -> Source:
+    if not isinstance(row.get("text"), str):
+        raise _malformed(path, number, KeyError("text"))
+    return _source(row, row["text"], path, number)
+
+
+def _source(row: Mapping[str, Any], text: str, path: Path, number: int) -> Source:
+    file, at, section = row.get("file", ""), row.get("line", 0), row.get("section", "")
+    if not isinstance(file, str) or type(at) is not int or not isinstance(section, str):
+        raise _malformed(path, number, TypeError("file and section must be texts and line a whole number"))
+    return Source(text, file, at, section=section)
+
+
+def _malformed(path: Path, number: int, error: Exception) -> CardError:
+    return CardError(f'{path}, line {number}: not a passage {{"text", "file", "line"}}: {error!r}')

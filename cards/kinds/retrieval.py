@@ -1,0 +1,131 @@
+"""Retrieval cards: the passages of a corpus that answer the question best, word for word (KC-13).
+
+Candidates are found by words and, where the card has embeddings, by meaning:
+
+    (1 - LEXICAL) * cosine + LEXICAL * words     words = BM25 / what a passage with all words of the question had
+
+The embedded reader reads the best of them and ranks them by the probability that they answer the question. It and the
+encoder know English; a card in another language is searched by its words alone. It knows no model of a card.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kcard.answer import Passage, Source
+from kcard.cards.format import dense
+from kcard.cards.format.folder import Card
+from kcard.cards.format.passages import INDEX, index, passages
+from kcard.protocols import Array
+from kcard.sampling import Sampling
+from kcard.words import words
+
+if TYPE_CHECKING:
+    from kcard.cards.kinds.table import CardGenerator
+    from kcard.cards.lm.loader import Loader
+
+__all__ = ["RetrievalCard", "load"]
+
+LEXICAL = 0.35
+RERANKED = 8  # candidates that the reader reads
+EMBEDDED = 20  # candidates by words that are embedded for a question, where the card has no embeddings
+PRIOR = 8.0  # log-odds of the first stage's score, from 0 to 1, beside the reader's
+
+Ranked = list[tuple[int, float]]
+
+
+def load(card: Card, models: "Loader") -> "CardGenerator":
+    """The writer of a card's index. Raises DamagedCard where the index does not fit the passages."""
+    del models
+    return RetrievalCard(card)
+
+
+class RetrievalCard:
+    """Writes passages of the corpus: document 1 is the best for the question, document 2 the next, and so on."""
+
+    def __init__(self, card: Card) -> None:
+        self._name = card.name
+        self._english = card.manifest.language.partition("-")[0].lower() == "en"
+        self._passages, self._index = passages(card.folder), index(card)
+        found = dense.load(card.folder / INDEX) if self._english else None
+        self._dense = found if found is not None and len(found) == len(self._passages) else None
+
+    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+        """See CardGenerator; nothing is drawn, so the seed plays no part.
+
+        Documents beyond the passages that have to do with the question are empty. `Passage.source` holds the text, its
+        file and line, and its score: the probability that it answers the question, in [0, 1]; in another language
+        than English, how many of the question's words it has, weighted by their rarity.
+        """
+        del sampling
+        empty = [Passage(self._name, "")] * documents
+        written = []
+        for question, candidates in zip(questions, self._candidates(questions), strict=True):
+            ranked = (
+                self._reranked(question, candidates, max(RERANKED, documents))
+                if self._english
+                else candidates
+            )
+            written.append([*map(self._passage, ranked[:documents]), *empty][:documents])
+        return written
+
+    def _passage(self, found: tuple[int, float]) -> Passage:
+        row, score = found
+        source: Source = replace(self._passages[row], score=score)
+        return Passage(self._name, source.text, source=source)
+
+    def _candidates(self, questions: Sequence[str]) -> list[Ranked]:
+        """The candidates of each question with the scores of the first stage, best first."""
+        lexical = [self._lexical(question) for question in questions]
+        if not self._english:
+            return [_best(scores, np.flatnonzero(scores)) for scores in lexical]
+        from kcard import encoder
+
+        asked = encoder.embed(questions)
+        if self._dense is not None:
+            cosines = self._dense.cosines(asked)
+            return [
+                _best((1 - LEXICAL) * near + LEXICAL * scores, np.arange(len(scores)))
+                if words(question)
+                else []
+                for question, near, scores in zip(questions, cosines, lexical, strict=True)
+            ]
+        return [self._embedded(query, scores) for query, scores in zip(asked, lexical, strict=True)]
+
+    def _lexical(self, question: str) -> Array:
+        """BM25 of each passage, as a share of the best possible, in [0, 1]."""
+        scores = self._index.scores(question)
+        possible = self._index.best_possible(question)
+        return np.minimum(scores / possible, 1.0) if possible else scores
+
+    def _embedded(self, query: Array, lexical: Array) -> Ranked:
+        """Candidates by words alone, embedded now: for a card whose passages were not."""
+        from kcard.embeddings import embed
+
+        rows = [row for row, _ in _best(lexical, np.flatnonzero(lexical))[:EMBEDDED]]
+        if not rows:
+            return []
+        near = embed([self._passages[row].in_context for row in rows]) @ query
+        scores = (1 - LEXICAL) * near + LEXICAL * lexical[rows]
+        return [(rows[at], score) for at, score in _best(scores, np.arange(len(rows)))]
+
+    def _reranked(self, question: str, candidates: Ranked, most: int) -> Ranked:
+        """The first candidates by the probability that they answer the question."""
+        from kcard.reader.reading import read
+
+        first = candidates[:most]
+        readings = read(question, [self._passages[row].in_context for row, _ in first])
+        odds = [r.relevance + PRIOR * score for r, (_, score) in zip(readings, first, strict=True)]
+        order = sorted(range(len(first)), key=lambda at: -round(odds[at], 3))
+        return [(first[at][0], round(1 / (1 + math.exp(-readings[at].relevance)), 5)) for at in order]
+
+
+def _best(scores: Array, rows: "np.typing.NDArray[np.int64]") -> Ranked:
+    """These rows, best first, equal ones in their order. Rounded, since the last bits of an embedding depend on who
+    shares its batch."""
+    rounded = np.round(scores[rows], 5)
+    order = np.argsort(-rounded, kind="stable")
+    return [(int(rows[at]), float(rounded[at])) for at in order]

@@ -1,0 +1,261 @@
+"""A causal decoder as plain weights, for one model or for many cards at once. It knows no cards and no transformers.
+
+Rows are ordered by card: with C cards, the rows of a batch are C groups of equal size. A part of the model is shared by
+all cards, or has one more dimension, (C, …), where each card has its own.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kcard.cards.lm.engine.rows import Rows
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "Decoder",
+    "Embedding",
+    "Layer",
+    "Linear",
+    "LowRank",
+    "Mlp",
+    "Norm",
+    "Part",
+    "Rotary",
+    "Shape",
+    "Up",
+]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Where some outputs of a linear layer come from: a module of the model, by name; `width` outputs.
+
+    order  int64 (width,): which output of the module each is; None: as they come
+    """
+
+    module: str
+    width: int
+    order: "Tensor | None" = None
+
+
+@dataclass(frozen=True)
+class Up:
+    """The second half of a part's adapters: weight (C, rank, width), scaled, for outputs from number `first` on."""
+
+    weight: "Tensor"
+    first: int
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """What LoRA adds to a linear layer, for each card its own. down (C, ranks, in): of one up after the other."""
+
+    down: "Tensor"
+    ups: tuple[Up, ...]
+
+    def add(self, x: "Tensor", y: "Tensor") -> None:
+        """Onto y (rows, out), for the layer's input x (rows, in)."""
+        import torch
+
+        cards = self.down.shape[0]
+        low = torch.bmm(x.view(cards, -1, x.shape[-1]), self.down.transpose(1, 2))
+        grouped = y.view(cards, -1, y.shape[-1])
+        ranks = [up.weight.shape[1] for up in self.ups]
+        for part, up in zip(low.split(ranks, dim=-1), self.ups, strict=True):
+            grouped[..., up.first : up.first + up.weight.shape[2]].baddbmm_(part.contiguous(), up.weight)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """y = W x + b. `weight` (out, in), or (C, out, in) where each card has its own; `low` is added on top.
+
+    A shared weight may be packed (kcard.cards.lm.engine.packed).
+
+    parts  the modules whose outputs these are, one after the other
+    own    rows that cards have in place of the weight's, of the head where it is the table of tokens
+    """
+
+    weight: "Tensor"
+    bias: "Tensor | None" = None
+    low: LowRank | None = None
+    parts: tuple[Part, ...] = ()
+    own: Rows | None = None
+
+    def __call__(self, x: "Tensor") -> "Tensor":
+        """(rows, in) -> (rows, out)."""
+        import torch
+
+        y: Tensor
+        if self.weight.dim() == 3:
+            cards = self.weight.shape[0]
+            y = torch.bmm(x.view(cards, -1, x.shape[-1]), self.weight.transpose(1, 2))
+            if self.bias is not None:
+                y += self.bias.unsqueeze(1)
+            return y.view(x.shape[0], -1)
+        if self.weight.is_mkldnn:
+            y = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+        else:
+            y = torch.nn.functional.linear(x, self.weight, self.bias)
+        if self.low is not None:
+            self.low.add(x, y)
+        if self.own is not None:
+            self.own.score(x, y)
+        return y
+
+
+@dataclass(frozen=True)
+class Norm:
+    """LayerNorm, or RMSNorm where `rms`. weight (d,), or (C, d) where each card has its own."""
+
+    weight: "Tensor"
+    bias: "Tensor | None"
+    eps: float
+    rms: bool = False
+
+    def __call__(self, x: "Tensor") -> "Tensor":
+        """(rows, d) -> (rows, d)."""
+        from torch.nn.functional import layer_norm, rms_norm
+
+        size = (x.shape[-1],)
+        if self.weight.dim() == 1:
+            if self.rms:
+                return rms_norm(x, size, self.weight, self.eps)
+            return layer_norm(x, size, self.weight, self.bias, self.eps)
+        plain = rms_norm(x, size, None, self.eps) if self.rms else layer_norm(x, size, None, None, self.eps)
+        grouped = plain.view(self.weight.shape[0], -1, x.shape[-1]) * self.weight.unsqueeze(1)
+        if self.bias is not None:
+            grouped = grouped + self.bias.unsqueeze(1)
+        return grouped.view_as(x)
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """A table (n, d), or (C, n, d) where each card has its own. `offset` is added to every index.
+
+    module  its name in the model, where adapters may change it
+    own     rows that cards have in place of the table's
+    """
+
+    table: "Tensor"
+    offset: int = 0
+    module: str = ""
+    own: Rows | None = None
+
+    def __call__(self, indices: "Tensor") -> "Tensor":
+        """int64 (rows,) -> (rows, d)."""
+        import torch
+        from torch.nn.functional import embedding
+
+        if self.table.dim() == 2:
+            x = embedding(indices + self.offset, self.table)
+            return x if self.own is None else self.own.embed(indices, x)
+        cards, count, width = self.table.shape
+        first = torch.arange(cards, device=indices.device).repeat_interleave(len(indices) // cards) * count
+        return embedding(indices + self.offset + first, self.table.view(-1, width))
+
+    def row(self, card: int, index: int) -> "Tensor":
+        """What card number `card` has for an index, (d,)."""
+        table = self.table if self.table.dim() == 2 else self.table[card]
+        x = table[index + self.offset]
+        if self.own is None:
+            return x
+        at = (self.own.tokens[card] == index).nonzero()
+        return self.own.weight[card, at[0, 0]] if len(at) else x
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Rotary positions over the first `2 x len(frequencies)` dimensions of a head; the others stay as they are."""
+
+    frequencies: "Tensor"
+    scale: float = 1.0
+
+    def tables(self, positions: "Tensor", dtype: "object") -> "tuple[Tensor, Tensor]":
+        """Cosines and sines, (rows, 1, dimensions) each, for positions (rows,)."""
+        import torch
+
+        angles = positions.float().unsqueeze(1) * self.frequencies
+        angles = torch.cat([angles, angles], dim=1).unsqueeze(1)
+        return (angles.cos() * self.scale).to(dtype), (angles.sin() * self.scale).to(dtype)  # type: ignore[call-overload]
+
+    def turn(self, x: "Tensor", tables: "tuple[Tensor, Tensor]") -> "Tensor":
+        """(rows, heads, head_dim), turned by its rows' positions."""
+        import torch
+
+        cos, sin = tables
+        size = cos.shape[-1]
+        turned, rest = x[..., :size], x[..., size:]
+        half = size // 2
+        swapped = torch.cat([-turned[..., half:], turned[..., :half]], dim=-1)
+        turned = turned * cos + swapped * sin
+        return torch.cat([turned, rest], dim=-1) if rest.shape[-1] else turned
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """down(act(up x)), or down(act(gate x) * up x) where the first layer holds gate and up one after the other."""
+
+    up: Linear
+    down: Linear
+    activation: "Callable[[Tensor], Tensor]"
+    gated: bool = False
+
+    def __call__(self, x: "Tensor") -> "Tensor":
+        inner = self.up(x)
+        if not self.gated:
+            return self.down(self.activation(inner))
+        gate, up = inner.chunk(2, dim=-1)
+        return self.down(self.activation(gate) * up)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One block. `qkv` gives queries, keys and values one after the other.
+
+    parallel  attention and MLP both read the block's input
+    """
+
+    attention_norm: Norm
+    qkv: Linear
+    out: Linear
+    mlp_norm: Norm
+    mlp: Mlp
+    query_norm: Norm | None = None
+    key_norm: Norm | None = None
+    parallel: bool = False
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Attention heads: how many for queries, how many for keys and values, and the width of one."""
+
+    heads: int
+    kv_heads: int
+    width: int
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Columns of queries, keys and values in the output of `qkv`."""
+        return self.heads * self.width, self.kv_heads * self.width, self.kv_heads * self.width
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A whole model.
+
+    positions  a learned table, or None where positions are rotary
+    longest    tokens
+    tied       the head is the table of `embed`, and rows that a card has of its own are in both
+    """
+
+    embed: Embedding
+    positions: Embedding | None
+    rotary: Rotary | None
+    layers: tuple[Layer, ...]
+    final_norm: Norm
+    head: Linear
+    shape: Shape
+    longest: int
+    tied: bool = False

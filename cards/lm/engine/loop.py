@@ -1,0 +1,180 @@
+"""The decoding loop: prompts go through the model once each, then all documents grow by a token a step.
+
+Prefill runs once a (card, question). The keys and values of a prompt are kept once and shared by its documents; those
+of a document lie in buffers of their own. It knows weights and token ids, no cards.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kcard.cards.lm.engine.block import block, heads, take_step
+from kcard.cards.lm.engine.cache import Cache
+from kcard.cards.lm.engine.decoder import Decoder
+from kcard.cards.lm.engine.graph import Graph
+from kcard.cards.lm.engine.sampler import Sampler
+from kcard.cards.lm.engine.whole import cards, picked
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Batch", "decode", "read"]
+
+# Every how many steps it is asked who has ended: on a GPU the host has to wait for the answer; elsewhere, when half of
+# the cards are through, the others go on without them.
+ASK = 8
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Prompts of one length, padded on the left, ordered by card.
+
+    ids         int64 (prompts, length); or, with `embeddings`, not looked at
+    embeddings  (prompts, length, d) where prompts are given as embeddings
+    mask        bool (prompts, length): False for padding; None where there is none
+    documents   how many documents each prompt gets
+    """
+
+    ids: "Tensor"
+    mask: "Tensor | None"
+    documents: int
+    embeddings: "Tensor | None" = None
+
+    @property
+    def prompts(self) -> int:
+        return self.ids.shape[0] if self.embeddings is None else self.embeddings.shape[0]
+
+    @property
+    def length(self) -> int:
+        return self.ids.shape[1] if self.embeddings is None else self.embeddings.shape[1]
+
+
+def decode(decoder: Decoder, batch: Batch, sampler: Sampler, tokens: int, eos: tuple[int, ...]) -> "Tensor":
+    """int64 (prompts x documents, at most tokens): the new ids; it stops once every row has had an eos."""
+    import torch
+
+    with torch.inference_mode():
+        graphed = decoder.embed.table.device.type == "cuda"
+        bias = _bias(batch, decoder.embed.table.dtype)
+        cache = Cache(batch.documents, decoder.shape, tokens, bias, static=graphed)
+        last = read(decoder, batch, cache).flatten(0, 1)
+        logits = decoder.head(decoder.final_norm(last)).repeat_interleave(batch.documents, 0)
+        device, rows = logits.device, len(logits)
+        lengths = (
+            torch.full((batch.prompts,), batch.length, device=device)
+            if batch.mask is None
+            else batch.mask.sum(1)
+        )
+        positions = lengths.repeat_interleave(batch.documents)
+        ended = torch.zeros(rows, dtype=torch.bool, device=device)
+        ends = torch.tensor(eos, dtype=torch.int64, device=device)
+        found = torch.full((rows, tokens), eos[0] if eos else 0, dtype=torch.int64, device=device)
+        going = _Going(decoder, cache, sampler, positions, torch.arange(rows, device=device))
+        graph = Graph(decoder, cache) if graphed else None
+        for step in range(tokens):
+            new = going.sampler.draw(logits, step)
+            found[going.rows, step] = new
+            if eos:
+                ended |= torch.isin(new, ends)
+                asked = graph is None or step % ASK == ASK - 1
+                if asked and bool(ended.all()):
+                    return found[:, : step + 1]
+                if graph is None and step % ASK == ASK - 1:
+                    kept = going.live(ended, batch.documents)
+                    if kept is not None:
+                        going, new, ended = going.pick(kept, batch.documents), new[kept], ended[kept]
+            if step + 1 < tokens:
+                cache.open(step)
+                places = going.positions + step
+                logits = graph(new, places) if graph else take_step(going.decoder, cache, new, places)
+        return found
+
+
+@dataclass(frozen=True)
+class _Going:
+    """What still grows. positions, rows: of each document, the length of its prompt and its row in the result."""
+
+    decoder: Decoder
+    cache: Cache
+    sampler: Sampler
+    positions: "Tensor"
+    rows: "Tensor"
+
+    def live(self, ended: "Tensor", documents: int) -> "Tensor | None":
+        """Documents of cards that are not through, where those are at most half of them; None where they are more.
+
+        Without cards, of prompts that are not through.
+        """
+        each = len(ended) // (cards(self.decoder) or len(ended) // documents)
+        through = ended.view(-1, each).all(1)
+        if 2 * int(through.sum()) < len(through):
+            return None
+        kept: Tensor = (~through).repeat_interleave(each).nonzero().squeeze(1)
+        return kept
+
+    def pick(self, kept: "Tensor", documents: int) -> "_Going":
+        """The same with these documents only."""
+        self.cache.pick(kept[::documents] // documents)
+        decoder, count = self.decoder, cards(self.decoder)
+        if count is not None:
+            each = len(self.rows) // count
+            decoder = picked(decoder, kept[::each] // each)
+        sampler = replace(self.sampler, seeds=self.sampler.seeds[kept])
+        return _Going(decoder, self.cache, sampler, self.positions[kept], self.rows[kept])
+
+
+def read(decoder: Decoder, batch: Batch, cache: Cache | None) -> "Tensor":
+    """States (prompts, length, d) after the last layer, before the last norm.
+
+    Where there is a cache, keys and values go into it, and states are those of the last place only: (prompts, 1, d).
+    """
+    from torch.nn.functional import scaled_dot_product_attention as attend
+
+    rows, length = batch.prompts, batch.length
+    x = (
+        decoder.embed(batch.ids.reshape(-1))
+        if batch.embeddings is None
+        else batch.embeddings.reshape(rows * length, -1)
+    )
+    positions, allowed = _places(batch, x.device)
+    if decoder.positions is not None:
+        x = x + decoder.positions(positions)
+    tables = decoder.rotary.tables(positions, x.dtype) if decoder.rotary is not None else None
+    shape = decoder.shape
+    for number, layer in enumerate(decoder.layers, start=1):
+        q, k, v = heads(decoder, layer, layer.attention_norm(x), tables)
+        q, k, v = (part.view(rows, length, -1, shape.width).transpose(1, 2) for part in (q, k, v))
+        mixed = attend(
+            q, k, v, attn_mask=allowed, is_causal=allowed is None, enable_gqa=shape.heads != shape.kv_heads
+        )
+        mixed = mixed.transpose(1, 2).reshape(rows * length, -1)
+        if cache is not None:
+            cache.add_prompt(k, v)
+            if number == len(decoder.layers):
+                x, mixed = (part.view(rows, length, -1)[:, -1].contiguous() for part in (x, mixed))
+        x = block(layer, x, mixed)
+    return x.view(rows, -1, x.shape[-1])
+
+
+def _places(batch: Batch, device: Any) -> "tuple[Tensor, Tensor | None]":
+    """The position of each token, (prompts x length,), and which places each sees; None: all before it."""
+    import torch
+
+    rows, length = batch.prompts, batch.length
+    if batch.mask is None:
+        return torch.arange(length, device=device).repeat(rows), None
+    positions = (batch.mask.long().cumsum(1) - 1).clamp(min=0).reshape(-1)
+    causal = torch.ones((length, length), dtype=torch.bool, device=device).tril()
+    # A padded place looks at itself, so that its softmax is defined; nobody looks at it.
+    allowed = (causal & batch.mask[:, None, :]) | torch.eye(length, dtype=torch.bool, device=device)
+    return positions, allowed.unsqueeze(1)
+
+
+def _bias(batch: Batch, dtype: Any) -> "Tensor | None":
+    """What is added to scores of prompt places: minus infinity for padding."""
+    import torch
+
+    if batch.mask is None:
+        return None
+    bias = torch.zeros(batch.mask.shape, dtype=dtype, device=batch.mask.device)
+    masked: Tensor = bias.masked_fill(~batch.mask, -torch.inf)[:, None, None, :]
+    return masked

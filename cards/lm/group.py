@@ -1,0 +1,135 @@
+"""Cards that write together: (cards x questions x documents) rows through one decoder.
+
+It knows how they are asked and where their weights come from; kcard.cards.lm.stacked decides which cards those are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kcard.answer import Passage
+from kcard.cards.format.canaries import Canaries, Pair
+from kcard.cards.lm import prefix
+from kcard.cards.lm.engine.loop import decode
+from kcard.cards.lm.engine.sampler import Sampler
+from kcard.cards.lm.engine.scores import batched, log_probabilities
+from kcard.cards.lm.engine.whole import part
+from kcard.cards.lm.generation import Prompts, until_eos
+from kcard.cards.lm.prompting import Prompting
+from kcard.cards.lm.stacks import Stack, read_ahead
+from kcard.sampling import Sampling
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from kcard.cards.lm.engine.decoder import Decoder
+
+__all__ = ["Group"]
+
+# By card, by question.
+Written = list[list[list[Passage]]]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cards of one shape, prompt style and end of text. `rows`: most rows in a batch."""
+
+    stack: Stack
+    rows: int
+
+    def write(
+        self, members: Sequence[Prompting], questions: Sequence[str], documents: int, sampling: Sampling
+    ) -> Written:
+        """`documents` passages of each member for each question. At temperature 0 they are all the same."""
+        different = documents if sampling.temperature > 0 else min(documents, 1)
+        if not questions or not different:
+            return [[[] for _ in questions] for _ in members]
+        embedded = prefix.embedded(questions) if members[0].projection is not None else None
+        run = _Run(questions, different, sampling, embedded, self.rows)
+        folders = [member.card.folder for member in members]
+        written: Written = []
+        while (start := len(written)) < len(members):
+            end = start + self.stack.fitting(folders[start:])
+            decoder = self.stack.decoder(folders[start:end])
+            read_ahead(folders[end : end + end - start])
+            written += run.all(decoder, members[start:end])
+        if different == documents:
+            return written
+        return [[passages * documents for passages in by_question] for by_question in written]
+
+    def measure(self, member: Prompting, pairs: Sequence[Pair]) -> Canaries:
+        """The member's canaries as they are now; see kcard.cards.format.canaries."""
+        decoder, base = self.stack.decoder([member.card.folder]), self.stack.base()
+        card = partial(log_probabilities, decoder)
+        bare = None if base is None else partial(log_probabilities, base)
+        return member.measure(pairs, decoder.embed.table.dtype, partial(decoder.embed.row, 0), card, bare)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One call of write. `embedded`: the questions' sentence embeddings, where the prompt style wants them."""
+
+    questions: Sequence[str]
+    documents: int
+    sampling: Sampling
+    embedded: "Tensor | None"
+    rows: int
+
+    def all(self, decoder: "Decoder", members: Sequence[Prompting]) -> Written:
+        """What the members write, whose weights the decoder has; as many at once as the rows allow."""
+        most = max(1, self.rows // self.documents)
+        written: Written = []
+        for first in range(0, len(members), most):
+            some = members[first : first + most]
+            written += self._some(part(decoder, first, first + len(some), len(members)), some)
+        return written
+
+    def _some(self, decoder: "Decoder", members: Sequence[Prompting]) -> Written:
+        """The same for members of one batch: questions of like length go together."""
+        prompts = [
+            member.prompts(self.questions, self.sampling, partial(decoder.embed.row, number), self.embedded)[
+                0
+            ]
+            for number, member in enumerate(members)
+        ]
+        order = sorted(range(len(self.questions)), key=lambda q: max(p.length(q) for p in prompts))
+        most = max(1, self.rows // (len(members) * self.documents))
+        written: Written = [[[] for _ in self.questions] for _ in members]
+        for start in range(0, len(order), most):
+            asked = order[start : start + most]
+            rows = iter(self._batch(decoder, members, asked, _joined([p.pick(asked) for p in prompts])))
+            for passages, member in zip(written, members, strict=True):
+                for question in asked:
+                    ids = [next(rows) for _ in range(self.documents)]
+                    passages[question] = [member.passage(*until_eos(row, member.eos)) for row in ids]
+        return written
+
+    def _batch(
+        self, decoder: "Decoder", members: Sequence[Prompting], asked: Sequence[int], prompts: Prompts
+    ) -> list[list[int]]:
+        import torch
+
+        seeds = [
+            seed
+            for member in members
+            for question in asked
+            for seed in member.seeds(self.questions[question], self.documents, self.sampling)
+        ]
+        sampler = Sampler(
+            torch.tensor(seeds, dtype=torch.int64, device=decoder.embed.table.device),
+            self.sampling.temperature,
+            self.sampling.top_k,
+        )
+        batch = batched(decoder, prompts, self.documents)
+        found = decode(decoder, batch, sampler, members[0].length(self.sampling), members[0].eos)
+        rows: list[list[int]] = found.tolist()
+        return rows
+
+
+def _joined(prompts: Sequence[Prompts]) -> Prompts:
+    if prompts[0].embeddings is None:
+        return Prompts(ids=tuple(row for one in prompts for row in one.ids))
+    import torch
+
+    return Prompts(embeddings=torch.cat([one.embeddings for one in prompts if one.embeddings is not None]))

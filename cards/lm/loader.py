@@ -1,0 +1,262 @@
+"""Models in memory: whole ones, and bases that several LoRA cards share.
+
+It knows transformers and peft; how a card is prompted it does not know.
+"""
+
+import hashlib
+import json
+import warnings
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcard.cards.embedded import BASE, base_folder
+from kcard.cards.format.folder import Card
+from kcard.cards.lm.generation import ROWS
+from kcard.cards.lm.memory import Memory
+from kcard.errors import CardError, KcardError, ModelUnavailable, first_line
+from kcard.manifest import Base, file_digest
+from kcard.quiet import quiet_loading
+from kcard.tokenizer import PlainTokenizer
+
+if TYPE_CHECKING:
+    from kcard.protocols import LLM
+
+__all__ = ["Loaded", "Loader", "base_digest", "explained"]
+
+SMALL = 50_000_000
+# Adapters are not named as their cards are: peft makes module names of them, where a dot is not allowed.
+FIRST = "card0"
+# What a tokenizer is read from; the config names its class.
+TOKENIZERS = (
+    "tokenizer",
+    "special_tokens",
+    "added_tokens",
+    "vocab",
+    "merges",
+    "spiece",
+    "chat_template",
+    "config.json",
+)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model and, for a LoRA card, the name that its adapter has in there."""
+
+    model: Any
+    adapter: str | None = None
+
+    def activate(self) -> Any:
+        """The model with this card's adapter switched on."""
+        if self.adapter is not None and self.model.active_adapter != self.adapter:
+            self.model.set_adapter(self.adapter)
+        return self.model
+
+    @contextmanager
+    def bare(self) -> Iterator[Any]:
+        """The model without any adapter, for as long as the block lasts."""
+        with ExitStack() as stack:
+            # What peft raises where no adapter is left in the model: then it is bare as it stands.
+            with suppress(ValueError):
+                stack.enter_context(self.model.disable_adapter())
+            yield self.model
+
+
+@dataclass
+class Loader:
+    """What is loaded so far, on one device. `rows`: most rows in a batch of any card.
+
+    llm      the LLM that a card of kind llm names, if it may be used; None where cards don't ask LLMs
+    memory   bytes that the weights may take; None: half of what the device has
+    groups   of cards that write together, and what they stand on (kcard.cards.lm.stacked)
+    """
+
+    device: str = "cpu"
+    rows: int = ROWS
+    llm: "Callable[[str], LLM] | None" = None
+    memory: int | None = None
+    groups: dict[Hashable, Any] = field(default_factory=dict)
+    held: Memory = field(init=False)
+    _bases: dict[Hashable, Any] = field(default_factory=dict)
+    _digests: dict[tuple[str, str | None], str | None] = field(default_factory=dict)
+    _spare: dict[Hashable, Any] = field(default_factory=dict)
+    _tokenizers: dict[Hashable, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.held = Memory(self.memory, self.device)
+
+    def full(self, card: Card) -> Loaded:
+        """A whole model from the card's folder; CardError where transformers can't load it."""
+        return Loaded(self._spare.pop(card.folder, None) or self.model(card))
+
+    def model(self, card: Card) -> Any:
+        """The card's own model, or the one that its adapter belongs to, as transformers has it; not kept."""
+        if card.manifest.kind == "lora":
+            return self._base(card)
+        with explained(CardError, f"card {card.name!r}: {card.folder} can't be loaded"):
+            return self._place(_causal_lm(card.folder, None, local=True))
+
+    def spare(self, card: Card, model: Any) -> None:
+        """Take back what `model` gave: the next full or lora of that card finds it."""
+        base = card.manifest.base
+        self._spare[(base.name, base.revision) if card.manifest.kind == "lora" else card.folder] = model
+
+    def tokenizer(self, card: Card) -> Any:
+        """The card's; cards with the same files share one. CardError where it can't be loaded."""
+        files = card.manifest.files
+        same = tuple(sorted((name, files[name]) for name in files if name.startswith(TOKENIZERS)))
+        key: Hashable = same or card.folder
+        if key not in self._tokenizers:
+            with explained(CardError, f"card {card.name!r}: its tokenizer can't be loaded"):
+                self._tokenizers[key] = PlainTokenizer.read(card.folder) or _tokenizer(card.folder)
+        return self._tokenizers[key]
+
+    def lora(self, card: Card) -> Loaded:
+        """The card's adapter on its base, which is loaded once for all cards that name it: for those that train
+        tokens, and for those that don't, as peft can't add one of these to the others."""
+        base = card.manifest.base
+        misfit = f"card {card.name!r}: its adapter does not fit the base model {_named(base)}"
+        with explained(CardError, misfit):
+            key = (base.name, base.revision, _trains_tokens(card.folder))
+        if key not in self._bases:
+            whole = self._spare.pop(key[:2], None) or self._base(card)
+            with explained(CardError, misfit):
+                model = _with_adapter(whole, card.folder)
+            self._bases[key] = model.eval()
+            return Loaded(model, FIRST)
+        self.check_digest(card)
+        model = self._bases[key]
+        name = f"card{len(model.peft_config)}"
+        with explained(CardError, misfit):
+            model.load_adapter(card.folder, adapter_name=name)
+        return Loaded(model, name)
+
+    def base(self, card: Card) -> Loaded:
+        """The model that the card was made from, as it was before; ModelUnavailable where it can't be had."""
+        return Loaded(self._base(card))
+
+    def _base(self, card: Card) -> Any:
+        base = card.manifest.base
+        if not base.name:
+            raise CardError(f"card {card.name!r} needs a base model, but its manifest names none")
+        needed = f"card {card.name!r} needs the base model {_named(base)}, which can't be loaded"
+        with explained(ModelUnavailable, needed):
+            model = _causal_lm(base_folder(base.name), base.revision, local=False)
+        self.check_digest(card)
+        return self._place(model)
+
+    def check_digest(self, card: Card) -> None:
+        """ModelUnavailable for a base with other weights than the card names. Each base is read once."""
+        base = card.manifest.base
+        if base.sha256 is None:
+            return
+        key = (base.name, base.revision)
+        if key not in self._digests:
+            self._digests[key] = base_digest(*key)
+        if (found := self._digests[key]) != base.sha256:
+            own = "install the kcard that it was trained with, or train it again"
+            remedy = own if base.name == BASE else "fetch the revision that the card names"
+            raise ModelUnavailable(
+                f"card {card.name!r} needs the base model {_named(base)} with sha256 {base.sha256[:12]}…, but "
+                f"{found[:12] + '…' if found else 'none'} is at hand: {remedy}"
+            )
+
+    def _place(self, model: Any) -> Any:
+        """On the device, in fp32 where the model is small or the processor has no bf16, else in bf16."""
+        import torch
+        from transformers import GenerationConfig
+
+        small = sum(p.numel() for p in model.parameters()) < SMALL
+        dtype = torch.float32 if small or not _has_bf16(self.device) else torch.bfloat16
+        # Only the end of text is kept of the model's own settings: a repetition penalty there would change
+        # what is sampled.
+        ends = model.generation_config.eos_token_id
+        model.generation_config = GenerationConfig(eos_token_id=ends)
+        return model.to(device=self.device, dtype=dtype).eval()
+
+
+def _has_bf16(device: str) -> bool:
+    """Whether products in bf16 are the device's own: a processor without them is slower in bf16 than in fp32."""
+    if device != "cpu":
+        return True
+    import torch
+
+    able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return bool(able.get("amx_bf16") or able.get("avx512_bf16"))
+
+
+def _tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+def _trains_tokens(adapter: Path) -> bool:
+    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    return bool(config.get("trainable_token_indices"))
+
+
+def _with_adapter(base: Any, folder: Path) -> Any:
+    from peft import PeftModel
+
+    with warnings.catch_warnings():
+        # peft asks transformers by a name that transformers 5 deprecates; the user can do nothing about it.
+        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+        return PeftModel.from_pretrained(base, folder, adapter_name=FIRST)
+
+
+def base_digest(name: str, revision: str | None = None) -> str | None:
+    """sha256 of a base model's weights, as manifests record it; None where it has no weights file at hand.
+
+    One file: its sha256. Several shards: the sha256 of the lines "sha256  name", sorted by name.
+    """
+    folder = _folder(name, revision)
+    if folder is None:
+        return None
+    for pattern in ("*.safetensors", "pytorch_model*.bin"):
+        if found := sorted(folder.glob(pattern)):
+            digests = [file_digest(path) for path in found]
+            lines = "".join(f"{digest}  {path.name}\n" for digest, path in zip(digests, found, strict=True))
+            return digests[0] if len(digests) == 1 else hashlib.sha256(lines.encode()).hexdigest()
+    return None
+
+
+def _folder(name: str, revision: str | None) -> Path | None:
+    if Path(base_folder(name)).is_dir():
+        return Path(base_folder(name))
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, revision=revision, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError):
+        return None
+
+
+def _causal_lm(where: str | Path, revision: str | None, local: bool) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    chosen: dict[str, Any] = {"revision": revision} if revision else {}
+    with quiet_loading() if Path(where).is_dir() else nullcontext():
+        return AutoModelForCausalLM.from_pretrained(
+            where, dtype="auto", local_files_only=local, trust_remote_code=False, **chosen
+        )
+
+
+def _named(base: Base) -> str:
+    return f"{base.name!r}" + (f" at revision {base.revision}" if base.revision else "")
+
+
+@contextmanager
+def explained(kind: type[KcardError], what: str) -> Iterator[None]:
+    """Turn whatever a model's files make transformers, peft and tokenizers raise into an error of one line."""
+    try:
+        yield
+    except (KcardError, MemoryError):
+        raise
+    except Exception as error:
+        # A damaged or strange file ends in any of twenty types, of which tokenizers' is Exception itself.
+        raise kind(f"{what}: {first_line(error)}") from error

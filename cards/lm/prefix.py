@@ -1,0 +1,86 @@
+"""The prompt style `encoder-prefix`: the question's sentence embedding, projected, stands before <s>.
+
+So small a model can't tell what a question means; the sentence encoder can. The projection is one linear
+layer, 384 -> vectors x width, kept beside the model in projection.safetensors.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kcard.cards.format.folder import PROJECTION, Card
+from kcard.cards.lm.generation import Prompts
+from kcard.errors import CardError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Projection", "embedded", "encode"]
+
+
+class Projection:
+    """The linear layer of one card, checked against the card's manifest when it is read."""
+
+    def __init__(self, card: Card, width: int) -> None:
+        from safetensors.torch import load_file
+
+        _check_encoder(card)
+        self.vectors, self.width = card.manifest.prompt.vectors, width
+        path = card.folder / PROJECTION
+        tensors = load_file(path)
+        self.weight = _tensor(tensors, "weight", (self.vectors * width, _dimensions()), path)
+        self.bias = _tensor(tensors, "bias", (self.vectors * width,), path)
+
+    def __call__(self, embeddings: "Tensor") -> "Tensor":
+        """(n, 384) sentence embeddings -> (n, vectors, width) prefix embeddings."""
+        import torch
+
+        return torch.nn.functional.linear(embeddings, self.weight, self.bias).view(
+            -1, self.vectors, self.width
+        )
+
+
+def embedded(questions: Sequence[str]) -> "Tensor":
+    """Sentence embeddings, (n, 384): the same for every card."""
+    import torch
+
+    from kcard import encoder
+
+    return torch.from_numpy(encoder.embed([question.strip() for question in questions]))
+
+
+def encode(start: "Tensor", projection: Projection, embedded: "Tensor") -> Prompts:
+    """Prompts of `vectors` prefix embeddings and `start`, (width,), the embedding of <s>: (n, vectors + 1, width)."""
+    import torch
+
+    with torch.inference_mode():
+        vectors = projection(embedded).to(device=start.device, dtype=start.dtype)
+        return Prompts(embeddings=torch.cat([vectors, start.expand(len(vectors), 1, -1)], dim=1))
+
+
+def _dimensions() -> int:
+    from kcard import encoder
+
+    return encoder.DIMENSIONS
+
+
+def _check_encoder(card: Card) -> None:
+    from kcard import encoder
+
+    prompt = card.manifest.prompt
+    if prompt.vectors < 1:
+        raise CardError(
+            f"card {card.name!r}: encoder-prefix needs vectors of 1 or more, not {prompt.vectors}"
+        )
+    if prompt.encoder_sha256 != encoder.SHA256:
+        raise CardError(
+            f"card {card.name!r} was trained with {prompt.encoder} (sha256 {prompt.encoder_sha256}), "
+            f"but this kcard has {encoder.NAME} (sha256 {encoder.SHA256}): train the card again"
+        )
+
+
+def _tensor(tensors: "dict[str, Tensor]", name: str, shape: tuple[int, ...], path: Path) -> "Tensor":
+    if name not in tensors or tuple(tensors[name].shape) != shape:
+        found = tuple(tensors[name].shape) if name in tensors else "nothing"
+        raise CardError(f"{path}: {name!r} must have the shape {shape}, found {found}")
+    return tensors[name].float()

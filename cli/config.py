@@ -46,7 +46,7 @@ def show(
 def get(key: Key, json_: Json = False) -> None:
     """Print the value of one setting."""
     key = key.replace("-", "_")
-    option(_app(), key)
+    option(key)
     setting = next(setting for setting in _effective() if setting.key == key)
     if json_:
         print_json(_row(setting))
@@ -69,7 +69,7 @@ def set_(
     if project and key in USER_ONLY:
         raise UsageError(f"{key} can't be set by a project, only by you: leave --project out")
     given = Setting(key, value, Origin("environment", "kcard config set", Path.cwd()))
-    new = _plain(value_of(given, option(_app(), key)))
+    new = _plain(value_of(given, option(key)))
     path = (project_file(Path.cwd()) or Path.cwd() / PROJECT) if project else user_file()
     write_setting(path, key, new)
     note(f"{key} = {_shown(new)} in {path}")
@@ -80,14 +80,8 @@ def set_(
         getattr(settings(), key)  # raises where a project can't choose it
 
 
-def _app() -> typer.Typer:
-    from kcard.cli.main import app
-
-    return app
-
-
 def _effective() -> list[Setting]:
-    return effective(_app(), settings())
+    return effective(settings())
 
 
 def _row(setting: Setting) -> dict[str, Any]:

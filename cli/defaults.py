@@ -7,8 +7,9 @@ wins, `--help` shows what would be used, and no command knows of it.
 import difflib
 import inspect
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +53,14 @@ class Option:
     default: Any
 
 
-def options(app: typer.Typer) -> dict[str, Option]:
-    """Everything that can be set, by key (llm, ask.n1), in the order of the commands' help."""
+def options(tables: Collection[str] = TABLES) -> dict[str, Option]:
+    """Everything that can be set, by key (llm, ask.n1): at the top level, and for the commands of these tables."""
     found = {key: Option(key, kind, default) for key, (kind, default) in TOP.items()}
-    for command in app.registered_commands:
-        name = command.name or getattr(command.callback, "__name__", "")
-        if name not in TABLES or command.callback is None:
+    for name in TABLES:
+        if name not in tables:
             continue
-        for parameter in inspect.signature(command.callback).parameters.values():
+        command = getattr(import_module(f"kcard.cli.{name}"), name)
+        for parameter in inspect.signature(command).parameters.values():
             key = parameter.name.rstrip("_")
             if _is_option(parameter) and key not in ONCE | TOP_LEVEL | FLAGS:
                 found[f"{name}.{key}"] = Option(parameter.name, parameter.annotation, parameter.default)
@@ -70,9 +71,9 @@ def _is_option(parameter: inspect.Parameter) -> bool:
     return any(isinstance(part, typer.models.OptionInfo) for part in typing.get_args(parameter.annotation))
 
 
-def option(app: typer.Typer, key: str) -> Option:
+def option(key: str) -> Option:
     """What can be set as `key`; UsageError names near ones where nothing can."""
-    known = options(app)
+    known = options()
     if key not in known:
         near = difflib.get_close_matches(key, known) or [k for k in known if k.endswith(f".{key}")]
         hint = f"did you mean {' or '.join(near)}?" if near else "`kcard config` shows them all"
@@ -102,12 +103,13 @@ def _words(setting: Setting) -> Sequence[str] | None:
     return (*known, *(x for x in texts if x.partition(":")[0] in names()))
 
 
-def default_map(app: typer.Typer, configured: Settings) -> dict[str, dict[str, Any]]:
+def default_map(configured: Settings) -> dict[str, dict[str, Any]]:
     """What is configured for each command, by parameter, as Click wants it.
 
     Raises UsageError for a key that is no option, or a value of the wrong type, wherever it was set.
     """
-    known = options(app)
+    # Only the commands of which something is configured are imported.
+    known = options({key.partition(".")[0] for key in configured.found})
     found: dict[str, dict[str, Any]] = {}
     for key, setting in configured.found.items():
         command, _, name = key.partition(".")
@@ -118,11 +120,11 @@ def default_map(app: typer.Typer, configured: Settings) -> dict[str, dict[str, A
     return found
 
 
-def effective(app: typer.Typer, configured: Settings) -> list[Setting]:
+def effective(configured: Settings) -> list[Setting]:
     """Every setting with the value that holds; raises as default_map does."""
-    default_map(app, configured)
+    default_map(configured)
     found = []
-    for key, option in options(app).items():
+    for key, option in options().items():
         given = configured.found.get(key)
         value = option.default if given is None else value_of(given, option)
         found.append(Setting(key, value) if given is None else Setting(key, value, given.origin))

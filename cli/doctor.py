@@ -43,10 +43,8 @@ def doctor(json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = 
 
 def _misconfigured() -> str:
     """What is wrong with the tables of the config files, which only the command line reads."""
-    from kcard.cli.main import app
-
     try:
-        default_map(app, settings())
+        default_map(settings())
     except UsageError as error:
         return str(error)
     return ""

@@ -37,10 +37,9 @@ def _configured(ctx: typer.Context) -> None:
     if ctx.invoked_subcommand != "collect":
         return
     from kcard.cli.defaults import default_map
-    from kcard.cli.main import app
     from kcard.config import settings
 
-    found = default_map(app, settings()).get("ask", {})
+    found = default_map(settings()).get("ask", {})
     ctx.default_map = {
         "collect": {key: v for key, v in found.items() if key in AskOptions.__dataclass_fields__}
     }

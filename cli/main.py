@@ -2,33 +2,17 @@
 
 import sys
 import traceback
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_group
 
 from kcard import __version__
-from kcard.cli import (
-    add,
-    ask,
-    audit,
-    browse,
-    calibrate,
-    cards,
-    check,
-    config,
-    doctor,
-    exam,
-    gate,
-    hub,
-    login,
-    pool,
-    publish,
-    selectors,
-    streams,
-    train,
-)
+from kcard.cli import streams
 from kcard.cli.defaults import default_map
 from kcard.config import debug, let_threads_sleep, settings
 from kcard.config_file import TABLES
@@ -36,9 +20,51 @@ from kcard.errors import KcardError, UsageError
 
 __all__ = ["app", "run"]
 
+# In the order of the help: each command or group, and the module of kcard.cli that registers it.
+COMMANDS: Mapping[str, str] = {
+    "train": "train",
+    "exam": "exam",
+    "audit": "audit",
+    "check": "check",
+    "publish": "publish",
+    "show": "cards",
+    "pull": "cards",
+    "remove": "cards",
+    "verify": "cards",
+    "alias": "cards",
+    "login": "login",
+    "logout": "login",
+    "whoami": "login",
+    "add": "add",
+    "ask": "ask",
+    "calibrate": "calibrate",
+    "browse": "browse",
+    "selectors": "selectors",
+    "doctor": "doctor",
+    "cards": "cards",
+    "pool": "pool",
+    "hub": "hub",
+    "gate": "gate",
+    "config": "config",
+}
+
 
 class _Commands(TyperGroup):
-    """The commands, which say so when they are interrupted; typer would end in silence."""
+    """The commands, each imported when it is looked up, so that a command costs what it uses itself.
+
+    They say so when they are interrupted; typer would end in silence.
+    """
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given | {"commands": dict.fromkeys(COMMANDS)})
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        del ctx
+        if cmd_name in COMMANDS and self.commands[cmd_name] is None:
+            part = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
+            import_module(f"kcard.cli.{COMMANDS[cmd_name]}").register(part)
+            self.commands.update(get_group(part).commands)
+        return self.commands.get(cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -55,26 +81,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for part in (
-    train,
-    exam,
-    audit,
-    check,
-    publish,
-    cards,
-    pool,
-    hub,
-    login,
-    add,
-    ask,
-    gate,
-    calibrate,
-    browse,
-    selectors,
-    config,
-    doctor,
-):
-    part.register(app)
 
 
 def _version(wanted: bool) -> None:
@@ -93,7 +99,7 @@ def _main(
     """Data goes to stdout; progress, notes and errors go to stderr. Exit codes: 0, 1 error, 2 usage."""
     del version
     if ctx.invoked_subcommand in TABLES:
-        ctx.default_map = default_map(app, settings())
+        ctx.default_map = default_map(settings())
 
 
 def run() -> None:

@@ -31,7 +31,8 @@ def names() -> list[str]:
 
 
 def _leaves(group: Any, before: str = "") -> Iterator[str]:
-    for name, command in group.commands.items():
+    for name in group.commands:
+        command = group.get_command(None, name)
         if hasattr(command, "commands"):
             if command.invoke_without_command:
                 yield f"{before}{name}"

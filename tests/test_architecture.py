@@ -130,3 +130,13 @@ def test_help_imports_nothing_heavy() -> None:
         [sys.executable, "-c", code], check=True, capture_output=True, text=True
     ).stdout.split()
     assert set(loaded).isdisjoint(HEAVY)
+
+
+def test_a_command_imports_no_module_of_another_command() -> None:
+    code = "import sys; sys.argv = ['kcard', 'ask', '--help']\nfrom kcard.cli.main import run\ntry: run()\n"
+    code += "finally: print(*sorted(sys.modules))"
+    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    views = {name.removeprefix("kcard.cli.") for name in shown.split() if name.startswith("kcard.cli.")}
+    assert views & {path.stem for path in (ROOT / "cli").glob("*.py")} == {
+        *("ask", "command", "completion", "defaults", "main", "output", "streams")
+    }

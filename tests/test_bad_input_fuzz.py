@@ -23,7 +23,6 @@ from kcard.cards.format.folder import Card, finish
 from kcard.cards.format.passages import PASSAGES, hashes, passages
 from kcard.cards.kinds.reference import REFERENCE, Reference
 from kcard.cli.defaults import default_map
-from kcard.cli.main import app
 from kcard.config import settings as configured
 from kcard.errors import CardError, KcardError, UsageError
 from kcard.evaluation.question_file import read_questions
@@ -272,7 +271,7 @@ def test_a_config_file_is_read_or_refused(
     @given(content=st.one_of(broken, nested, JUNK))
     def check(content: bytes) -> None:
         file.write_bytes(content)
-        settled(lambda: default_map(app, configured()), UsageError)
+        settled(lambda: default_map(configured()), UsageError)
 
     check()
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import typer
 
 from kcard.cli import main
 from kcard.cli.defaults import default_map, effective, option, options
@@ -47,11 +46,11 @@ def written(project: Path, text: str) -> None:
 
 
 def configured(command: str) -> dict[str, object]:
-    return default_map(main.app, settings()).get(command, {})
+    return default_map(settings()).get(command, {})
 
 
 def test_every_option_of_ask_and_train_can_be_set_but_for_what_is_said_once() -> None:
-    known = set(options(main.app))
+    known = set(options())
     assert {"ask.mode", "ask.n1", "ask.card_tokens", "ask.evidence", "ask.device", "train.epochs"} <= known
     assert known.isdisjoint(
         {"ask.llm", "ask.json", "ask.question", "ask.input", "train.config", "train.json"}
@@ -124,7 +123,7 @@ def test_a_wrong_setting_stops_the_command_with_its_place(
     code, out, err = kcard("ask", "q", "--mode", "direct")
     assert (code, out) == (2, "")
     with pytest.raises(UsageError, match=message):
-        default_map(main.app, settings())
+        default_map(settings())
     assert err.startswith("kcard: ")
     assert err.count("\n") == 1
 
@@ -139,7 +138,7 @@ def test_config_shows_every_setting_and_where_it_comes_from(
     code, out, _ = kcard("config", "--origin")
     assert code == 0
     rows = {line.split()[0]: line.split()[1:] for line in out.splitlines()}
-    assert set(rows) == set(options(main.app))
+    assert set(rows) == set(options())
     assert rows["ask.n1"] == ["7", f"{project / 'kcard.toml'}:2"]
     assert rows["ask.seed"] == ["5", "KCARD_ASK_SEED"]
     assert rows["llm"] == ["hf:mine", f"{home / 'config.toml'}:1"]
@@ -233,10 +232,10 @@ def test_set_leaves_a_file_alone_that_is_no_toml(home: Path, kcard: Run) -> None
 
 def test_an_unknown_setting_is_named() -> None:
     with pytest.raises(UsageError, match=r"`kcard config` shows them all"):
-        option(typer.Typer(), "ask.quite_else")
+        option("ask.quite_else")
 
 
 def test_effective_settings_have_the_types_of_their_options() -> None:
-    found = {setting.key: setting.value for setting in effective(main.app, settings())}
+    found = {setting.key: setting.value for setting in effective(settings())}
     assert isinstance(found["home"], Path)
     assert found["ask.temperature"] == 0.1

@@ -20,7 +20,7 @@ DEPLOY = ROOT / "deploy"
 def known_options(*words: str) -> set[str]:
     command = get_command(app)
     for word in words:
-        command = command.commands[word]  # type: ignore[attr-defined]
+        command = command.get_command(None, word)  # type: ignore[attr-defined]
     return {option for parameter in command.params for option in parameter.opts}
 
 

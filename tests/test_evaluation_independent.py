@@ -8,7 +8,6 @@ import pytest
 import kcard
 from kcard.api.exam import exam
 from kcard.cli.defaults import option, value_of
-from kcard.cli.main import app
 from kcard.errors import CorpusError, UsageError
 from kcard.evaluation.independent import read_independent
 from kcard.setting import Origin, Setting
@@ -103,7 +102,7 @@ def test_what_is_missing_or_changed_while_it_is_used_is_said(texts: Path) -> Non
 def test_a_name_is_a_name_in_one_s_own_config_and_a_path_in_a_project_s(key: str, tmp_path: Path) -> None:
     def read(kind: str) -> object:
         origin = Origin(kind, "kcard.toml:1", tmp_path)  # type: ignore[arg-type]
-        return value_of(Setting(key, ["wikipedia:de", "facts"], origin), option(app, key))
+        return value_of(Setting(key, ["wikipedia:de", "facts"], origin), option(key))
 
     assert read("user") == ["wikipedia:de", str(tmp_path / "facts")]
     assert read("project") == [str(tmp_path / "wikipedia:de"), str(tmp_path / "facts")]

@@ -128,7 +128,8 @@ LEFT_OUT = {("gate collect", "gate")}
 
 def commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
     """Every command with its whole name."""
-    for name, command in group.commands.items():
+    for name in group.commands:
+        command = group.get_command(None, name)
         if hasattr(command, "commands"):
             yield from commands(command, f"{before}{name} ")
         else:

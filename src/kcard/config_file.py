@@ -17,7 +17,7 @@ PROJECT = "kcard.toml"
 PYPROJECT = "pyproject.toml"
 INSIDE = ("tool", "kcard")  # where settings stand in pyproject.toml
 TOP = ("home", "llm", "llm_url", "trust", "cache_mb", "hub_url", "database_url", "blobs_url")
-TABLES = ("ask", "exam", "publish", "train")
+TABLES = ("train", "exam", "publish", "ask")
 # A project that was cloned must not choose whom to believe.
 USER_ONLY = {"home", "trust", "hub_url", "database_url", "blobs_url"}
 

@@ -16,13 +16,13 @@ from pathlib import Path
 import torch
 
 from benchmarks.engine_rivals import SHAPES, TOP_K, make_adapters, make_base
+from kcard.cards.lm import weights
 from kcard.cards.lm.engine import adapters, families, stack, whole
+from kcard.cards.lm.engine.batch import Prompts, batched
 from kcard.cards.lm.engine.decoder import Decoder
 from kcard.cards.lm.engine.loop import decode
 from kcard.cards.lm.engine.packed import packed
 from kcard.cards.lm.engine.sampler import Sampler
-from kcard.cards.lm.engine.scores import batched
-from kcard.cards.lm.generation import Prompts
 
 LENGTHS = (32, 12, 40)
 
@@ -43,8 +43,7 @@ def shares(
     folder: Path, shape: str, cards: int, documents: int, tokens: int, dtype: torch.dtype
 ) -> dict[str, float]:
     base = make_base(folder / "base", shape, dtype)
-    decoder = families.read(base)
-    assert decoder is not None
+    decoder = families.decoder(weights.of_model(base))
     folders = make_adapters(folder / "base", folder, cards)
     stacked = stack.stacked(packed(decoder), [adapters.read(where, dtype) for where in folders])
     every, asked, numbers = [*range(cards)], [*range(len(LENGTHS))], [*range(documents)]

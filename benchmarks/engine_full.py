@@ -28,7 +28,7 @@ from benchmarks.engine_rivals import machine, synchronised
 from kcard import encoder
 from kcard.answer import Source
 from kcard.cards.format.folder import Card, finish
-from kcard.cards.lm.causal import CausalCard
+from kcard.cards.lm.fallback.card import CausalCard
 from kcard.cards.lm.loader import Loader
 from kcard.cards.pool import Pool
 from kcard.manifest import Manifest, Prompt

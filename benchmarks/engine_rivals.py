@@ -17,9 +17,11 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GenerationConfig, OPTConfig, OPTForCausalLM
 
+from kcard.cards.lm import weights
 from kcard.cards.lm.engine import adapters, families, stack, trees
+from kcard.cards.lm.engine.batch import Batch
 from kcard.cards.lm.engine.decoder import Decoder
-from kcard.cards.lm.engine.loop import Batch, decode
+from kcard.cards.lm.engine.loop import decode
 from kcard.cards.lm.engine.packed import packed
 from kcard.cards.lm.engine.sampler import Sampler
 from kcard.quiet import quiet_loading
@@ -97,8 +99,7 @@ class Rivals:
     ) -> None:
         self._base_folder, self._base, self._folders = base_folder, base.to(device), folders
         self._work, self._device = work, device
-        decoder = families.read(self._base)
-        assert decoder is not None
+        decoder = families.decoder(weights.of_model(self._base))
         self.plain: Decoder = decoder
         dtype = decoder.embed.table.dtype
         read = [adapters.read(folder, dtype) for folder in folders[: work.cards]]
@@ -198,8 +199,7 @@ def greedy_equal(base_folder: Path, folders: Sequence[Path], tokens: int = 24) -
     """Whether the engine writes in fp32, greedily, what peft writes with each of these adapters, token for token."""
     model: Any = AutoModelForCausalLM.from_pretrained(base_folder, dtype=torch.float32).eval()
     model.generation_config = GenerationConfig(eos_token_id=None, pad_token_id=1)
-    decoder = families.read(model)
-    assert decoder is not None
+    decoder = families.decoder(weights.of_model(model))
     both = stack.stacked(packed(decoder), [adapters.read(folder, torch.float32) for folder in folders])
     torch.manual_seed(2)
     prompts = torch.randint(5, 50000, (2, 12))

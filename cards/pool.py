@@ -3,20 +3,23 @@
 It knows names and passages; what kinds of cards there are, and models, it does not know.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from kcard.answer import Passage
 from kcard.cards.format.card_set import CardHandle, CardSet
 from kcard.cards.format.folder import Card
-from kcard.cards.kinds import together
-from kcard.cards.kinds.table import CardGenerator, load
-from kcard.cards.lm.generation import ROWS
-from kcard.cards.lm.loader import Loader
+from kcard.cards.kinds.generator import Both, CardGenerator, load
+from kcard.cards.lm.loader import ROWS, Loader
 from kcard.errors import UnknownCard
 from kcard.protocols import LLM
 from kcard.request import Choice
 from kcard.sampling import Sampling
+
+if TYPE_CHECKING:
+    from kcard.cards.lm.stacked import StackedCard
 
 __all__ = ["Pool"]
 
@@ -41,6 +44,7 @@ class Pool:
         self._cards = cards if isinstance(cards, CardSet) else CardSet(cards)
         self._choices = [Choice(m.name, m.description, m.knowledge_date) for m in self._cards.manifests]
         self._models = Loader(device=device, rows=rows, llm=llm, memory=memory)
+        self._alone: set[str] = set()
 
     @property
     def cards(self) -> Sequence[Choice]:
@@ -50,17 +54,48 @@ class Pool:
     def write(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
-        """See Generator. A document may be empty where a card has nothing to say. Raises UnknownCard."""
+        """See Generator. A document may be empty where a card has nothing to say. Raises UnknownCard.
+
+        Cards of one group write in one batch, after all others: a card that has a model for itself writes as soon as
+        it is loaded, so that it need not stay in memory.
+        """
         for name in cards:
             if name not in self._cards:
                 known = ", ".join(self._cards) or "none"
                 raise UnknownCard(f"no card {name!r} in this pool; it holds {known}")
-        return together.write(map(self._writer, cards), questions, documents, sampling)
+        # By writer, by question: in the order of the cards.
+        written: list[list[list[Passage]]] = []
+        groups: dict[int, dict[int, StackedCard]] = {}
+        for name in cards:
+            writer = self._writer(name)
+            for part in (writer.model, writer.index) if isinstance(writer, Both) else (writer,):
+                if (group := getattr(part, "group", None)) is not None:
+                    groups.setdefault(id(group), {})[len(written)] = cast("StackedCard", part)
+                    written.append([])
+                else:
+                    self._warn(name, getattr(part, "unsupported", ""))
+                    written.append(part.write(questions, documents, sampling))
+        for members in groups.values():
+            asked = [card.asked for card in members.values()]
+            (group, *_) = [card.group for card in members.values()]
+            for place, rows in zip(members, group.write(asked, questions, documents, sampling), strict=True):
+                written[place] = rows
+        return [[passage for rows in written for passage in rows[i]] for i in range(len(questions))]
 
     def _writer(self, name: str) -> CardGenerator:
-        return self._models.held.hold(name, lambda: load(self._cards[name], self._models), _size)
+        writer: CardGenerator | None = self._models.held.get(name)
+        if writer is None:
+            writer = load(self._cards[name], self._models)
+            # Those of the engine hold nothing themselves.
+            self._models.held.put(name, writer, int(getattr(writer, "size", 0)))
+        return writer
 
-
-def _size(writer: CardGenerator) -> int:
-    """Bytes that a card keeps for itself; those of the engine hold nothing."""
-    return int(getattr(writer, "size", 0))
+    def _warn(self, name: str, reason: str) -> None:
+        """Say once of a card with a model why it does not write with others."""
+        if reason and name not in self._alone:
+            self._alone.add(name)
+            logging.getLogger(__name__).warning(
+                "card %s writes by itself, not in one batch with other cards, which would be faster: %s",
+                name,
+                reason,
+            )

@@ -136,7 +136,7 @@ def _proof(manifest: "Manifest") -> str:
         return "-"
     if manifest.kind == "reference":
         return "pinned sha256, not proven"
-    return "canaries" if "canaries.json" in manifest.files else "not proven"
+    return "fingerprint" if "canaries.json" in manifest.files else "not proven"
 
 
 def pull(

@@ -13,7 +13,7 @@ from kcard.sampling import Sampling
 
 if TYPE_CHECKING:
     from kcard.cards.format.folder import Card
-    from kcard.cards.kinds.table import CardGenerator
+    from kcard.cards.kinds.generator import CardGenerator
 
 __all__ = ["Base", "Rows", "ask", "ask_base", "check_device", "written"]
 
@@ -57,7 +57,7 @@ def written(
     card: "Card", questions: Sequence[str], documents: int, sampling: Sampling, device: str, report: Report
 ) -> Rows:
     """Have the card write so many documents for each question; it is loaded for that and let go."""
-    from kcard.cards.kinds.table import load
+    from kcard.cards.kinds.generator import load
     from kcard.cards.lm.loader import Loader
 
     return _written(
@@ -74,7 +74,7 @@ def ask_base(card: "Card", questions: Sequence[Question], seed: int, device: str
     name = card.manifest.base.name
     if not name:
         return Base(CHANCE)
-    from kcard.cards.lm.causal import CausalCard
+    from kcard.cards.lm.fallback.card import CausalCard
     from kcard.cards.lm.loader import Loader
 
     try:

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from kcard import encoder
 from kcard.cards.format.folder import Card, finish
-from kcard.cards.lm import proof
+from kcard.cards.lm import fingerprinting
 from kcard.cards.lm.loader import base_digest
 from kcard.cards.pool import Pool
 from kcard.manifest import Base, Manifest, Prompt
@@ -42,7 +42,7 @@ def tokenizer() -> Any:
 
 def sealed(folder: Path, manifest: Manifest) -> Card:
     tokenizer().save_pretrained(folder)
-    proof.write(folder, manifest, [])
+    fingerprinting.write(folder, manifest, [])
     return finish(folder, manifest, [])
 
 

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kcard.answer import Source
-from kcard.cards.format.canaries import CANARIES, Canaries, Canary
-from kcard.cards.format.canaries import read as read_canaries
+from kcard.cards.format.fingerprint import FINGERPRINT, Fingerprint, Probe
+from kcard.cards.format.fingerprint import read as read_fingerprint
 from kcard.cards.format.folder import Card, finish
 from kcard.cards.format.passages import PASSAGES, hashes, passages
 from kcard.cards.kinds.reference import REFERENCE, Reference
@@ -98,7 +98,7 @@ SCORES = Distribution((0.5,), MEAN)
 SITTING = EvalRun("held out", "0" * 64, 1, "0" * 64, MEAN, MEAN, MEAN, None, None, SCORES, SCORES)
 JUDGED = Judged("q", "a", "t", True, 0.5, None, Source("s", "f", 1))
 EXAMINED = Exam("rivers", "0.1", SITTING, SITTING, best=(JUDGED,), worst=(JUDGED,))
-MEASURED = Canaries("float32", (Canary("q", "t", (1,), (2, 3), (-1.0, -2.0), (-1.5, -2.5)),))
+MEASURED = Fingerprint("float32", (Probe("q", "t", (1,), (2, 3), (-1.0, -2.0), (-1.5, -2.5)),))
 PASSAGE = {"text": "The Rhine rises in the Alps.", "file": "rivers.md", "line": 3}
 
 
@@ -210,7 +210,7 @@ def test_a_card_folder_with_any_manifest_is_opened_and_published_or_refused(tmp_
     ("name", "good", "read"),
     [
         (EXAM, EXAMINED.to_json(), read_exam),
-        (CANARIES, MEASURED.to_json(), read_canaries),
+        (FINGERPRINT, MEASURED.to_json(), read_fingerprint),
         (PASSAGES, json.dumps(PASSAGE), lambda folder: [*passages(folder)]),
         (PASSAGES, json.dumps({"sha256": "0" * 64, "file": "r", "line": 1}), hashes),
         (
@@ -219,7 +219,7 @@ def test_a_card_folder_with_any_manifest_is_opened_and_published_or_refused(tmp_
             Reference.read,
         ),
     ],
-    ids=["exam", "canaries", "passages", "hashes", "reference"],
+    ids=["exam", "fingerprint", "passages", "hashes", "reference"],
 )
 def test_a_file_of_a_card_is_read_or_refused(
     tmp_path: Path, name: str, good: str, read: Callable[[Path], Any]

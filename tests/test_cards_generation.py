@@ -6,8 +6,9 @@ import pytest
 import torch
 from transformers import OPTConfig, OPTForCausalLM
 
-from kcard.cards.lm.engine.noise import gumbel
-from kcard.cards.lm.generation import Limits, Prompts, generate
+from kcard.cards.lm.engine.batch import Prompts
+from kcard.cards.lm.engine.sampler import gumbel
+from kcard.cards.lm.fallback.generation import Limits, generate
 from kcard.sampling import Sampling
 
 LIMITS = Limits(eos=(2,), pad=0)

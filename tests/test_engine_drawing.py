@@ -6,11 +6,11 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
+from kcard.cards.lm import weights
 from kcard.cards.lm.engine import families
+from kcard.cards.lm.engine.batch import Prompts, batched
 from kcard.cards.lm.engine.loop import decode
 from kcard.cards.lm.engine.sampler import Sampler, highest
-from kcard.cards.lm.engine.scores import batched
-from kcard.cards.lm.generation import Prompts
 from tests.engine_models import model
 
 PROMPT = (1, 6, 7, 8)
@@ -37,8 +37,7 @@ def test_two_tokens_are_distributed_as_in_transformers_top_k_sampling() -> None:
     second = shares(base, [[*PROMPT, token] for token in likely], config)
     assert len(likely) == k
     sampler = Sampler(torch.arange(draws), temperature, k)
-    decoder = families.read(base)
-    assert decoder is not None
+    decoder = families.decoder(weights.of_model(base))
     found = decode(decoder, batched(decoder, Prompts(ids=(PROMPT,)), draws), sampler, 2, ())
     expected = {(one, two): float(first[one] * second[i][two]) * draws for i, one in enumerate(likely)
                 for two in second[i].nonzero().flatten().tolist()}  # fmt: skip

@@ -7,14 +7,14 @@ import pytest
 import torch
 from peft import PeftModel
 
+from kcard.cards.lm import weights
 from kcard.cards.lm.engine import adapters, families, stack, trees, whole
+from kcard.cards.lm.engine.batch import Prompts, batched
 from kcard.cards.lm.engine.cache import Cache
-from kcard.cards.lm.engine.decoder import Decoder, Shape
-from kcard.cards.lm.engine.loop import decode
+from kcard.cards.lm.engine.decoder import Decoder, Shape, Unsupported
+from kcard.cards.lm.engine.loop import decode, log_probabilities, until_eos
 from kcard.cards.lm.engine.sampler import Sampler
-from kcard.cards.lm.engine.scores import batched, log_probabilities
-from kcard.cards.lm.generation import Prompts, until_eos
-from kcard.cards.lm.likelihood import log_probabilities as of_transformers
+from kcard.cards.lm.fallback.forward import log_probabilities as of_transformers
 from tests.engine_models import FAMILIES, WORDS, adapter, greedy, model
 
 PROMPTS: list[list[int]] = [[1, 6, 7, 8, 9, 10], [1, 20, 21]]
@@ -32,9 +32,7 @@ def write(decoder: Decoder, cards: int, prompts: list[list[int]], documents: int
 
 
 def decoder_of(base: Any) -> Decoder:
-    found = families.read(base)
-    assert found is not None
-    return found
+    return families.decoder(weights.of_model(base))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -46,10 +44,12 @@ def test_stacked_adapters_write_what_peft_writes_with_each(family: str, tmp_path
         adapter(base, tmp_path / "c", 3, second, r=2),
         adapter(base, tmp_path / "d", 4, first[:1], rank_pattern={"0." + ".*": 9}, alpha_pattern={".*": 3}),
     ]
-    assert [adapters.obstacle(folder) for folder in folders] == [None] * 4
+    for folder in folders:
+        adapters.check(folder)
     decoder = decoder_of(base)
     read = [adapters.read(folder, torch.float32) for folder in folders]
-    assert [stack.misfit(decoder, one) for one in read] == [None] * 4
+    for one in read:
+        stack.check(decoder, one)
     written = write(stack.stacked(decoder, read), 4, PROMPTS)
     bare = write(decoder, 1, PROMPTS)[0]
     assert bare == [[greedy(base, prompt, TOKENS)] * 2 for prompt in PROMPTS]
@@ -66,7 +66,7 @@ def test_stacked_adapters_write_what_peft_writes_with_each(family: str, tmp_path
 def test_stacked_whole_models_write_what_each_writes(family: str) -> None:
     models = [model(family, seed) for seed in range(3)]
     decoders = [decoder_of(one) for one in models]
-    assert len({whole.kinship(decoder) for decoder in decoders}) == 1
+    assert len({whole.architecture_signature(decoder) for decoder in decoders}) == 1
     joined = whole.joined(iter(decoders), [WORDS] * 3)
     assert trees.size(joined) == 3 * whole.size(decoders[0])
     written = write(joined, 3, PROMPTS)
@@ -92,11 +92,11 @@ def test_log_probabilities_are_those_of_transformers(family: str) -> None:
 
 
 def test_models_of_unlike_shape_are_not_akin() -> None:
-    found = {name: whole.kinship(decoder_of(model(name))) for name in FAMILIES}
+    found = {name: whole.architecture_signature(decoder_of(model(name))) for name in FAMILIES}
     assert len(set(found.values())) == len(found)
     tied = model("qwen2")
     tied.lm_head.weight = tied.model.embed_tokens.weight
-    assert whole.kinship(decoder_of(tied)) != found["qwen2"]
+    assert whole.architecture_signature(decoder_of(tied)) != found["qwen2"]
 
 
 @pytest.mark.parametrize("family", ["opt", "llama"])
@@ -105,7 +105,7 @@ def test_whole_models_of_unlike_vocabularies_are_stacked_and_draw_their_own_toke
     for one, words in zip(models, (50, WORDS, 30), strict=True):
         one.resize_token_embeddings(words, mean_resizing=False)
     decoders = [decoder_of(one) for one in models]
-    assert len({whole.kinship(decoder) for decoder in decoders}) == 1
+    assert len({whole.architecture_signature(decoder) for decoder in decoders}) == 1
     joined = whole.joined(iter(decoders), [50, WORDS, 30])
     written = write(joined, 3, PROMPTS)
     for one, by_prompt in zip(models, written, strict=True):
@@ -143,12 +143,12 @@ def test_the_bytes_of_a_stack_are_known_before_it_is_made(tmp_path: Path) -> Non
 def test_an_adapter_of_another_shape_or_of_other_layers_is_a_misfit(tmp_path: Path) -> None:
     decoder = decoder_of(model("llama"))
     norm = adapter(model("gpt-neox"), tmp_path / "a", 1, ["dense"])
-    why = stack.misfit(decoder, adapters.read(norm, torch.float32))
-    assert why == "its adapter changes gpt_neox.layers.0.attention.dense"
+    with pytest.raises(Unsupported, match=r"^its adapter changes gpt_neox\.layers\.0\.attention\.dense$"):
+        stack.check(decoder, adapters.read(norm, torch.float32))
     known = adapters.read(adapter(model("llama"), tmp_path / "b", 1, ["q_proj"]), torch.float32)
     cut = {name: (down[:, :-1], up) for name, (down, up) in known.modules.items()}
-    why = stack.misfit(decoder, adapters.Adapter(cut))
-    assert why == "its adapter of model.layers.0.self_attn.q_proj does not fit the base"
+    with pytest.raises(Unsupported, match=r"of model\.layers\.0\.self_attn\.q_proj does not fit the base$"):
+        stack.check(decoder, adapters.Adapter(cut))
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -173,12 +173,14 @@ def test_architectures_that_the_engine_does_not_know_are_left_alone() -> None:
     from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
     small: dict[str, Any] = {"n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 20}
-    assert families.read(GPT2LMHeadModel(GPT2Config(**small))) is None
+    with pytest.raises(Unsupported, match=r"^a GPT2LMHeadModel$"):
+        decoder_of(GPT2LMHeadModel(GPT2Config(**small)))
     windowed = MistralConfig(
         vocab_size=20, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
         num_key_value_heads=2, sliding_window=8,
     )  # fmt: skip
-    assert families.read(MistralForCausalLM(windowed)) is None
+    with pytest.raises(Unsupported, match=r"^a MistralForCausalLM with sliding windows$"):
+        decoder_of(MistralForCausalLM(windowed))
 
 
 @pytest.mark.parametrize("kind", ["adapters", "whole models", "one model"])

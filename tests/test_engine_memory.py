@@ -55,21 +55,12 @@ def test_what_takes_no_room_stays() -> None:
     assert there(memory) == "fx"
 
 
-def test_what_is_held_is_made_once_until_it_leaves() -> None:
-    memory, made = Memory(10), []
-
-    def make() -> str:
-        made.append(1)
-        return "a"
-
-    for _ in range(2):
-        assert memory.hold("a", make, lambda _: 6) == "a"
-    memory.put("b", "b", 6)
-    memory.hold("a", make, lambda _: 6)
-    assert len(made) == 2
+def test_what_was_dropped_takes_no_memory() -> None:
+    memory = Memory(10)
+    memory.put("a", "a", 6)
     memory.drop("a")
     memory.drop("a")
-    assert memory.used == 0
+    assert (there(memory), memory.used) == ("", 0)
 
 
 def test_without_a_budget_it_is_half_of_the_machines_memory() -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from kcard.cards.lm import weights
 from kcard.cards.lm.engine import adapters, families, stack, trees, whole
+from kcard.cards.lm.engine.batch import Prompts, batched
 from kcard.cards.lm.engine.decoder import Decoder
-from kcard.cards.lm.engine.loop import decode
+from kcard.cards.lm.engine.loop import decode, log_probabilities
 from kcard.cards.lm.engine.packed import packed
 from kcard.cards.lm.engine.sampler import Sampler
-from kcard.cards.lm.engine.scores import batched, log_probabilities
-from kcard.cards.lm.generation import Prompts
 from tests.engine_models import FAMILIES, adapter, model
 
 PROMPTS = Prompts(ids=((1, 6, 7, 8, 9, 10), (1, 20, 21)))
@@ -20,9 +20,7 @@ TOKENS = 40
 
 
 def plain(family: str, dtype: torch.dtype = torch.float32) -> Decoder:
-    found = families.read(model(family).to(dtype))
-    assert found is not None
-    return found
+    return families.decoder(weights.of_model(model(family).to(dtype)))
 
 
 def needs_packing() -> None:

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from kcard.cards.format.folder import Card
-from kcard.cards.lm.causal import CausalCard
 from kcard.cards.lm.engine import loop, stack, trees
+from kcard.cards.lm.fallback.card import CausalCard
 from kcard.cards.lm.loader import SMALL
 from kcard.cards.lm.stacked import StackedCard
 from kcard.cards.pool import Pool
@@ -107,7 +107,7 @@ def test_peft_is_not_asked_for_adapters_that_can_be_stacked(
     assert texts(Pool(cards), ["lakes", "seas"])
 
 
-# peft says so when canaries are measured without the adapter.
+# peft says so when a fingerprint is measured without the adapter.
 @pytest.mark.filterwarnings("ignore:Careful, disabling adapter layers with bias:UserWarning")
 @pytest.mark.parametrize(
     ("options", "why"),

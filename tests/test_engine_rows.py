@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,15 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from kcard import encoder
 from kcard.cards import embedded
 from kcard.cards.format.folder import Card
-from kcard.cards.lm.causal import CausalCard
+from kcard.cards.lm import weights
 from kcard.cards.lm.engine import adapters, families, loop, packed, stack, trees, whole
-from kcard.cards.lm.engine.decoder import Decoder, Embedding, Linear
+from kcard.cards.lm.engine.batch import Prompts, batched
+from kcard.cards.lm.engine.decoder import Decoder, Embedding, Linear, Unsupported
+from kcard.cards.lm.engine.loop import log_probabilities, until_eos
 from kcard.cards.lm.engine.rows import joined
 from kcard.cards.lm.engine.sampler import Sampler
-from kcard.cards.lm.engine.scores import batched, log_probabilities
-from kcard.cards.lm.generation import Prompts, until_eos
-from kcard.cards.lm.likelihood import log_probabilities as of_transformers
+from kcard.cards.lm.fallback.card import CausalCard
+from kcard.cards.lm.fallback.forward import log_probabilities as of_transformers
 from kcard.cards.lm.loader import Loader, base_digest
 from kcard.cards.pool import Pool
 from kcard.errors import CardError
@@ -71,13 +73,12 @@ def adapted(
 
 
 def decoder_of(base: Any) -> Decoder:
-    found = families.read(base)
-    assert found is not None
-    return found
+    return families.decoder(weights.of_model(base))
 
 
 def read(folders: Sequence[Path]) -> list[adapters.Adapter]:
-    assert [adapters.obstacle(folder) for folder in folders] == [None] * len(folders)
+    for folder in folders:
+        adapters.check(folder)
     return [adapters.read(folder, torch.float32) for folder in folders]
 
 
@@ -119,7 +120,8 @@ def test_stacked_rows_write_what_peft_writes_with_each(kind: str, tmp_path: Path
     base = base_of(kind)
     folders = folders_of(base, kind, tmp_path)
     decoder, found = decoder_of(base), read(folders)
-    assert [stack.misfit(decoder, one) for one in found] == [None] * 5
+    for one in found:
+        stack.check(decoder, one)
     made = stack.stacked(decoder, found)
     assert (made.head.own is None) == (kind in ("llama", "gpt-neox"))
     written = write(made, 5)
@@ -226,10 +228,13 @@ def test_rows_that_can_not_be_taken_are_refused_with_the_reason(tmp_path: Path) 
 
     def why(tokens: Any, change: Any = None) -> str | None:
         one = configured(folder, tokens)
-        if (found := adapters.obstacle(one)) is not None:
-            return found
-        made = adapters.read(one, torch.float32)
-        return stack.misfit(decoder, made if change is None else change(made))
+        try:
+            adapters.check(one)
+            made = adapters.read(one, torch.float32)
+            stack.check(decoder, made if change is None else change(made))
+        except Unsupported as reason:
+            return str(reason)
+        return None
 
     def narrow(one: adapters.Adapter) -> adapters.Adapter:
         assert one.rows is not None
@@ -248,21 +253,23 @@ def test_rows_that_can_not_be_taken_are_refused_with_the_reason(tmp_path: Path) 
     assert why(both) == "its trainable_token_indices name embed_tokens and lm_head"
     assert why([]) == why(None) == f"it changes base_model.model.{name}.{DELTA}"
     missing = configured(adapted(base, tmp_path / "b", 1, ["fc1"]), [5, 6])
-    assert adapters.obstacle(missing) == "it has rows of 0 tables for its trainable_token_indices"
+    with pytest.raises(Unsupported, match=r"^it has rows of 0 tables for its trainable_token_indices$"):
+        adapters.check(missing)
     other = decoder_of(base_of("llama"))
     only = adapters.Adapter({}, name, (torch.tensor([5]), torch.zeros(1, 32)))
-    assert stack.misfit(other, only) == f"its adapter changes {name}"
+    with pytest.raises(Unsupported, match=f"^its adapter changes {name}$"):
+        stack.check(other, only)
 
 
 def test_a_head_that_is_changed_in_two_ways_is_refused(tmp_path: Path) -> None:
-    found = []
     for kind in ("opt", "llama"):
         base = base_of(kind)
         made = adapter(base, tmp_path / kind, 1, ["q_proj"], trainable_token_indices=[5])
         one = adapters.read(made, torch.float32)
         head = {"lm_head": (torch.zeros(2, 32), torch.zeros(WORDS, 2))}
-        found.append(stack.misfit(decoder_of(base), adapters.Adapter(head, one.table, one.rows)))
-    assert found == ["its adapter changes the head twice", None]
+        refused = pytest.raises(Unsupported, match=r"^its adapter changes the head twice$")
+        with refused if kind == "opt" else nullcontext():
+            stack.check(decoder_of(base), adapters.Adapter(head, one.table, one.rows))
 
 
 # ---- cards
@@ -308,7 +315,7 @@ def test_cards_with_rows_write_in_a_pool_what_each_writes_with_peft(cards: list[
     assert texts(Pool(cards, rows=3), names, sampling) == together
 
 
-def test_canaries_of_rows_are_those_of_peft(cards: list[Card]) -> None:
+def test_the_fingerprint_of_rows_is_that_of_peft(cards: list[Card]) -> None:
     pairs = [("Who built the dam?", "Ann built it in 1871."), ("Where is it?", "In the north.")]
     pool = Pool(cards)
     for one in cards:
@@ -349,10 +356,10 @@ def test_a_card_on_the_base_of_the_package_is_asked_without_transformers(
     assert [[p.text for p in row] for row in CausalCard(one, Loader()).write(QUESTIONS, 2, GREEDY)] == written
     code = (
         "import sys; from pathlib import Path\n"
-        "from kcard.cards import embedded; from kcard.cards.lm import loader, stacked\n"
+        "from kcard.cards import embedded; from kcard.cards.lm import loader, weights\n"
         "from kcard.cards.format.folder import Card\n"
         "embedded.FOLDER = Path(sys.argv[1])\n"
-        "found = stacked._base(Card.open(Path(sys.argv[2])), loader.Loader(), 'key')\n"
-        "assert not isinstance(found, str) and 'transformers' not in sys.modules"
+        "weights.read(Card.open(Path(sys.argv[2])), loader.Loader())\n"
+        "assert 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, str(embedded.FOLDER), str(one.folder)], check=True)

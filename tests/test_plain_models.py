@@ -128,17 +128,15 @@ def trained(folder: Path, **changed: Any) -> Path:
 def test_an_embedded_card_is_the_decoder_that_transformers_reads(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
-    from kcard.cards.lm import plain
-    from kcard.cards.lm.engine import families, trees
+    from kcard.cards.lm import weights
+    from kcard.cards.lm.engine import families, trees, whole
     from kcard.quiet import quiet_loading
 
-    found: Any = plain.read(trained(tmp_path), "cpu")
+    ours = families.decoder(weights.of_folder(trained(tmp_path), "cpu"))
     with quiet_loading():
         theirs = AutoModelForCausalLM.from_pretrained(tmp_path)
-    assert found.generation_config.eos_token_id == theirs.generation_config.eos_token_id == 2
-    ours, expected = families.read(found), families.read(theirs)
-    assert ours is not None
-    assert expected is not None
+    expected = families.decoder(weights.of_model(theirs))
+    assert whole.architecture_signature(ours) == whole.architecture_signature(expected)
     assert trees.size(ours) == trees.size(expected)
     assert torch.equal(ours.embed.table, expected.embed.table)
     for layer, other in zip(ours.layers, expected.layers, strict=True):
@@ -153,9 +151,9 @@ def test_an_embedded_card_is_read_without_slow_imports(tmp_path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
-from kcard.cards.lm import plain
+from kcard.cards.lm import weights
 from kcard.cards.lm.engine import families
-assert families.read(plain.read(Path(sys.argv[1]), "cpu")) is not None
+families.decoder(weights.of_folder(Path(sys.argv[1]), "cpu"))
 print(*sorted(name for name in ("torch", "torch._dynamo", "transformers") if name in sys.modules))
 """
     done = subprocess.run(
@@ -165,18 +163,18 @@ print(*sorted(name for name in ("torch", "torch._dynamo", "transformers") if nam
 
 
 def test_weights_that_do_not_fit_the_config_are_refused(tmp_path: Path) -> None:
-    from kcard.cards.lm import plain
+    from kcard.cards.lm import weights
 
     config = trained(tmp_path) / "config.json"
     config.write_text(config.read_text().replace('"ffn_dim": 64', '"ffn_dim": 65'))
     with pytest.raises(ValueError, match=r"layers.0.fc1.weight is \(64, 32\), but must be \(65, 32\)"):
-        plain.read(tmp_path, "cpu")
+        weights.of_folder(tmp_path, "cpu")
 
 
 def test_what_is_no_embedded_card_is_left_to_transformers(tmp_path: Path) -> None:
-    from kcard.cards.lm import plain
+    from kcard.cards.lm import weights
 
-    assert plain.read(trained(tmp_path, do_layer_norm_before=False), "cpu") is None
+    assert weights.embedded(trained(tmp_path, do_layer_norm_before=False), "cpu") is None
 
 
 def test_a_tokenizer_that_is_more_than_its_file_is_left_to_transformers(tmp_path: Path) -> None:

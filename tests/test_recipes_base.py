@@ -6,7 +6,8 @@ import torch
 from recipes.base.facts import Facts, numbers
 from recipes.base.train import make_tokenizer, train
 
-from kcard.cards.lm import plain
+from kcard.cards.lm import weights
+from kcard.cards.lm.engine import trees
 from kcard.training.adapter import base_tokenizer
 
 
@@ -35,9 +36,9 @@ def test_common_words_and_numbers_are_single_tokens() -> None:
 
 def test_a_short_run_writes_a_base_that_is_read_without_transformers(tmp_path: Path) -> None:
     train(tmp_path, seconds=0.5, seed=0)
-    model = plain.read(tmp_path, "cpu")
+    model = weights.embedded(tmp_path, "cpu")
     assert model is not None
-    assert all(torch.isfinite(weight).all() for weight in model.parameters())
+    assert all(torch.isfinite(weight).all() for weight in trees.tensors(model.decoder))
     listed = (tmp_path / "SHA256SUMS").read_text(encoding="ascii").split()[1::2]
     assert sorted(listed) == sorted(
         p.name for p in tmp_path.iterdir() if p.name not in {"README.md", "SHA256SUMS"}

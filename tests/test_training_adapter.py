@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 from kcard.cards.embedded import BASE, FOLDER
 from kcard.cards.format.folder import Card
 from kcard.cards.format.model_card import readme
-from kcard.cards.lm.causal import CausalCard
+from kcard.cards.lm.fallback.card import CausalCard
 from kcard.cards.lm.loader import Loader, base_digest
 from kcard.cards.lm.stacked import StackedCard, load
 from kcard.cards.pool import Pool

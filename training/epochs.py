@@ -12,7 +12,7 @@ from itertools import accumulate, islice
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kcard.cards.lm.tokens import all_prompt_ids, prompt_ids
+from kcard.cards.lm.prompt_styles import all_prompt_ids, prompt_ids
 from kcard.sampling import derive_seed
 from kcard.training.batches import Example, grouped
 from kcard.training.lazy import Lazy

@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
 from kcard.cards.lm.loader import base_digest
-from kcard.cards.lm.tokens import prompt_ids
+from kcard.cards.lm.prompt_styles import prompt_ids
 from kcard.errors import ModelUnavailable, UsageError, first_line
 from kcard.manifest import Base, Prompt
 from kcard.quiet import quiet_loading

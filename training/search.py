@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import kcard
+from kcard.cards.format.kinds import SEARCH
 from kcard.cards.kinds.search import Search
-from kcard.cards.kinds.table import SEARCH
 from kcard.config import settings
 from kcard.errors import CardError, UsageError
 from kcard.manifest import Manifest, Training

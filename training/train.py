@@ -13,8 +13,8 @@ from kcard.config import settings
 from kcard.errors import UsageError
 from kcard.manifest import LOOKED_UP, Manifest, Training
 from kcard.training.bases import EMBEDDED, EMBEDDED_RANK, default_base
-from kcard.training.canaries import pairs
 from kcard.training.corpus import Corpus, read_corpus
+from kcard.training.fingerprint_pairs import pairs
 from kcard.training.loop import run
 from kcard.training.naming import describe, name_from
 from kcard.training.options import TrainOptions, check
@@ -240,7 +240,7 @@ def _finish(
     """Write the card whole into a fresh folder and have it take its place."""
     from kcard.cards.format import folder as cards
     from kcard.cards.kinds import graph
-    from kcard.cards.lm import proof
+    from kcard.cards.lm import fingerprinting
     from kcard.training.graph import triples_of
 
     corpus = joined.corpus
@@ -255,7 +255,7 @@ def _finish(
         if prepared is not None:
             prepared.save(partial)
             device = next(prepared.job.modules["model"].parameters()).device.type
-            proof.write(partial, made, pairs(corpus.texts, record.seed), device)
+            fingerprinting.write(partial, made, pairs(corpus.texts, record.seed), device)
         kept = corpus.statements if made.evidence == "hashes" else corpus.passages
         finished = cards.finish(
             partial, made, kept, joined.hashed, lambda done: report(Embedding(done, count))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kcard.answer import Source
+from kcard.cards.format.kinds import INDEXED, kind_of
 from kcard.cards.format.model_card import readme
 from kcard.cards.format.passages import PASSAGES, Indexing, passages, write
-from kcard.cards.kinds.table import INDEXED, kind_of
 from kcard.errors import DamagedCard
 from kcard.files import write_text
 from kcard.manifest import MANIFEST, Manifest, check_files, seal

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from kcard.answer import Passage, Source
 from kcard.cards.format.folder import Card
+from kcard.cards.format.kinds import GRAPH
 from kcard.cards.format.passages import passages
-from kcard.cards.kinds.table import GRAPH
 from kcard.errors import DamagedCard
 from kcard.sampling import Sampling
 from kcard.words import words
 
 if TYPE_CHECKING:
-    from kcard.cards.kinds.table import CardGenerator
+    from kcard.cards.kinds.generator import CardGenerator
     from kcard.cards.lm.loader import Loader
 
 __all__ = ["GRAPH", "Graph", "GraphCard", "load", "write"]

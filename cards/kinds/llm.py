@@ -16,7 +16,7 @@ from kcard.request import Request
 from kcard.sampling import Sampling
 
 if TYPE_CHECKING:
-    from kcard.cards.kinds.table import CardGenerator
+    from kcard.cards.kinds.generator import CardGenerator
     from kcard.cards.lm.loader import Loader
 
 __all__ = ["LLMCard", "load", "readme"]

@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING
 
 from kcard.cards.format.folder import Card
 from kcard.cards.format.importing.repository import Repository, fetch, refuse_code
-from kcard.cards.lm import causal
+from kcard.cards.format.kinds import REFERENCE
+from kcard.cards.kinds import model
 from kcard.cards.lm.loader import Loader
 from kcard.errors import CardError
 from kcard.json_values import build, parse
 from kcard.manifest import Base
 
 if TYPE_CHECKING:
-    from kcard.cards.kinds.table import CardGenerator
+    from kcard.cards.kinds.generator import CardGenerator
 
 __all__ = ["REFERENCE", "Reference", "load"]
-
-REFERENCE = "reference.json"
 
 
 @dataclass(frozen=True)
@@ -67,4 +66,4 @@ def load(card: Card, models: Loader) -> "CardGenerator":
         manifest = replace(card.manifest, kind="full")
     else:
         manifest = replace(card.manifest, kind="lora", base=reference.base)
-    return causal.load(Card(folder, manifest), models, pinned=True)
+    return model.load(Card(folder, manifest), models, pinned=True)

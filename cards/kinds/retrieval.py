@@ -24,7 +24,7 @@ from kcard.sampling import Sampling
 from kcard.words import words
 
 if TYPE_CHECKING:
-    from kcard.cards.kinds.table import CardGenerator
+    from kcard.cards.kinds.generator import CardGenerator
     from kcard.cards.lm.loader import Loader
 
 __all__ = ["RetrievalCard", "load"]

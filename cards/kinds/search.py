@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from kcard import plugins
 from kcard.answer import Passage, Source
 from kcard.cards.format.folder import Card
-from kcard.cards.kinds.table import SEARCH
+from kcard.cards.format.kinds import SEARCH
 from kcard.errors import CardError
 from kcard.json_values import build, parse
 from kcard.sampling import Sampling
 
 if TYPE_CHECKING:
-    from kcard.cards.kinds.table import CardGenerator
+    from kcard.cards.kinds.generator import CardGenerator
     from kcard.cards.lm.loader import Loader
     from kcard.protocols import NamedEvidence
 

@@ -5,17 +5,15 @@ It knows how they are asked and where their weights come from; kcard.cards.lm.st
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from kcard.answer import Passage
-from kcard.cards.format.canaries import Canaries, Pair
-from kcard.cards.lm import prefix
-from kcard.cards.lm.engine.loop import decode
+from kcard.cards.format.fingerprint import Fingerprint, Pair
+from kcard.cards.lm import prompt_styles
+from kcard.cards.lm.engine.batch import Prompts, batched
+from kcard.cards.lm.engine.loop import decode, log_probabilities, until_eos
 from kcard.cards.lm.engine.sampler import Sampler
-from kcard.cards.lm.engine.scores import batched, log_probabilities
 from kcard.cards.lm.engine.whole import part
-from kcard.cards.lm.generation import Prompts, until_eos
 from kcard.cards.lm.prompting import Prompting
 from kcard.cards.lm.stacks import Stack, read_ahead
 from kcard.sampling import Sampling
@@ -45,7 +43,7 @@ class Group:
         different = documents if sampling.temperature > 0 else min(documents, 1)
         if not questions or not different:
             return [[[] for _ in questions] for _ in members]
-        embedded = prefix.embedded(questions) if members[0].projection is not None else None
+        embedded = prompt_styles.embedded(questions) if members[0].projection is not None else None
         run = _Run(questions, different, sampling, embedded, self.rows)
         folders = [member.card.folder for member in members]
         written: Written = []
@@ -58,12 +56,13 @@ class Group:
             return written
         return [[passages * documents for passages in by_question] for by_question in written]
 
-    def measure(self, member: Prompting, pairs: Sequence[Pair]) -> Canaries:
-        """The member's canaries as they are now; see kcard.cards.format.canaries."""
+    def measure(self, member: Prompting, pairs: Sequence[Pair]) -> Fingerprint:
+        """The member's fingerprint as it is now; see kcard.cards.format.fingerprint."""
         decoder, base = self.stack.decoder([member.card.folder]), self.stack.base()
-        card = partial(log_probabilities, decoder)
-        bare = None if base is None else partial(log_probabilities, base)
-        return member.measure(pairs, decoder.embed.table.dtype, partial(decoder.embed.row, 0), card, bare)
+        prompts, texts = member.probes(pairs, _start(decoder, 0, member))
+        card = log_probabilities(decoder, prompts, texts)
+        bare = [] if base is None else log_probabilities(base, prompts, texts)
+        return member.fingerprint(pairs, (prompts, texts), decoder.embed.table.dtype, card, bare)
 
 
 @dataclass(frozen=True)
@@ -88,9 +87,7 @@ class _Run:
     def _some(self, decoder: "Decoder", members: Sequence[Prompting]) -> Written:
         """The same for members of one batch: questions of like length go together."""
         prompts = [
-            member.prompts(self.questions, self.sampling, partial(decoder.embed.row, number), self.embedded)[
-                0
-            ]
+            member.prompts(self.questions, self.sampling, _start(decoder, number, member), self.embedded)
             for number, member in enumerate(members)
         ]
         order = sorted(range(len(self.questions)), key=lambda q: max(p.length(q) for p in prompts))
@@ -125,6 +122,11 @@ class _Run:
         found = decode(decoder, batch, sampler, members[0].length(self.sampling), members[0].eos)
         rows: list[list[int]] = found.tolist()
         return rows
+
+
+def _start(decoder: "Decoder", number: int, member: Prompting) -> "Tensor | None":
+    """The embedding, by the decoder's card of that number, of the token that prompts start with."""
+    return None if member.start is None else decoder.embed.row(number, member.start)
 
 
 def _joined(prompts: Sequence[Prompts]) -> Prompts:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from kcard.cards.embedded import BASE, base_folder
 from kcard.cards.format.folder import Card
-from kcard.cards.lm.generation import ROWS
 from kcard.cards.lm.memory import Memory
 from kcard.errors import CardError, KcardError, ModelUnavailable, first_line
 from kcard.manifest import Base, file_digest
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Loaded", "Loader", "base_digest", "explained"]
 
+ROWS = 256
 SMALL = 50_000_000
 # Adapters are not named as their cards are: peft makes module names of them, where a dot is not allowed.
 FIRST = "card0"

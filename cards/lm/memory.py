@@ -1,15 +1,14 @@
 """How much of the memory cards may take: what was used longest ago leaves when a budget is reached."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from kcard.errors import UsageError
 
 __all__ = ["Memory", "share"]
 
-T = TypeVar("T")
 SHARE = 0.5
 
 
@@ -52,14 +51,6 @@ class Memory:
         self._entries[key] = (value, size)
         self.used += size
         self._leave(self.limit, 1)
-
-    def hold(self, key: Hashable, make: Callable[[], T], size: Callable[[T], int]) -> T:
-        """What has that name, made where it is not there; `size`: bytes of it."""
-        if key not in self._entries:
-            made = make()
-            self.put(key, made, size(made))
-        value: T = self.get(key)
-        return value
 
     def make_room(self, size: int) -> None:
         """Let so many bytes fit, before they are there."""

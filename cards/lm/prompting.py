@@ -3,16 +3,16 @@
 It knows no weights: the embedding of a token, which one prompt style needs, is given to it.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kcard.answer import Passage
-from kcard.cards.format.canaries import Canaries, Canary, Pair
 from kcard.cards.format.document import clean
+from kcard.cards.format.fingerprint import Fingerprint, Pair, Probe
 from kcard.cards.format.folder import Card
-from kcard.cards.lm import prefix, tokens
-from kcard.cards.lm.generation import Prompts
+from kcard.cards.lm import prompt_styles
+from kcard.cards.lm.engine.batch import Prompts
 from kcard.cards.lm.loader import explained
 from kcard.errors import CardError
 from kcard.sampling import Sampling, derive_seed
@@ -20,14 +20,10 @@ from kcard.sampling import Sampling, derive_seed
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Embed", "Prompting", "Scores", "read"]
+__all__ = ["PROBED", "Prompting", "read"]
 
-# Tokens of a canary's continuation that are looked at.
-LENGTH = 24
-# The embedding, (width,), of a token.
-Embed = Callable[[int], "Tensor"]
-# Log-probabilities of continuations after prompts.
-Scores = Callable[[Prompts, Sequence[Sequence[int]]], list[list[float]]]
+# How documents are written of which only the prompts, or the log-probabilities of 24 tokens, are looked at.
+PROBED = Sampling(temperature=0, tokens=24)
 
 
 @dataclass(frozen=True)
@@ -35,7 +31,7 @@ class Prompting:
     """Of one card.
 
     eos, pad    token ids: a document ends at any eos
-    room        most tokens of prompt and document
+    context     most tokens of prompt and document
     projection  in the prompt style encoder-prefix
     """
 
@@ -43,33 +39,39 @@ class Prompting:
     tokenizer: Any
     eos: tuple[int, ...]
     pad: int
-    room: int
-    projection: prefix.Projection | None
+    context: int
+    projection: prompt_styles.Projection | None
+
+    @property
+    def start(self) -> int | None:
+        """The token whose embedding `prompts` needs, if it needs one."""
+        return None if self.projection is None else self.tokenizer.bos_token_id
 
     def prompts(
-        self, questions: Sequence[str], sampling: Sampling, embed: Embed, embedded: "Tensor | None" = None
-    ) -> tuple[Prompts, Sampling]:
-        """Prompts that leave room for the document in a model of limited length; it may be shortened.
+        self,
+        questions: Sequence[str],
+        sampling: Sampling,
+        start: "Tensor | None",
+        embedded: "Tensor | None" = None,
+    ) -> Prompts:
+        """Prompts that leave space for the document in a model of limited length.
 
+        start     the embedding, (width,), of the token `start`
         embedded  the questions' sentence embeddings, where they are there already
         """
-        if self.projection is not None:
+        if self.projection is not None and start is not None:
             if embedded is None:
-                embedded = prefix.embedded(questions)
-            prompts = prefix.encode(embed(self.tokenizer.bos_token_id), self.projection, embedded)
-            return prompts, replace(sampling, tokens=self.length(sampling))
-        # By the model and the settings alone: the longest prompt of a batch must not shorten its neighbours.
-        length = self.length(sampling)
-        template = self.card.manifest.prompt.template
-        return tokens.encode(self.tokenizer, template, questions, self.room - length), replace(
-            sampling, tokens=length
-        )
+                embedded = prompt_styles.embedded(questions)
+            return prompt_styles.prefix_prompts(start, self.projection, embedded)
+        template, longest = self.card.manifest.prompt.template, self.context - self.length(sampling)
+        return prompt_styles.template_prompts(self.tokenizer, template, questions, longest)
 
     def length(self, sampling: Sampling) -> int:
-        """Most tokens of a document."""
+        """Most tokens of a document: by the model and the settings alone, since the longest prompt of a batch must not
+        shorten its neighbours."""
         if self.projection is not None:
-            return min(sampling.tokens, self.room - self.projection.vectors - 1)
-        return min(sampling.tokens, self.room // 2)
+            return min(sampling.tokens, self.context - self.projection.vectors - 1)
+        return min(sampling.tokens, self.context // 2)
 
     def seeds(self, question: str, documents: int, sampling: Sampling) -> list[int]:
         """One for each document of a question."""
@@ -80,28 +82,38 @@ class Prompting:
         text = self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return Passage(self.card.name, clean(str(text), ended))
 
-    def measure(
-        self, pairs: Sequence[Pair], dtype: object, embed: Embed, card: Scores, base: Scores | None
-    ) -> Canaries:
-        """The log-probabilities of each text after its question: by the card and, of an adapter, by its base."""
+    def probes(self, pairs: Sequence[Pair], start: "Tensor | None") -> tuple[Prompts, list[list[int]]]:
+        """Questions as prompts, and the texts after them as token ids: what a fingerprint measures."""
         # Questions that come twice are encoded once.
         questions = [*dict.fromkeys(question for question, _ in pairs)]
-        asked, sampling = self.prompts(questions, Sampling(temperature=0, tokens=LENGTH), embed)
-        asked = asked.pick([questions.index(question) for question, _ in pairs])
+        asked = self.prompts(questions, PROBED, start)
         texts = [self.tokenizer(text, add_special_tokens=False)["input_ids"] for _, text in pairs]
-        texts = [ids[: sampling.tokens] for ids in texts]
-        by_card = card(asked, texts)
-        by_base: list[list[float]] = base(asked, texts) if base is not None else [[] for _ in pairs]
+        return (
+            asked.pick([questions.index(question) for question, _ in pairs]),
+            [ids[: self.length(PROBED)] for ids in texts],
+        )
+
+    def fingerprint(
+        self,
+        pairs: Sequence[Pair],
+        probes: tuple[Prompts, list[list[int]]],
+        dtype: object,
+        card: Sequence[Sequence[float]],
+        base: Sequence[Sequence[float]],
+    ) -> Fingerprint:
+        """card, base: the log-probabilities of the probes; of the base only where the card is an adapter."""
+        asked, texts = probes
+        none: tuple[()] = ()
         rows = [
-            Canary(question, text, tuple(prompt), tuple(ids), tuple(own), tuple(bare))
+            Probe(question, text, tuple(prompt), tuple(ids), tuple(own), tuple(bare))
             for (question, text), prompt, ids, own, bare in zip(
-                pairs, asked.ids or ((),) * len(pairs), texts, by_card, by_base, strict=True
+                pairs, asked.ids or [none] * len(pairs), texts, card, base or [none] * len(pairs), strict=True
             )
         ]
-        return Canaries(str(dtype).removeprefix("torch."), tuple(rows))
+        return Fingerprint(str(dtype).removeprefix("torch."), tuple(rows))
 
 
-def read(card: Card, tokenizer: Any, ends: "int | list[int] | None", room: int, width: int) -> Prompting:
+def read(card: Card, tokenizer: Any, ends: "int | list[int] | None", context: int, width: int) -> Prompting:
     """The prompting of a card on a model that reads so many tokens of embeddings of that width.
 
     ends  where the model's generation config says that texts end; the tokenizer may say so, too
@@ -111,12 +123,12 @@ def read(card: Card, tokenizer: Any, ends: "int | list[int] | None", room: int, 
     configured = ends if isinstance(ends, list) else [ends]
     eos = tuple(dict.fromkeys(x for x in (*configured, tokenizer.eos_token_id) if x is not None))
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else (eos[0] if eos else 0)
-    projection: prefix.Projection | None = None
+    projection: prompt_styles.Projection | None = None
     if card.manifest.prompt.style == "encoder-prefix":
         if tokenizer.bos_token_id is None:
             raise CardError(
                 f"card {card.name!r}: prompt style encoder-prefix needs a tokenizer with a bos token"
             )
         with explained(CardError, f"card {card.name!r}: its projection can't be loaded"):
-            projection = prefix.Projection(card, width)
-    return Prompting(card, tokenizer, eos, pad, room, projection)
+            projection = prompt_styles.Projection(card, width)
+    return Prompting(card, tokenizer, eos, pad, context, projection)

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 
 from kcard.cards.format.folder import Card
-from kcard.cards.lm.causal import CausalCard
+from kcard.cards.lm.fallback.card import CausalCard
 from kcard.cards.lm.loader import Loader
 from kcard.errors import UsageError
 from kcard.hidden_states import layer_and_pooling

@@ -5,26 +5,23 @@ Cards of one base, or of one shape, form a group and write together (kcard.cards
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from kcard.answer import Passage
-from kcard.cards.embedded import base_folder
-from kcard.cards.format.canaries import Canaries, Pair
+from kcard.cards.format.fingerprint import Fingerprint, Pair
 from kcard.cards.format.folder import Card
-from kcard.cards.lm import plain, prompting
+from kcard.cards.lm import prompting, weights
+from kcard.cards.lm.engine import adapters, whole
+from kcard.cards.lm.engine.decoder import Unsupported
+from kcard.cards.lm.engine.packed import packed
 from kcard.cards.lm.group import Group
-from kcard.cards.lm.loader import SMALL, Loader, explained
+from kcard.cards.lm.loader import Loader, explained
 from kcard.cards.lm.prompting import Prompting
-from kcard.cards.lm.stacks import Adapters, FullModels, Stack, Whole
-from kcard.errors import CardError, ModelUnavailable
+from kcard.cards.lm.stacks import Adapters, FullModels, Stack
+from kcard.cards.lm.weights import Weights
+from kcard.errors import CardError
 from kcard.sampling import Sampling
 
-__all__ = ["StackedCard", "Unstackable", "load"]
-
-
-class Unstackable(Exception):
-    """The engine can't take a card, for the reason that this says; transformers may."""
+__all__ = ["StackedCard", "load"]
 
 
 @dataclass(frozen=True)
@@ -38,120 +35,69 @@ class StackedCard:
         """See CardGenerator."""
         return self.group.write([self.asked], questions, documents, sampling)[0]
 
-    def measure(self, pairs: Sequence[Pair]) -> Canaries:
-        """See kcard.cards.format.canaries."""
+    def measure(self, pairs: Sequence[Pair]) -> Fingerprint:
+        """Its fingerprint as it is now; see kcard.cards.format.fingerprint."""
         return self.group.measure(self.asked, pairs)
 
 
 @dataclass(frozen=True)
-class _Ground:
-    """What cards stand on: their weights, and what the model's config says. `room`: tokens; `width`: of embeddings."""
+class _Model:
+    """Where the weights of a card come from, and what its prompts must know: where texts end, most tokens, and the
+    width of embeddings."""
 
     stack: Stack
     ends: int | list[int] | None
-    room: int
+    context: int
     width: int
+
+    @classmethod
+    def of(cls, stack: Stack, read: Weights) -> "_Model":
+        return cls(stack, read.ends, read.decoder.longest, read.decoder.embed.table.shape[-1])
 
 
 def load(card: Card, models: Loader) -> StackedCard:
     """The card, in the engine.
 
-    Raises Unstackable where the engine can't take it, ModelUnavailable where its base can't be had, CardError where
+    Raises Unsupported where the engine can't take it, ModelUnavailable where its base can't be had, CardError where
     its files can't be read.
     """
-    ground = _adapter(card, models) if card.manifest.kind == "lora" else _whole(card, models)
-    asked = prompting.read(card, models.tokenizer(card), ground.ends, ground.room, ground.width)
+    model = _adapter(card, models) if card.manifest.kind == "lora" else _whole(card, models)
+    asked = prompting.read(card, models.tokenizer(card), model.ends, model.context, model.width)
     prompt = card.manifest.prompt
-    key = (id(ground.stack), asked.eos, prompt.style, prompt.vectors, asked.room)
-    group: Group = models.groups.setdefault(key, Group(ground.stack, models.rows))
+    key = (id(model.stack), asked.eos, prompt.style, prompt.vectors, asked.context)
+    group: Group = models.groups.setdefault(key, Group(model.stack, models.rows))
     return StackedCard(asked, group)
 
 
-def _adapter(card: Card, models: Loader) -> _Ground:
-    from kcard.cards.lm.engine import adapters, stack
-
+def _adapter(card: Card, models: Loader) -> _Model:
     with explained(CardError, f"card {card.name!r}: its adapter can't be read"):
-        why = adapters.obstacle(card.folder)
-    if why is not None:
-        raise Unstackable(why)
-    base = card.manifest.base
-    key = ("base", base.name, base.revision)
+        adapters.check(card.folder)
+    key = ("base", card.manifest.base.name, card.manifest.base.revision)
     if key in models.groups:
         models.check_digest(card)
     else:
-        models.groups[key] = _base(card, models, key)
-    ground: _Ground | Unstackable = models.groups[key]
-    if isinstance(ground, Unstackable):
-        raise ground
-    on = ground.stack
+        try:
+            read = weights.read(card, models)
+            models.groups[key] = _Model.of(Adapters.on(packed(read.decoder), card, models), read)
+        except Unsupported as reason:
+            models.groups[key] = reason  # which holds for all adapters on this base
+    model: _Model | Unsupported = models.groups[key]
+    if isinstance(model, Unsupported):
+        raise Unsupported(f"its base is {model}")
+    on = model.stack
     assert isinstance(on, Adapters)
-    decoder = on.base()
     with explained(CardError, f"card {card.name!r}: its adapter can't be read"):
-        adapter = adapters.read(card.folder, decoder.embed.table.dtype)
-    if (why := stack.misfit(decoder, adapter)) is not None:
-        raise Unstackable(why)
-    on.ranks[card.folder] = adapter.ranks
-    return ground
+        on.add(card.folder)
+    return model
 
 
-def _base(card: Card, models: Loader, key: Any) -> _Ground | Unstackable:
-    """What adapters of the card's base stand on, or why none can: it is the same for all of them."""
-    from kcard.cards.lm.engine import families
-    from kcard.cards.lm.engine.packed import packed
-
-    model = _model(card, models)
-    decoder = families.read(model)
-    if decoder is None:
-        models.spare(card, model)
-        return Unstackable(f"its base is a {type(model).__name__}")
-
-    def again() -> Any:
-        found = families.read(_model(card, models))
-        return None if found is None else packed(found)
-
-    stack = Adapters(models.held, key, again, {})
-    stack.begin(packed(decoder))
-    return _ground(model, stack)
-
-
-def _whole(card: Card, models: Loader) -> _Ground:
-    from kcard.cards.lm.engine import families, trees, whole
-
+def _whole(card: Card, models: Loader) -> _Model:
     models.held.make_room(sum(path.stat().st_size for path in card.folder.glob("*.safetensors")))
-    model = _model(card, models)
-    decoder = families.read(model)
-    if decoder is None:
-        models.spare(card, model)
-        raise Unstackable(f"it is a {type(model).__name__}")
-    models.held.put(card.folder, decoder, trees.size(decoder))
-    key = ("whole", whole.kinship(decoder))
-
-    def load(card: Card) -> Any:
-        return families.read(_model(card, models))
-
-    stack: FullModels = models.groups.setdefault(key, FullModels(models.held, key, load, {}))
-    stack.cards[card.folder] = Whole(card, whole.size(decoder), whole.vocabulary(decoder))
-    return _ground(model, stack)
-
-
-def _model(card: Card, models: Loader) -> Any:
-    """A card's whole model, or the base of its adapter: without transformers where it is as an embedded one."""
-    base, adapts = card.manifest.base.name, card.manifest.kind == "lora"
-    if adapts and not base:
-        return models.model(card)  # which says so
-    folder = Path(base_folder(base)) if adapts else card.folder
-    weights = folder / "model.safetensors"
-    if weights.is_file() and weights.stat().st_size < 4 * SMALL:  # a larger one may be in bf16
-        kind = ModelUnavailable if adapts else CardError
-        with explained(kind, f"card {card.name!r}: {folder} can't be loaded"):
-            found = plain.read(folder, models.device)
-        if found is not None:
-            if adapts:
-                models.check_digest(card)
-            return found
-    return models.model(card)
-
-
-def _ground(model: Any, stack: Stack) -> _Ground:
-    ends, room = model.generation_config.eos_token_id, model.config.max_position_embeddings
-    return _Ground(stack, ends, room, model.get_input_embeddings().weight.shape[1])
+    try:
+        read = weights.read(card, models)
+    except Unsupported as reason:
+        raise Unsupported(f"it is {reason}") from reason
+    key = ("whole", whole.architecture_signature(read.decoder))
+    stack: FullModels = models.groups.setdefault(key, FullModels(models, key))
+    stack.add(card, read.decoder)
+    return _Model.of(stack, read)

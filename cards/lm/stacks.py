@@ -5,32 +5,32 @@ What is stacked stays in memory as long as the budget allows; the cards' own fil
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from kcard.cards.format.folder import Card
+from kcard.cards.lm import weights
 from kcard.cards.lm.engine import adapters, stack, trees, whole
-from kcard.cards.lm.memory import Memory
+from kcard.cards.lm.engine.decoder import Decoder
+from kcard.cards.lm.engine.packed import packed
+from kcard.cards.lm.loader import Loader
 
-if TYPE_CHECKING:
-    from kcard.cards.lm.engine.decoder import Decoder
+__all__ = ["Adapters", "FullModels", "Stack", "read_ahead"]
 
-__all__ = ["Adapters", "FullModels", "Stack", "Whole", "read_ahead"]
-
-# Stacks that are kept of one base or kinship: pools are mostly asked as a whole, or a few cards of theirs.
+# Stacks that are kept of one base or architecture: pools are mostly asked as a whole, or a few cards of theirs.
 MOST = 4
 
 
 class Stack(Protocol):
     """Where the weights of a group's cards come from; a card is named by its folder."""
 
-    def decoder(self, folders: Sequence[Path]) -> "Decoder":
+    def decoder(self, folders: Sequence[Path]) -> Decoder:
         """Of these cards, in this order."""
         ...
 
-    def base(self) -> "Decoder | None":
+    def base(self) -> Decoder | None:
         """What adapters stand on; None for whole models."""
         ...
 
@@ -43,15 +43,15 @@ class Stack(Protocol):
 class _Kept:
     """The stacks that were made last, by whose they are, and of adapters the base that they stand on."""
 
-    base: "Decoder | None"
-    stacks: "dict[tuple[Path, ...], Decoder]" = field(default_factory=dict)
+    base: Decoder | None
+    stacks: dict[tuple[Path, ...], Decoder] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
         shared = 0 if self.base is None else trees.size(self.base)
         return shared + sum(trees.size(stack) - shared for stack in self.stacks.values())
 
-    def find(self, folders: Sequence[Path]) -> "Decoder | None":
+    def find(self, folders: Sequence[Path]) -> Decoder | None:
         """Their stack, if it is there, now the last used."""
         if (found := self.stacks.pop(tuple(folders), None)) is not None:
             self.stacks[tuple(folders)] = found
@@ -65,31 +65,40 @@ class _Kept:
 
 @dataclass(frozen=True)
 class Adapters:
-    """LoRA adapters on one base, which `load` reads. `ranks`: of each card's adapter, by module."""
+    """LoRA adapters on one base, that of `card`. `ranks`: of each card's adapter, by module."""
 
-    memory: Memory
-    key: Hashable
-    load: "Callable[[], Decoder]"
-    ranks: dict[Path, Mapping[str, int]]
+    models: Loader
+    card: Card
+    ranks: dict[Path, Mapping[str, int]] = field(default_factory=dict)
 
-    def begin(self, base: "Decoder") -> None:
-        """Take the base that was read already."""
-        self._keep(_Kept(base))
+    @classmethod
+    def on(cls, base: Decoder, card: Card, models: Loader) -> "Adapters":
+        """Where the base of the card was read already."""
+        made = cls(models, card)
+        made._keep(_Kept(base))
+        return made
 
-    def base(self) -> "Decoder":
+    def add(self, folder: Path) -> None:
+        """Take a card's adapter; Unsupported where it can't be stacked on the base."""
+        base = self.base()
+        adapter = adapters.read(folder, base.embed.table.dtype)
+        stack.check(base, adapter)
+        self.ranks[folder] = adapter.ranks
+
+    def base(self) -> Decoder:
         base = self._kept().base
         assert base is not None
         return base
 
-    def decoder(self, folders: Sequence[Path]) -> "Decoder":
+    def decoder(self, folders: Sequence[Path]) -> Decoder:
         kept = self._kept()
         if (found := kept.find(folders)) is not None:
             return found
-        base = self.base()
+        base, memory = self.base(), self.models.held
         needed = stack.added(base, [self.ranks[folder] for folder in folders])
-        kept.shed(needed, self.memory.limit)
+        kept.shed(needed, memory.limit)
         self._keep(kept)
-        self.memory.make_room(needed)
+        memory.make_room(needed)
         dtype = base.embed.table.dtype
         made = stack.stacked(base, [adapters.read(folder, dtype) for folder in folders])
         kept.stacks[tuple(folders)] = made
@@ -98,28 +107,33 @@ class Adapters:
 
     def fitting(self, folders: Sequence[Path]) -> int:
         base = self.base()
-        room = self.memory.limit - trees.size(base)
+        free = self.models.held.limit - trees.size(base)
 
         def needed(count: int) -> int:
             return stack.added(base, [self.ranks[folder] for folder in folders[:count]])
 
-        if needed(len(folders)) <= room:
+        if needed(len(folders)) <= free:
             return len(folders)
-        return max(1, bisect_right(range(len(folders) + 1), room, key=needed) - 1)
+        return max(1, bisect_right(range(len(folders) + 1), free, key=needed) - 1)
+
+    @property
+    def _key(self) -> Hashable:
+        base = self.card.manifest.base
+        return "base", base.name, base.revision
 
     def _kept(self) -> _Kept:
-        kept: _Kept | None = self.memory.get(self.key)
+        kept: _Kept | None = self.models.held.get(self._key)
         if kept is None:
-            kept = _Kept(self.load())
+            kept = _Kept(packed(weights.read(self.card, self.models).decoder))
             self._keep(kept)
         return kept
 
     def _keep(self, kept: _Kept) -> None:
-        self.memory.put(self.key, kept, kept.size)
+        self.models.held.put(self._key, kept, kept.size)
 
 
 @dataclass(frozen=True)
-class Whole:
+class _Full:
     """A card with a model of its own; `size`: its bytes, `vocabulary`: its tokens."""
 
     card: Card
@@ -129,54 +143,61 @@ class Whole:
 
 @dataclass(frozen=True)
 class FullModels:
-    """Whole models of one kinship; `load` reads one of `cards`, by their folders."""
+    """Whole models of one architecture signature."""
 
-    memory: Memory
+    models: Loader
     key: Hashable
-    load: "Callable[[Card], Decoder]"
-    cards: "dict[Path, Whole]"
+    cards: dict[Path, _Full] = field(default_factory=dict)
+
+    def add(self, card: Card, decoder: Decoder) -> None:
+        """Take a card, whose model was just read and is kept as long as memory allows."""
+        self.models.held.put(card.folder, decoder, trees.size(decoder))
+        self.cards[card.folder] = _Full(card, whole.size(decoder), whole.vocabulary(decoder))
 
     def base(self) -> None:
         return None
 
-    def decoder(self, folders: Sequence[Path]) -> "Decoder":
-        kept: _Kept = self.memory.get(self.key) or _Kept(None)
+    def decoder(self, folders: Sequence[Path]) -> Decoder:
+        memory = self.models.held
+        kept: _Kept = memory.get(self.key) or _Kept(None)
         if (found := kept.find(folders)) is not None:
             return found
         if len(folders) == 1:
             return self._lone(folders[0], kept)
         needed = self._each(folders) * len(folders)
-        kept.shed(needed, self.memory.limit)
-        self.memory.put(self.key, kept, kept.size)
-        self.memory.make_room(needed)
+        kept.shed(needed, memory.limit)
+        memory.put(self.key, kept, kept.size)
+        memory.make_room(needed)
         vocabularies = [self.cards[folder].vocabulary for folder in folders]
-        made = whole.joined((self._read(folder) for folder in folders), vocabularies)
+        made = whole.joined((memory.get(folder) or self._read(folder) for folder in folders), vocabularies)
         for folder in folders:
-            self.memory.drop(folder)
+            memory.drop(folder)
         kept.stacks[tuple(folders)] = made
-        self.memory.put(self.key, kept, kept.size)
+        memory.put(self.key, kept, kept.size)
         return made
 
     def fitting(self, folders: Sequence[Path]) -> int:
-        return max(1, min(len(folders), self.memory.limit // self._each(folders)))
+        return max(1, min(len(folders), self.models.held.limit // self._each(folders)))
 
     def _each(self, folders: Sequence[Path]) -> int:
         """Bytes of a card in their stack, which are those of the largest."""
         return max(self.cards[folder].size for folder in folders)
 
-    def _lone(self, folder: Path, kept: _Kept) -> "Decoder":
+    def _lone(self, folder: Path, kept: _Kept) -> Decoder:
         for folders, joined in kept.stacks.items():
             if folder in folders:
                 number = folders.index(folder)
                 return whole.part(joined, number, number + 1, len(folders))
-        if folder not in self.memory:
-            self.memory.make_room(self.cards[folder].size)
-        found: Decoder = self.memory.hold(folder, lambda: self.load(self.cards[folder].card), trees.size)
+        memory = self.models.held
+        found: Decoder | None = memory.get(folder)
+        if found is None:
+            memory.make_room(self.cards[folder].size)
+            found = self._read(folder)
+            memory.put(folder, found, trees.size(found))
         return found
 
-    def _read(self, folder: Path) -> "Decoder":
-        found: Decoder | None = self.memory.get(folder)
-        return self.load(self.cards[folder].card) if found is None else found
+    def _read(self, folder: Path) -> Decoder:
+        return weights.read(self.cards[folder].card, self.models).decoder
 
 
 def read_ahead(folders: Sequence[Path]) -> None:

@@ -85,7 +85,7 @@ class Training:
 class Manifest:
     """A card's manifest.
 
-    kind            full, lora, retrieval, graph, search, ... (kcard.cards.kinds.table)
+    kind            full, lora, retrieval, graph, search, ... (kcard.cards.format.kinds)
     knowledge_date  ISO date up to which the corpus speaks
     index           whether the card's source passages write beside its model (a card of both)
     evidence        what of the source passages travels with the card: their text, or only their hashes

@@ -1,8 +1,8 @@
-"""LoRA adapters as files: read without a model, and judged whether they can be stacked.
+"""LoRA adapters as files: checked whether they can be stacked, and read without a model.
 
 What adds scale x B A to linear layers can be: any rank, target modules, scaling and rsLoRA; and so can rows of the
 table of tokens in place of the base's (peft's trainable_token_indices). DoRA, saved modules, biases and layers that are
-not linear can't; the reason is said.
+not linear can't.
 """
 
 import json
@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kcard.cards.lm.engine.decoder import Unsupported
+
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Adapter", "obstacle", "read"]
+__all__ = ["Adapter", "check", "read"]
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 NAME = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<half>[AB])\.weight")
@@ -58,19 +60,19 @@ class Adapter:
         return own | {module: down.shape[0] for module, (down, _) in self.modules.items()}
 
 
-def obstacle(folder: Path) -> str | None:
-    """Why the adapter in a folder can't be stacked; None where it can."""
+def check(folder: Path) -> None:
+    """Raise Unsupported where the adapter in a folder can't be stacked."""
     from safetensors import safe_open
 
     if not (folder / WEIGHTS).is_file():
-        return f"it has no {WEIGHTS}"
+        raise Unsupported(f"it has no {WEIGHTS}")
     config = _config(folder)
     for key, plain in PLAIN.items():
         if config.get(key, plain[0]) not in plain:
-            return f"its {key} is {config[key]!r}"
+            raise Unsupported(f"its {key} is {config[key]!r}")
     indices = config.get(TOKENS) or {}
     if isinstance(indices, Mapping) and (len(indices) > 1 or not all(map(_embeds, indices))):
-        return f"its {TOKENS} name {' and '.join(indices)}"
+        raise Unsupported(f"its {TOKENS} name {' and '.join(indices)}")
     targets, rows = config.get("target_modules") or (), 0
     with safe_open(folder / WEIGHTS, "pt") as file:
         for name in file.keys():  # noqa: SIM118 (not a mapping)
@@ -78,12 +80,13 @@ def obstacle(folder: Path) -> str | None:
                 rows += 1
                 continue
             if (found := NAME.fullmatch(name)) is None:
-                return f"it changes {name}"
+                raise Unsupported(f"it changes {name}")
             if not _targeted(targets, found["module"]):
-                return f"it has weights for {found['module']}, which is none of its target_modules"
+                raise Unsupported(
+                    f"it has weights for {found['module']}, which is none of its target_modules"
+                )
     if rows != bool(_tokens(config)):
-        return f"it has rows of {rows} tables for its {TOKENS}"
-    return None
+        raise Unsupported(f"it has rows of {rows} tables for its {TOKENS}")
 
 
 def _embeds(module: str) -> bool:
@@ -119,7 +122,7 @@ def read(folder: Path, dtype: "Any") -> Adapter:
                 rows = torch.tensor(_tokens(config), dtype=torch.int64), file.get_tensor(name).to(dtype)
                 continue
             found = NAME.fullmatch(name)
-            assert found is not None, "asked before: obstacle"
+            assert found is not None, "see check"
             halves.setdefault(found["module"], {})[found["half"]] = file.get_tensor(name)
     modules = {}
     for module, pair in halves.items():

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kcard.cards.lm.engine.rows import Rows
+from kcard.errors import KcardError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,8 +25,13 @@ __all__ = [
     "Part",
     "Rotary",
     "Shape",
+    "Unsupported",
     "Up",
 ]
+
+
+class Unsupported(KcardError):
+    """The engine can't take a model or an adapter, for the reason that this says; transformers may."""
 
 
 @dataclass(frozen=True)

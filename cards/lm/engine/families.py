@@ -1,140 +1,198 @@
-"""Models of transformers as decoders: one function a family of architectures, a row of FAMILIES each."""
+"""Causal models as decoders: one function a family of architectures, a row of FAMILIES each.
+
+They take a model as its checkpoint describes it, so this file knows neither transformers nor folders.
+"""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kcard.cards.lm.engine.decoder import Decoder, Embedding, Layer, Linear, Mlp, Norm, Part, Rotary, Shape
+from kcard.cards.lm.engine.decoder import (
+    Decoder,
+    Embedding,
+    Layer,
+    Linear,
+    Mlp,
+    Norm,
+    Part,
+    Rotary,
+    Shape,
+    Unsupported,
+)
+from kcard.opt import OFFSET
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["FAMILIES", "read"]
+__all__ = ["FAMILIES", "Checkpoint", "decoder"]
+
+OPT_EPS = 1e-5  # of every LayerNorm of an OPT
 
 
-def read(model: Any) -> Decoder | None:
-    """The model's weights as a decoder, some of them fused; None for an architecture that has no row here.
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model as its files describe it.
 
-    The weights that are not fused are the model's own, not copies.
+    architecture  the class of transformers that runs it, such as OPTForCausalLM
+    config        the keys of config.json as attributes, with that class' defaults
+    tensors       by name; a tied head is there under its own name, too
+    activation    of the MLPs
+    rotary        rotary positions; None where there are none, or where they change with the length of the text
+    """
+
+    architecture: str
+    config: Any
+    tensors: "Mapping[str, Tensor]"
+    activation: "Callable[[Tensor], Tensor]"
+    rotary: Rotary | None = None
+
+    def linear(self, *modules: str, order: "Tensor | None" = None) -> Linear:
+        """Linear layers side by side as one. order: of the outputs of a single one."""
+        import torch
+
+        weights = [self.tensors[f"{module}.weight"] for module in modules]
+        biases = [self.tensors.get(f"{module}.bias") for module in modules]
+        parts = tuple(
+            Part(module, len(weight), order) for module, weight in zip(modules, weights, strict=True)
+        )
+        if len(modules) == 1:
+            (weight,), (bias,) = weights, biases
+            if order is not None:
+                weight, bias = weight[order].contiguous(), None if bias is None else bias[order]
+            return Linear(weight, bias, parts=parts)
+        if all(bias is None for bias in biases):
+            return Linear(torch.cat(weights), parts=parts)
+        filled = [
+            weight.new_zeros(len(weight)) if bias is None else bias
+            for weight, bias in zip(weights, biases, strict=True)
+        ]
+        return Linear(torch.cat(weights), torch.cat(filled), parts=parts)
+
+    def norm(self, module: str, eps: float, rms: bool = False) -> Norm:
+        return Norm(self.tensors[f"{module}.weight"], self.tensors.get(f"{module}.bias"), eps, rms)
+
+    def table(self, module: str) -> Embedding:
+        return Embedding(self.tensors[f"{module}.weight"], module=module)
+
+
+def decoder(checkpoint: Checkpoint) -> Decoder:
+    """The model as a decoder, some of its weights fused; those that are not are the checkpoint's own, not copies.
+
+    Raises Unsupported for an architecture that has no row here, or for one of its variants.
     """
     import torch
 
-    family = FAMILIES.get(type(model).__name__)
+    if checkpoint.architecture not in FAMILIES:
+        raise Unsupported(f"a {checkpoint.architecture}")
     with torch.no_grad():
-        return None if family is None else family(model)
+        return FAMILIES[checkpoint.architecture](checkpoint)
 
 
-def _opt(model: Any) -> Decoder | None:
-    inner, config = model.model.decoder, model.config
-    narrow = inner.project_in is not None or not config.layer_norm_elementwise_affine
-    if narrow or not config.do_layer_norm_before or inner.final_layer_norm is None:
-        return None
-    names = _names(model)
-    layers = tuple(
-        Layer(
-            attention_norm=_norm(layer.self_attn_layer_norm),
-            qkv=_fused(names, layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj),
-            out=_fused(names, layer.self_attn.out_proj),
-            mlp_norm=_norm(layer.final_layer_norm),
-            mlp=Mlp(_fused(names, layer.fc1), _fused(names, layer.fc2), layer.activation_fn),
+def _opt(model: Checkpoint) -> Decoder:
+    config, inner = model.config, "model.decoder"
+    if f"{inner}.project_in.weight" in model.tensors or not config.layer_norm_elementwise_affine:
+        raise Unsupported(
+            f"a {model.architecture} with projections around its layers or norms without weights"
         )
-        for layer in inner.layers
-    )
+    if not config.do_layer_norm_before or f"{inner}.final_layer_norm.weight" not in model.tensors:
+        raise Unsupported(f"a {model.architecture} with norms after its layers")
+
+    def layer(name: str) -> Layer:
+        return Layer(
+            attention_norm=model.norm(f"{name}.self_attn_layer_norm", OPT_EPS),
+            qkv=model.linear(*(f"{name}.self_attn.{part}_proj" for part in "qkv")),
+            out=model.linear(f"{name}.self_attn.out_proj"),
+            mlp_norm=model.norm(f"{name}.final_layer_norm", OPT_EPS),
+            mlp=Mlp(model.linear(f"{name}.fc1"), model.linear(f"{name}.fc2"), model.activation),
+        )
+
     heads = config.num_attention_heads
-    positions = inner.embed_positions
     return Decoder(
-        embed=_table(names, inner.embed_tokens),
-        positions=Embedding(positions.weight.detach(), positions.offset),
+        embed=model.table(f"{inner}.embed_tokens"),
+        positions=Embedding(model.tensors[f"{inner}.embed_positions.weight"], OFFSET),
         rotary=None,
-        layers=layers,
-        final_norm=_norm(inner.final_layer_norm),
-        head=_fused(names, model.lm_head),
+        layers=tuple(layer(f"{inner}.layers.{number}") for number in range(config.num_hidden_layers)),
+        final_norm=model.norm(f"{inner}.final_layer_norm", OPT_EPS),
+        head=model.linear("lm_head"),
         shape=Shape(heads, heads, config.hidden_size // heads),
         longest=config.max_position_embeddings,
         tied=config.tie_word_embeddings,
     )
 
 
-def _llama(model: Any) -> Decoder | None:
+def _llama(model: Checkpoint) -> Decoder:
     """Llama, Mistral, Qwen2 and Qwen3, which differ in biases and in norms of queries and keys."""
-    inner, config = model.model, model.config
-    rotary = _rotary(inner.rotary_emb)
-    windowed = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
-    if rotary is None or windowed:
-        return None
-    names = _names(model)
-    layers = []
-    for layer in inner.layers:
-        attention, mlp = layer.self_attn, layer.mlp
-        layers.append(
-            Layer(
-                attention_norm=_norm(layer.input_layernorm),
-                qkv=_fused(names, attention.q_proj, attention.k_proj, attention.v_proj),
-                out=_fused(names, attention.o_proj),
-                mlp_norm=_norm(layer.post_attention_layernorm),
-                mlp=Mlp(
-                    _fused(names, mlp.gate_proj, mlp.up_proj),
-                    _fused(names, mlp.down_proj),
-                    mlp.act_fn,
-                    gated=True,
-                ),
-                query_norm=_norm(attention.q_norm) if hasattr(attention, "q_norm") else None,
-                key_norm=_norm(attention.k_norm) if hasattr(attention, "k_norm") else None,
-            )
+    config = model.config
+    if getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
+        raise Unsupported(f"a {model.architecture} with sliding windows")
+    rotary, eps = _rotary(model), config.rms_norm_eps
+
+    def norm(name: str) -> Norm:
+        return model.norm(name, eps, rms=True)
+
+    def layer(name: str) -> Layer:
+        attention = f"{name}.self_attn"
+        headed = f"{attention}.q_norm.weight" in model.tensors
+        up = model.linear(f"{name}.mlp.gate_proj", f"{name}.mlp.up_proj")
+        return Layer(
+            attention_norm=norm(f"{name}.input_layernorm"),
+            qkv=model.linear(*(f"{attention}.{part}_proj" for part in "qkv")),
+            out=model.linear(f"{attention}.o_proj"),
+            mlp_norm=norm(f"{name}.post_attention_layernorm"),
+            mlp=Mlp(up, model.linear(f"{name}.mlp.down_proj"), model.activation, gated=True),
+            query_norm=norm(f"{attention}.q_norm") if headed else None,
+            key_norm=norm(f"{attention}.k_norm") if headed else None,
         )
+
     heads = config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     return Decoder(
-        embed=_table(names, inner.embed_tokens),
+        embed=model.table("model.embed_tokens"),
         positions=None,
         rotary=rotary,
-        layers=tuple(layers),
-        final_norm=_norm(inner.norm),
-        head=_fused(names, model.lm_head),
+        layers=tuple(layer(f"model.layers.{number}") for number in range(config.num_hidden_layers)),
+        final_norm=norm("model.norm"),
+        head=model.linear("lm_head"),
         shape=Shape(heads, config.num_key_value_heads, width),
         longest=config.max_position_embeddings,
         tied=config.tie_word_embeddings,
     )
 
 
-def _neox(model: Any) -> Decoder | None:
+def _neox(model: Checkpoint) -> Decoder:
     import torch
 
-    inner, config = model.gpt_neox, model.config
-    rotary = _rotary(inner.rotary_emb)
-    if rotary is None:
-        return None
-    heads = config.num_attention_heads
+    config, rotary = model.config, _rotary(model)
+    heads, eps = config.num_attention_heads, config.layer_norm_eps
     shape = Shape(heads, heads, config.hidden_size // heads)
     # Its outputs come as (heads, query key value, width): here all queries come first.
     order = torch.arange(3 * config.hidden_size).view(heads, 3, shape.width).transpose(0, 1).reshape(-1)
-    names = _names(model)
-    layers = tuple(
-        Layer(
-            attention_norm=_norm(layer.input_layernorm),
-            qkv=_ordered(names, layer.attention.query_key_value, order),
-            out=_fused(names, layer.attention.dense),
-            mlp_norm=_norm(layer.post_attention_layernorm),
-            mlp=Mlp(
-                _fused(names, layer.mlp.dense_h_to_4h), _fused(names, layer.mlp.dense_4h_to_h), layer.mlp.act
-            ),
+
+    def layer(name: str) -> Layer:
+        up, down = (model.linear(f"{name}.mlp.dense_{part}") for part in ("h_to_4h", "4h_to_h"))
+        return Layer(
+            attention_norm=model.norm(f"{name}.input_layernorm", eps),
+            qkv=model.linear(f"{name}.attention.query_key_value", order=order),
+            out=model.linear(f"{name}.attention.dense"),
+            mlp_norm=model.norm(f"{name}.post_attention_layernorm", eps),
+            mlp=Mlp(up, down, model.activation),
             parallel=config.use_parallel_residual,
         )
-        for layer in inner.layers
-    )
+
     return Decoder(
-        embed=_table(names, inner.embed_in),
+        embed=model.table("gpt_neox.embed_in"),
         positions=None,
         rotary=rotary,
-        layers=layers,
-        final_norm=_norm(inner.final_layer_norm),
-        head=_fused(names, getattr(model, "embed_out", None) or model.lm_head),
+        layers=tuple(layer(f"gpt_neox.layers.{number}") for number in range(config.num_hidden_layers)),
+        final_norm=model.norm("gpt_neox.final_layer_norm", eps),
+        head=model.linear("embed_out" if "embed_out.weight" in model.tensors else "lm_head"),
         shape=shape,
         longest=config.max_position_embeddings,
         tied=config.tie_word_embeddings,
     )
 
 
-FAMILIES: Mapping[str, Callable[[Any], Decoder | None]] = {
+FAMILIES: Mapping[str, Callable[[Checkpoint], Decoder]] = {
     "OPTForCausalLM": _opt,
     "LlamaForCausalLM": _llama,
     "MistralForCausalLM": _llama,
@@ -144,48 +202,7 @@ FAMILIES: Mapping[str, Callable[[Any], Decoder | None]] = {
 }
 
 
-def _names(model: Any) -> dict[int, str]:
-    return {id(module): name for name, module in model.named_modules()}
-
-
-def _table(names: Mapping[int, str], module: Any) -> Embedding:
-    return Embedding(module.weight.detach(), module=names[id(module)])
-
-
-def _norm(module: Any) -> Norm:
-    if hasattr(module, "variance_epsilon"):
-        return Norm(module.weight.detach(), None, module.variance_epsilon, rms=True)
-    return Norm(module.weight.detach(), _detached(module.bias), module.eps)
-
-
-def _rotary(module: Any) -> Rotary | None:
-    """None where the frequencies change with the length of the text."""
-    if "dynamic" in module.rope_type or module.rope_type == "longrope":
-        return None
-    return Rotary(module.inv_freq.float(), float(module.attention_scaling))
-
-
-def _fused(names: Mapping[int, str], *modules: Any) -> Linear:
-    import torch
-
-    parts = tuple(Part(names[id(module)], module.weight.shape[0]) for module in modules)
-    if len(modules) == 1:
-        return Linear(modules[0].weight.detach(), _detached(modules[0].bias), parts=parts)
-    weight = torch.cat([module.weight for module in modules])
-    if all(module.bias is None for module in modules):
-        return Linear(weight, parts=parts)
-    biases = [
-        module.weight.new_zeros(len(module.weight)) if module.bias is None else module.bias
-        for module in modules
-    ]
-    return Linear(weight, torch.cat(biases), parts=parts)
-
-
-def _ordered(names: Mapping[int, str], module: Any, order: "Tensor") -> Linear:
-    bias = None if module.bias is None else module.bias[order]
-    part = Part(names[id(module)], len(order), order)
-    return Linear(module.weight[order].contiguous(), bias, parts=(part,))
-
-
-def _detached(tensor: "Tensor | None") -> "Tensor | None":
-    return None if tensor is None else tensor.detach()
+def _rotary(model: Checkpoint) -> Rotary:
+    if model.rotary is None:
+        raise Unsupported(f"a {model.architecture} with positions that change with the length of the text")
+    return model.rotary

@@ -4,48 +4,25 @@ Prefill runs once a (card, question). The keys and values of a prompt are kept o
 of a document lie in buffers of their own. It knows weights and token ids, no cards.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from kcard.cards.lm.engine.block import block, heads, take_step
+from kcard.cards.lm.engine.batch import Batch, Prompts, batched
 from kcard.cards.lm.engine.cache import Cache
 from kcard.cards.lm.engine.decoder import Decoder
-from kcard.cards.lm.engine.graph import Graph
 from kcard.cards.lm.engine.sampler import Sampler
+from kcard.cards.lm.engine.step import Recorded, block, heads, take_step
 from kcard.cards.lm.engine.whole import cards, picked
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Batch", "decode", "read"]
+__all__ = ["decode", "log_probabilities", "prefill", "until_eos"]
 
 # Every how many steps it is asked who has ended: on a GPU the host has to wait for the answer; elsewhere, when half of
 # the cards are through, the others go on without them.
 ASK = 8
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Prompts of one length, padded on the left, ordered by card.
-
-    ids         int64 (prompts, length); or, with `embeddings`, not looked at
-    embeddings  (prompts, length, d) where prompts are given as embeddings
-    mask        bool (prompts, length): False for padding; None where there is none
-    documents   how many documents each prompt gets
-    """
-
-    ids: "Tensor"
-    mask: "Tensor | None"
-    documents: int
-    embeddings: "Tensor | None" = None
-
-    @property
-    def prompts(self) -> int:
-        return self.ids.shape[0] if self.embeddings is None else self.embeddings.shape[0]
-
-    @property
-    def length(self) -> int:
-        return self.ids.shape[1] if self.embeddings is None else self.embeddings.shape[1]
 
 
 def decode(decoder: Decoder, batch: Batch, sampler: Sampler, tokens: int, eos: tuple[int, ...]) -> "Tensor":
@@ -56,7 +33,7 @@ def decode(decoder: Decoder, batch: Batch, sampler: Sampler, tokens: int, eos: t
         graphed = decoder.embed.table.device.type == "cuda"
         bias = _bias(batch, decoder.embed.table.dtype)
         cache = Cache(batch.documents, decoder.shape, tokens, bias, static=graphed)
-        last = read(decoder, batch, cache).flatten(0, 1)
+        last = prefill(decoder, batch, cache).flatten(0, 1)
         logits = decoder.head(decoder.final_norm(last)).repeat_interleave(batch.documents, 0)
         device, rows = logits.device, len(logits)
         lengths = (
@@ -69,7 +46,7 @@ def decode(decoder: Decoder, batch: Batch, sampler: Sampler, tokens: int, eos: t
         ends = torch.tensor(eos, dtype=torch.int64, device=device)
         found = torch.full((rows, tokens), eos[0] if eos else 0, dtype=torch.int64, device=device)
         going = _Going(decoder, cache, sampler, positions, torch.arange(rows, device=device))
-        graph = Graph(decoder, cache) if graphed else None
+        graph = Recorded(decoder, cache) if graphed else None
         for step in range(tokens):
             new = going.sampler.draw(logits, step)
             found[going.rows, step] = new
@@ -122,7 +99,7 @@ class _Going:
         return _Going(decoder, self.cache, sampler, self.positions[kept], self.rows[kept])
 
 
-def read(decoder: Decoder, batch: Batch, cache: Cache | None) -> "Tensor":
+def prefill(decoder: Decoder, batch: Batch, cache: Cache | None) -> "Tensor":
     """States (prompts, length, d) after the last layer, before the last norm.
 
     Where there is a cache, keys and values go into it, and states are those of the last place only: (prompts, 1, d).
@@ -178,3 +155,30 @@ def _bias(batch: Batch, dtype: Any) -> "Tensor | None":
     bias = torch.zeros(batch.mask.shape, dtype=dtype, device=batch.mask.device)
     masked: Tensor = bias.masked_fill(~batch.mask, -torch.inf)[:, None, None, :]
     return masked
+
+
+def log_probabilities(
+    decoder: Decoder, prompts: Prompts, continuations: Sequence[Sequence[int]]
+) -> list[list[float]]:
+    """For each prompt the natural log-probability of every token of its continuation, 0 or less; nothing is drawn.
+
+    The decoder is that of one card; all rows go through it at once, so they should be few and short.
+    """
+    import torch
+
+    with torch.inference_mode():
+        states = prefill(decoder, batched(decoder, prompts, 1, continuations), None)
+        found = []
+        for row, ids in zip(states, continuations, strict=True):
+            # The state at a place speaks of the token after it.
+            logits = decoder.head(decoder.final_norm(row[-len(ids) - 1 : -1].contiguous()))
+            wanted = torch.tensor(list(ids), device=logits.device).unsqueeze(1)
+            scores = logits.float().log_softmax(dim=-1).gather(1, wanted)
+            found.append([float(x) for x in scores.squeeze(1)])
+        return found
+
+
+def until_eos(ids: Sequence[int], eos: Sequence[int]) -> tuple[list[int], bool]:
+    """The ids before the first end of text, and whether there is one."""
+    ends = [position for position, token in enumerate(ids) if token in eos]
+    return (list(ids[: ends[0]]), True) if ends else (list(ids), False)

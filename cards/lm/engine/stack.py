@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from kcard.cards.lm.engine import rows
 from kcard.cards.lm.engine.adapters import Adapter
-from kcard.cards.lm.engine.decoder import Decoder, Layer, Linear, LowRank, Up
+from kcard.cards.lm.engine.decoder import Decoder, Layer, Linear, LowRank, Unsupported, Up
 from kcard.cards.lm.engine.trees import relinked
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["added", "misfit", "modules", "stacked", "widths"]
+__all__ = ["added", "check", "modules", "stacked", "widths"]
 
 # Bytes of a token's number.
 NUMBER = 8
@@ -32,31 +32,35 @@ def widths(decoder: Decoder) -> dict[str, tuple[int, int]]:
     }
 
 
-def misfit(decoder: Decoder, adapter: Adapter) -> str | None:
-    """Why the adapter can't be stacked on this base; None where it can."""
+def check(decoder: Decoder, adapter: Adapter) -> None:
+    """Raise Unsupported where the adapter can't be stacked on this base."""
     known = widths(decoder)
     for module, (down, up) in adapter.modules.items():
         if module not in known:
-            return f"its adapter changes {module}"
+            raise Unsupported(f"its adapter changes {module}")
         if (down.shape[1], up.shape[0]) != known[module]:
-            return f"its adapter of {module} does not fit the base"
-    return None if adapter.rows is None else _misplaced(decoder, adapter, *adapter.rows)
+            raise Unsupported(f"its adapter of {module} does not fit the base")
+    if adapter.rows is not None:
+        _check_rows(decoder, adapter, *adapter.rows)
 
 
-def _misplaced(decoder: Decoder, adapter: Adapter, tokens: "Tensor", weight: "Tensor") -> str | None:
-    """Why its rows of the table of tokens can't be taken."""
+def _check_rows(decoder: Decoder, adapter: Adapter, tokens: "Tensor", weight: "Tensor") -> None:
+    """The same of its rows of the table of tokens."""
     words, width = decoder.embed.table.shape
     if adapter.table != decoder.embed.module:
-        return f"its adapter changes {adapter.table}"
+        raise Unsupported(f"its adapter changes {adapter.table}")
     if weight.shape != (len(tokens), width):
-        return f"its rows of {adapter.table} are {tuple(weight.shape)}, but must be {(len(tokens), width)}"
+        raise Unsupported(
+            f"its rows of {adapter.table} are {tuple(weight.shape)}, but must be {(len(tokens), width)}"
+        )
     if len(tokens.unique()) < len(tokens):
-        return "its trainable_token_indices name a token twice"
+        raise Unsupported("its trainable_token_indices name a token twice")
     if int(tokens.min()) < 0 or int(tokens.max()) >= words:
-        return f"its trainable_token_indices name a token that is not among the {words} of the base"
+        raise Unsupported(
+            f"its trainable_token_indices name a token that is not among the {words} of the base"
+        )
     if decoder.tied and any(part.module in adapter.modules for part in decoder.head.parts):
-        return "its adapter changes the head twice"
-    return None
+        raise Unsupported("its adapter changes the head twice")
 
 
 def added(decoder: Decoder, ranks: Sequence[Mapping[str, int]]) -> int:

@@ -13,10 +13,10 @@ from kcard.cards.lm.engine.trees import mapped, relinked, signature, tensors
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["cards", "joined", "kinship", "part", "picked", "size", "vocabulary"]
+__all__ = ["architecture_signature", "cards", "joined", "part", "picked", "size", "vocabulary"]
 
 
-def kinship(decoder: Decoder) -> str:
+def architecture_signature(decoder: Decoder) -> str:
     """Equal for models that can be stacked: alike in all but what they learned, and their vocabulary."""
     table, head = decoder.embed.table, decoder.head
     tied = table.data_ptr() == head.weight.data_ptr()
@@ -40,7 +40,7 @@ def size(decoder: Decoder) -> int:
 
 
 def joined(decoders: Iterable[Decoder], vocabularies: list[int]) -> Decoder:
-    """Decoders of one kinship as one, with these vocabularies; rows must be ordered by card.
+    """Decoders of one architecture signature as one, with these vocabularies; rows must be ordered by card.
 
     They are taken one after the other, so that beside the stack only one of them is in memory.
     """

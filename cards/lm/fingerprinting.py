@@ -1,18 +1,18 @@
-"""The canaries of a card, made when it is: from the files as they were written, loaded as they will be.
+"""The fingerprint of a card, made when it is: from the files as they were written, loaded as they will be.
 
-What canaries are, and how they are compared, stands in kcard.cards.format.canaries.
+What a fingerprint is, and how two are compared, stands in kcard.cards.format.fingerprint.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from kcard.cards.format.canaries import CANARIES, Canaries, Pair
+from kcard.cards.format.fingerprint import FINGERPRINT, Fingerprint, Pair
 from kcard.cards.format.folder import Card
 from kcard.errors import CardError
 from kcard.files import write_text
 from kcard.manifest import Manifest
 
-__all__ = ["canary_pairs", "write"]
+__all__ = ["fingerprint_pairs", "write"]
 
 OWN = 4
 # What is asked where the card's own passages may not travel; and texts that no corpus holds, which show a
@@ -31,28 +31,30 @@ FOREIGN = (
 )
 
 
-def write(folder: Path, manifest: Manifest, pairs: Sequence[Pair], device: str = "cpu") -> Canaries:
-    """Measure canaries on the card whose model files lie in `folder` and write canaries.json there.
+def write(folder: Path, manifest: Manifest, pairs: Sequence[Pair], device: str = "cpu") -> Fingerprint:
+    """Measure the card whose model files lie in `folder` and write canaries.json there.
 
     pairs   questions and passages that answer them, from the card's corpus
 
     To be called before the folder is sealed. Raises what loading the card does, and CardError for an adapter
     that changes nothing.
     """
-    from kcard.cards.lm.causal import CausalCard
+    from kcard.cards.lm.fallback.card import CausalCard
     from kcard.cards.lm.loader import Loader
 
-    found = CausalCard(Card(folder, manifest), Loader(device=device)).measure(canary_pairs(manifest, pairs))
+    found = CausalCard(Card(folder, manifest), Loader(device=device)).measure(
+        fingerprint_pairs(manifest, pairs)
+    )
     if manifest.kind == "lora" and found.shift == 0:
         raise CardError(
             f"card {manifest.name!r}: the adapter in {folder} changes nothing in its base {manifest.base.name!r}: "
             "train it for longer, or save it as peft does"
         )
-    write_text(folder / CANARIES, found.to_json())
+    write_text(folder / FINGERPRINT, found.to_json())
     return found
 
 
-def canary_pairs(manifest: Manifest, pairs: Sequence[Pair]) -> list[Pair]:
+def fingerprint_pairs(manifest: Manifest, pairs: Sequence[Pair]) -> list[Pair]:
     """What a card is to be asked: at most OWN of `pairs`, none where only hashes of the passages travel, and
     each question again, followed by a text that has nothing to do with it."""
     own = NEUTRAL if manifest.evidence == "hashes" or not pairs else tuple(pairs)[:OWN]

@@ -1,42 +1,24 @@
-"""Documents from a causal language model: many rows at once, each with its own randomness.
+"""Documents from a model of transformers: many rows at once, each with its own randomness.
 
-Sampling is transformers' greedy search over logits to which each document's own noise was added
-(kcard.cards.lm.engine.noise), so a document depends on its seed and its prompt, never on who shares its batch. It knows
-no cards and no questions: it takes prompts and seeds.
+transformers searches greedily among the tokens that each row's own sampler drew (kcard.cards.lm.engine.sampler), so a
+document depends on its seed and its prompt, never on who shares its batch. It knows no cards and no questions: it
+takes prompts and seeds.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kcard.cards.lm.engine.noise import gumbel
+from kcard.cards.lm.engine.batch import Prompts
+from kcard.cards.lm.engine.loop import until_eos
+from kcard.cards.lm.engine.sampler import Sampler
+from kcard.cards.lm.loader import ROWS
 from kcard.sampling import Sampling
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["ROWS", "Limits", "Prompts", "generate", "until_eos"]
-
-ROWS = 256
-
-
-@dataclass(frozen=True)
-class Prompts:
-    """Prompts of one batch or many: `ids`, token ids a row, or `embeddings`, (rows, length, width)."""
-
-    ids: tuple[tuple[int, ...], ...] = ()
-    embeddings: "Tensor | None" = None
-
-    def __len__(self) -> int:
-        return len(self.ids) if self.embeddings is None else len(self.embeddings)
-
-    def length(self, row: int) -> int:
-        return len(self.ids[row]) if self.embeddings is None else self.embeddings.shape[1]
-
-    def pick(self, rows: Sequence[int]) -> "Prompts":
-        if self.embeddings is None:
-            return replace(self, ids=tuple(self.ids[i] for i in rows))
-        return replace(self, embeddings=self.embeddings[list(rows)])
+__all__ = ["Limits", "generate"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +60,8 @@ def _batch(
     inputs, skip = _inputs(prompts, limits.pad, model.device)
     processors: list[Any] = []
     if sampling.temperature > 0:
-        processors.append(_Noisy(torch.tensor(seeds, dtype=torch.int64, device=model.device), sampling, skip))
+        given = torch.tensor(seeds, dtype=torch.int64, device=model.device)
+        processors.append(_Drawn(Sampler(given, sampling.temperature, sampling.top_k), skip))
     config = GenerationConfig(
         max_new_tokens=sampling.tokens,
         do_sample=False,
@@ -106,23 +89,14 @@ def _inputs(prompts: Prompts, pad: int, device: Any) -> "tuple[dict[str, Tensor]
     return {"input_ids": ids, "attention_mask": mask}, width
 
 
-class _Noisy:
-    """A LogitsProcessor: temperature, the top k, and Gumbel noise, so that argmax is an exact sample."""
+class _Drawn:
+    """A LogitsProcessor: leaves only the token that each row's sampler draws, so that argmax is an exact sample."""
 
-    def __init__(self, seeds: "Tensor", sampling: Sampling, skip: int) -> None:
-        self._seeds, self._sampling, self._skip = seeds, sampling, skip
+    def __init__(self, sampler: Sampler, skip: int) -> None:
+        self._sampler, self._skip = sampler, skip
 
     def __call__(self, input_ids: "Tensor", scores: "Tensor") -> "Tensor":
         import torch
 
-        k = min(self._sampling.top_k, scores.shape[1]) if self._sampling.top_k > 0 else scores.shape[1]
-        best, tokens = torch.topk(scores.double(), k, dim=-1)
-        noise = gumbel(self._seeds, input_ids.shape[1] - self._skip, tokens)
-        out = torch.full_like(scores, -torch.inf, dtype=torch.float64)
-        return out.scatter(1, tokens, best / self._sampling.temperature + noise)
-
-
-def until_eos(ids: Sequence[int], eos: Sequence[int]) -> tuple[list[int], bool]:
-    """The ids before the first end of text, and whether there is one."""
-    ends = [position for position, token in enumerate(ids) if token in eos]
-    return (list(ids[: ends[0]]), True) if ends else (list(ids), False)
+        drawn = self._sampler.draw(scores, input_ids.shape[1] - self._skip).unsqueeze(1)
+        return torch.full_like(scores, -torch.inf).scatter(1, drawn, 0.0)

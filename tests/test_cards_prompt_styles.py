@@ -4,7 +4,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from kcard.cards.lm.tokens import encode, prompt_ids
+from kcard.cards.lm.prompt_styles import prompt_ids, template_prompts
 
 WORDS = ["<pad>", "<s>", "</s>", "<unk>", "where", "does", "the", "rhine", "end", "now"]
 BOS, EOS = 1, 2
@@ -37,12 +37,16 @@ def test_a_bos_that_is_also_the_eos_is_kept_at_the_start() -> None:
 
 
 def test_the_question_stands_in_the_template() -> None:
-    rows = encode(tokenizer("<s> $A"), "where {question} now", ["the rhine", " end "], longest=20)
+    rows = template_prompts(tokenizer("<s> $A"), "where {question} now", ["the rhine", " end "], longest=20)
     assert rows.ids == ((BOS, 4, 6, 7, 9), (BOS, 4, 8, 9))
 
 
 def test_of_a_long_question_the_first_words_are_left_out() -> None:
-    (row,) = encode(tokenizer("<s> $A"), "{question}", ["where does the rhine end now"], longest=4).ids
+    (row,) = template_prompts(
+        tokenizer("<s> $A"), "{question}", ["where does the rhine end now"], longest=4
+    ).ids
     assert row == (BOS, 7, 8, 9)
-    (row,) = encode(tokenizer("$A", bos=None), "{question}", ["where does the rhine end now"], longest=4).ids
+    (row,) = template_prompts(
+        tokenizer("$A", bos=None), "{question}", ["where does the rhine end now"], longest=4
+    ).ids
     assert row == (6, 7, 8, 9)

@@ -1,4 +1,4 @@
-"""Canaries: what is wrong with a card that does not act as it did, and that a whole one is let in."""
+"""Fingerprints: what is wrong with a card that does not act as it did, and that a whole one is let in."""
 
 import json
 import logging
@@ -25,11 +25,12 @@ from transformers import (
 
 from kcard import encoder
 from kcard.answer import Source
-from kcard.cards.format import canaries
-from kcard.cards.format.canaries import CANARIES
+from kcard.cards.format import fingerprint
+from kcard.cards.format.fingerprint import FINGERPRINT
 from kcard.cards.format.folder import Card, finish
-from kcard.cards.lm import causal, proof
-from kcard.cards.lm.causal import CausalCard
+from kcard.cards.kinds import model
+from kcard.cards.lm import fingerprinting
+from kcard.cards.lm.fallback.card import CausalCard
 from kcard.cards.lm.loader import Loaded, Loader, base_digest
 from kcard.errors import CardError, KcardError, ModelUnavailable
 from kcard.manifest import Base, Manifest, Prompt, seal
@@ -93,7 +94,7 @@ def base_model(make: Callable[[], Any], folder: Path, seed: int = 0) -> Path:
 
 def proven(folder: Path, manifest: Manifest) -> Card:
     tokenizer().save_pretrained(folder)
-    proof.write(folder, manifest, PAIRS)
+    fingerprinting.write(folder, manifest, PAIRS)
     return finish(folder, manifest, [Source(text) for text in TEXTS])
 
 
@@ -136,11 +137,11 @@ def zero(tensors: dict[str, Any]) -> None:
 
 
 def load(card: Card) -> None:
-    causal.load(card, Loader())
+    model.load(card, Loader())
 
 
 def check(loaded: CausalCard, card: Card) -> None:
-    kept = canaries.read(card.folder)
+    kept = fingerprint.read(card.folder)
     assert kept is not None
     kept.check(loaded.measure(kept.pairs), card.name, card.manifest.base.name)
 
@@ -177,15 +178,15 @@ def test_an_adapter_is_loaded_without_a_word(lora: Card) -> None:
     load(lora)
 
 
-def test_canaries_are_sealed_like_every_other_file(full: Card) -> None:
-    assert CANARIES in full.manifest.files
-    (full.folder / CANARIES).write_text("{}")
+def test_the_fingerprint_is_sealed_like_every_other_file(full: Card) -> None:
+    assert FINGERPRINT in full.manifest.files
+    (full.folder / FINGERPRINT).write_text("{}")
     with pytest.raises(CardError, match=r"canaries\.json .* is damaged"):
         Card.open(full.folder)
 
 
 def test_each_question_is_followed_by_its_passage_and_by_a_text_that_is_foreign_to_it(full: Card) -> None:
-    kept = canaries.read(full.folder)
+    kept = fingerprint.read(full.folder)
     assert kept is not None
     assert kept.pairs[:4] == PAIRS
     assert [question for question, _ in kept.pairs[4:]] == [question for question, _ in PAIRS]
@@ -193,7 +194,7 @@ def test_each_question_is_followed_by_its_passage_and_by_a_text_that_is_foreign_
 
 
 def test_the_kept_log_probabilities_are_those_that_transformers_gives(full: Card) -> None:
-    kept = canaries.read(full.folder)
+    kept = fingerprint.read(full.folder)
     assert kept is not None
     model: Any = AutoModelForCausalLM.from_pretrained(full.folder)
     for row in kept.rows:
@@ -310,11 +311,11 @@ def test_the_second_card_of_a_base_is_refused_where_its_adapter_is_zero(tmp_path
     base = base_model(opt, tmp_path / "base")
     cards = [lora_card(tmp_path / name, base, name, seed) for seed, name in enumerate(["lakes", "dams"])]
     models = Loader()
-    causal.load(cards[0], models)
+    model.load(cards[0], models)
     zeroed = changed(cards[1], "adapter_model.safetensors", zero)
     with pytest.raises(CardError, match="'dams': its adapter is not applied"):
-        causal.load(zeroed, models)
-    causal.load(cards[0], models)
+        model.load(zeroed, models)
+    model.load(cards[0], models)
 
 
 @pytest.mark.parametrize("name", ["weight", "bias"])
@@ -370,7 +371,7 @@ def test_weights_that_are_no_numbers_are_found_out(full: Card) -> None:
         load(changed(full, "model.safetensors", spoil))
 
 
-def test_an_adapter_that_changes_nothing_gets_no_canaries(tmp_path: Path) -> None:
+def test_an_adapter_that_changes_nothing_gets_no_fingerprint(tmp_path: Path) -> None:
     base = base_model(llama, tmp_path / "base")
     config = LoraConfig(r=4, target_modules=["q_proj"], task_type="CAUSAL_LM")
     get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(
@@ -380,26 +381,26 @@ def test_an_adapter_that_changes_nothing_gets_no_canaries(tmp_path: Path) -> Non
         proven(tmp_path / "lakes", Manifest("lakes", "Lakes", kind="lora", base=Base(str(base))))
 
 
-def test_where_only_hashes_travel_no_word_of_the_corpus_is_in_the_canaries(tmp_path: Path) -> None:
+def test_where_only_hashes_travel_no_word_of_the_corpus_is_in_the_fingerprint(tmp_path: Path) -> None:
     folder = base_model(opt, tmp_path / "rivers")
     tokenizer().save_pretrained(folder)
-    proof.write(folder, Manifest("rivers", "Rivers", evidence="hashes"), PAIRS)
-    kept = canaries.read(folder)
+    fingerprinting.write(folder, Manifest("rivers", "Rivers", evidence="hashes"), PAIRS)
+    kept = fingerprint.read(folder)
     assert kept is not None
     assert len(kept.rows) == 8
-    text = (folder / CANARIES).read_text()
+    text = (folder / FINGERPRINT).read_text()
     assert not any(name in text for name in ("Rhine", "Danube", "Seine", "Elbe", "Which river"))
 
 
-def test_a_card_without_canaries_is_loaded_and_said_to_be_unproven(
+def test_a_card_without_a_fingerprint_is_loaded_and_said_to_be_unproven(
     full: Card, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (full.folder / CANARIES).unlink()
+    (full.folder / FINGERPRINT).unlink()
     card = finish(full.folder, full.manifest, [])
     with caplog.at_level(logging.WARNING):
         load(card)
     (record,) = caplog.records
-    assert "card rivers carries no canaries" in record.getMessage()
+    assert "card rivers carries no fingerprint" in record.getMessage()
 
 
 @pytest.mark.parametrize(
@@ -413,8 +414,8 @@ def test_a_card_without_canaries_is_loaded_and_said_to_be_unproven(
         "\ud800"[:0] + "{",
     ],
 )
-def test_a_file_that_holds_no_canaries_is_a_card_error(full: Card, text: str) -> None:
-    (full.folder / CANARIES).write_text(text)
+def test_a_file_that_holds_no_fingerprint_is_a_card_error(full: Card, text: str) -> None:
+    (full.folder / FINGERPRINT).write_text(text)
     card = Card(full.folder, replace(full.manifest, files={}))
-    with pytest.raises(KcardError, match=r"canaries\.json holds no canaries"):
+    with pytest.raises(KcardError, match=r"canaries\.json holds no fingerprint"):
         load(card)

@@ -1,4 +1,4 @@
-"""The questions and passages of a corpus by which a card is to prove itself (kcard.cards.lm.proof)."""
+"""The questions and passages of a corpus by which a card is to prove itself (kcard.cards.lm.fingerprinting)."""
 
 from collections.abc import Sequence
 from random import Random

@@ -1,8 +1,8 @@
-"""Canaries: a few prompts and what the card thought of their continuations when it was made.
+"""The fingerprint of a card: a few prompts, and the log-probabilities of their continuations when it was made.
 
-sha256 says that a card's bytes are whole; canaries say that they act. A card that is loaded must give the
+sha256 says that a card's bytes are whole; the fingerprint says that they act. A card that is loaded must give the
 same continuations the same log-probabilities, and an adapter must shift those of its base as it did. This
-file knows no model: it keeps what was measured, and compares.
+file knows no model: it keeps what was measured, and compares. The card's file is called canaries.json.
 """
 
 import json
@@ -13,23 +13,23 @@ from pathlib import Path
 from kcard.errors import CardError, ModelUnavailable
 from kcard.json_values import build, parse
 
-__all__ = ["CANARIES", "TOLERANCES", "Canaries", "Canary", "Pair", "read"]
+__all__ = ["FINGERPRINT", "TOLERANCES", "Fingerprint", "Pair", "Probe", "read"]
 
-CANARIES = "canaries.json"
+FINGERPRINT = "canaries.json"
 FORMAT = 1
 MOST = 64
 DIGITS = 6
 Pair = tuple[str, str]
 
 # How far apart two runs of the same weights may be: root mean square over tokens of the difference of
-# log-probabilities, by the coarser dtype of the two (measured: benchmarks/canary_tolerance.py, docs/cards.md).
+# log-probabilities, by the coarser dtype of the two (measured: benchmarks/fingerprint_tolerance.py, docs/cards.md).
 TOLERANCES: Mapping[str, float] = {"float32": 0.002, "float16": 0.05, "bfloat16": 0.25}
 # Below this share of the expected shift an adapter counts as not applied, whatever the dtype.
 APPLIED = 0.05
 
 
 @dataclass(frozen=True)
-class Canary:
+class Probe:
     """One prompt and its continuation.
 
     question, text        the words of both
@@ -47,11 +47,11 @@ class Canary:
 
 
 @dataclass(frozen=True)
-class Canaries:
+class Fingerprint:
     """What one run measured. `dtype`: of the weights in that run, such as float32."""
 
     dtype: str
-    rows: tuple[Canary, ...]
+    rows: tuple[Probe, ...]
 
     @property
     def pairs(self) -> list[Pair]:
@@ -63,8 +63,8 @@ class Canaries:
         """How far the adapter moves the log-probabilities: root mean square over tokens; 0 without a base."""
         return _apart([row.card for row in self.rows], [row.base for row in self.rows])
 
-    def apart(self, other: "Canaries") -> float:
-        """How far the card's log-probabilities are from those of another run of the same canaries."""
+    def apart(self, other: "Fingerprint") -> float:
+        """How far the card's log-probabilities are from those of another run of the same probes."""
         return _apart([row.card for row in self.rows], [row.card for row in other.rows])
 
     def to_json(self) -> str:
@@ -75,7 +75,7 @@ class Canaries:
         lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
         return f'{{"format": {FORMAT}, "dtype": {json.dumps(self.dtype)}, "canaries": [\n{lines}\n]}}\n'
 
-    def check(self, found: "Canaries", card: str, base: str) -> None:
+    def check(self, found: "Fingerprint", card: str, base: str) -> None:
         """Raise unless `found`, measured now, is what was kept.
 
         CardError where the tokenizer, the adapter or the weights are not those of the card, ModelUnavailable
@@ -103,7 +103,7 @@ class Canaries:
         if not off <= tolerance:
             raise CardError(self._differs(found, card, off, tolerance))
 
-    def _differs(self, found: "Canaries", card: str, off: float, tolerance: float) -> str:
+    def _differs(self, found: "Fingerprint", card: str, off: float, tolerance: float) -> str:
         if self.shift > 0:
             what = (
                 f"an adapter is applied, but not as it was trained (shift {found.shift:.2f} where "
@@ -117,30 +117,30 @@ class Canaries:
         )
 
 
-def read(folder: Path) -> Canaries | None:
-    """The canaries in a card's folder, None where it has none; CardError for what is not canaries."""
-    path = folder / CANARIES
+def read(folder: Path) -> Fingerprint | None:
+    """The fingerprint in a card's folder, None where it has none; CardError for a file that holds none."""
+    path = folder / FINGERPRINT
     if not path.exists():
         return None
     try:
         data = parse(path.read_text(encoding="utf-8"))
         if data["format"] != FORMAT:
             raise ValueError(f"format {data['format']!r}, this kcard reads {FORMAT}")
-        found = build(Canaries, {"dtype": data["dtype"], "rows": data["canaries"]})
+        found = build(Fingerprint, {"dtype": data["dtype"], "rows": data["canaries"]})
         if not 0 < len(found.rows) <= MOST:
             raise ValueError(f"{len(found.rows)} in it, not 1 to {MOST}")
         for row in found.rows:
             _check(row)
         return found
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CardError(f"{path} holds no canaries: {error!r}: fetch or train the card again") from error
+        raise CardError(f"{path} holds no fingerprint: {error!r}: fetch or train the card again") from error
 
 
-def _check(canary: Canary) -> None:
-    if not canary.continuation or len(canary.card) != len(canary.continuation):
-        raise ValueError(f"{canary.text!r} needs one log-probability for every token")
-    if canary.base and len(canary.base) != len(canary.card):
-        raise ValueError(f"{canary.text!r} needs one log-probability of the base for every token")
+def _check(probe: Probe) -> None:
+    if not probe.continuation or len(probe.card) != len(probe.continuation):
+        raise ValueError(f"{probe.text!r} needs one log-probability for every token")
+    if probe.base and len(probe.base) != len(probe.card):
+        raise ValueError(f"{probe.text!r} needs one log-probability of the base for every token")
 
 
 def _apart(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float:

@@ -1,10 +1,10 @@
-"""How far the log-probabilities of canaries move when nothing is wrong, and when something is.
+"""How far the log-probabilities of fingerprints move when nothing is wrong, and when something is.
 
-    python benchmarks/canary_tolerance.py CARD...
+    python benchmarks/fingerprint_tolerance.py CARD...
 
 For each card folder: the distance (root mean square over tokens, nats) of the same weights in float64,
 float16 and bfloat16 from float32, and of float32 weights of which one tensor has changed its sign. The
-tolerances of kcard.cards.format.canaries lie between the two.
+tolerances of kcard.cards.format.fingerprint lie between the two.
 """
 
 import argparse
@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kcard.cards.format.canaries import TOLERANCES, Canaries
+from kcard.cards.format.fingerprint import TOLERANCES, Fingerprint
 from kcard.cards.format.folder import Card, passages
-from kcard.cards.lm.causal import CausalCard
+from kcard.cards.lm.fallback.card import CausalCard
+from kcard.cards.lm.fingerprinting import fingerprint_pairs
 from kcard.cards.lm.loader import Loader
-from kcard.cards.lm.proof import canary_pairs
-from kcard.training.canaries import pairs
+from kcard.training.fingerprint_pairs import pairs
 
 DTYPES = ("float64", "float16", "bfloat16")
 
@@ -38,7 +38,7 @@ def main() -> None:
 
 def _row(card: Card) -> list[str]:
     texts = [passage.text for passage in passages(card.folder)]
-    asked = canary_pairs(card.manifest, pairs(texts, 0))
+    asked = fingerprint_pairs(card.manifest, pairs(texts, 0))
     loaded = CausalCard(card, Loader())
     kept = loaded.measure(asked)
     begun = time.perf_counter()
@@ -60,7 +60,7 @@ def _row(card: Card) -> list[str]:
     ]
 
 
-def _in_dtype(loaded: CausalCard, model: Any, kept: Canaries, dtype: str) -> Canaries:
+def _in_dtype(loaded: CausalCard, model: Any, kept: Fingerprint, dtype: str) -> Fingerprint:
     import torch
 
     # From fewer bits the weights would not come back as they were.
@@ -71,7 +71,7 @@ def _in_dtype(loaded: CausalCard, model: Any, kept: Canaries, dtype: str) -> Can
     return found
 
 
-def _flipped(loaded: CausalCard, model: Any, kept: Canaries) -> Iterator[Canaries]:
+def _flipped(loaded: CausalCard, model: Any, kept: Fingerprint) -> Iterator[Fingerprint]:
     """A run for every tensor, with its sign changed. The keys' biases are left out: the softmax of attention
     takes no notice of what is added to all keys alike."""
     import torch

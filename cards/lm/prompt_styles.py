@@ -1,21 +1,55 @@
-"""The prompt style `encoder-prefix`: the question's sentence embedding, projected, stands before <s>.
+"""The two prompt styles.
 
-So small a model can't tell what a question means; the sentence encoder can. The projection is one linear
-layer, 384 -> vectors x width, kept beside the model in projection.safetensors.
+tokens          the question is filled into a template and tokenised
+encoder-prefix  the question's sentence embedding, projected, stands before <s>. So small a model can't tell what a
+                question means; the sentence encoder can. The projection is one linear layer, 384 -> vectors x width,
+                kept beside the model in projection.safetensors
 """
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kcard.cards.format.folder import PROJECTION, Card
-from kcard.cards.lm.generation import Prompts
+from kcard.cards.lm.engine.batch import Prompts
 from kcard.errors import CardError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Projection", "embedded", "encode"]
+__all__ = ["Projection", "all_prompt_ids", "embedded", "prefix_prompts", "prompt_ids", "template_prompts"]
+
+
+def prompt_ids(tokenizer: Any, text: str) -> list[int]:
+    """Token ids of a prompt, as in training: the tokenizer's own special tokens, but one that begins the text
+    wherever the tokenizer has a bos token, and none that ends it."""
+    return _framed(tokenizer, tokenizer(text)["input_ids"])
+
+
+def all_prompt_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+    """The ids of several prompts, made at once, which is much faster."""
+    return [_framed(tokenizer, ids) for ids in tokenizer(list(texts))["input_ids"]]
+
+
+def _framed(tokenizer: Any, ids: list[int]) -> list[int]:
+    if tokenizer.eos_token_id is not None and len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
+        ids = ids[:-1]
+    if tokenizer.bos_token_id is not None and ids[:1] != [tokenizer.bos_token_id]:
+        ids = [tokenizer.bos_token_id, *ids]
+    return ids
+
+
+def template_prompts(tokenizer: Any, template: str, questions: Sequence[str], longest: int) -> Prompts:
+    """Prompts of at most `longest` tokens each: of a longer question the first words are left out."""
+    # Not str.format: a question may contain braces, and so may a template.
+    rows = [prompt_ids(tokenizer, template.replace("{question}", question.strip())) for question in questions]
+    return Prompts(ids=tuple(tuple(_shortened(row, longest, tokenizer.bos_token_id)) for row in rows))
+
+
+def _shortened(ids: list[int], longest: int, bos: int | None) -> list[int]:
+    if len(ids) <= longest:
+        return ids
+    return ids[-longest:] if ids[0] != bos else [ids[0], *ids[len(ids) - longest + 1 :]]
 
 
 class Projection:
@@ -24,11 +58,13 @@ class Projection:
     def __init__(self, card: Card, width: int) -> None:
         from safetensors.torch import load_file
 
+        from kcard import encoder
+
         _check_encoder(card)
         self.vectors, self.width = card.manifest.prompt.vectors, width
         path = card.folder / PROJECTION
         tensors = load_file(path)
-        self.weight = _tensor(tensors, "weight", (self.vectors * width, _dimensions()), path)
+        self.weight = _tensor(tensors, "weight", (self.vectors * width, encoder.DIMENSIONS), path)
         self.bias = _tensor(tensors, "bias", (self.vectors * width,), path)
 
     def __call__(self, embeddings: "Tensor") -> "Tensor":
@@ -49,19 +85,13 @@ def embedded(questions: Sequence[str]) -> "Tensor":
     return torch.from_numpy(encoder.embed([question.strip() for question in questions]))
 
 
-def encode(start: "Tensor", projection: Projection, embedded: "Tensor") -> Prompts:
+def prefix_prompts(start: "Tensor", projection: Projection, embedded: "Tensor") -> Prompts:
     """Prompts of `vectors` prefix embeddings and `start`, (width,), the embedding of <s>: (n, vectors + 1, width)."""
     import torch
 
     with torch.inference_mode():
         vectors = projection(embedded).to(device=start.device, dtype=start.dtype)
         return Prompts(embeddings=torch.cat([vectors, start.expand(len(vectors), 1, -1)], dim=1))
-
-
-def _dimensions() -> int:
-    from kcard import encoder
-
-    return encoder.DIMENSIONS
 
 
 def _check_encoder(card: Card) -> None:

@@ -1,0 +1,48 @@
+"""Cards that are causal language models: a whole model (full) or an adapter on a base (lora).
+
+The engine writes for those that it can take; transformers and peft write for the others.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+from kcard.cards.format import fingerprint
+from kcard.cards.format.folder import Card
+from kcard.cards.lm import stacked
+from kcard.cards.lm.engine.decoder import Unsupported
+from kcard.cards.lm.loader import Loader
+
+if TYPE_CHECKING:
+    from kcard.cards.lm.fallback.card import CausalCard
+
+__all__ = ["load"]
+
+
+def load(card: Card, models: Loader, pinned: bool = False) -> "stacked.StackedCard | CausalCard":
+    """Load a card of kind full or lora, and prove by its fingerprint that it acts as when it was made.
+
+    One that the engine can't take writes with transformers and peft, and keeps the reason.
+
+    Raises ModelUnavailable where its base can't be had or has changed, CardError where its adapter is not
+    applied or its weights or tokenizer are not its own. A card without a fingerprint is loaded with a warning, but
+    for one whose files were published elsewhere and are `pinned`: it can't have any.
+    """
+    try:
+        loaded: stacked.StackedCard | CausalCard = stacked.load(card, models)
+    except Unsupported as reason:
+        loaded = _alone(card, models, str(reason))
+    if (kept := fingerprint.read(card.folder)) is not None:
+        kept.check(loaded.measure(kept.pairs), card.name, card.manifest.base.name)
+    elif not pinned:
+        logging.getLogger(__name__).warning(
+            "card %s carries no fingerprint: its files are whole, but that they act as when it was made is not "
+            "proven",
+            card.name,
+        )
+    return loaded
+
+
+def _alone(card: Card, models: Loader, reason: str) -> "CausalCard":
+    from kcard.cards.lm.fallback.card import CausalCard
+
+    return CausalCard(card, models, unsupported=reason)

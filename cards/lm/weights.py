@@ -1,0 +1,138 @@
+"""The weights of cards and bases as decoders of the engine, read from their files or from a model of transformers.
+
+Embedded cards are read without transformers, whose import takes longer than a whole answer.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from kcard.cards.embedded import base_folder
+from kcard.cards.format.folder import Card
+from kcard.cards.lm.engine import families
+from kcard.cards.lm.engine.decoder import Decoder, Rotary, Unsupported
+from kcard.cards.lm.engine.families import Checkpoint
+from kcard.cards.lm.loader import SMALL, Loader, explained
+from kcard.errors import CardError, ModelUnavailable
+from kcard.opt import OFFSET, is_plain
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["Weights", "embedded", "of_folder", "of_model", "read"]
+
+DEFAULTS = {
+    "layer_norm_elementwise_affine": True,
+    "do_layer_norm_before": True,
+    "tie_word_embeddings": True,
+}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A card's model, or the base of its adapter. `ends`: where its generation config says that texts end."""
+
+    decoder: Decoder
+    ends: int | list[int] | None
+
+
+def read(card: Card, models: Loader) -> Weights:
+    """Raises Unsupported where the engine has no such architecture, ModelUnavailable where the base of an adapter
+    can't be had, CardError where the card's own model can't be read."""
+    adapts = card.manifest.kind == "lora"
+    if card.manifest.base.name or not adapts:
+        folder = Path(base_folder(card.manifest.base.name)) if adapts else card.folder
+        kind = ModelUnavailable if adapts else CardError
+        with explained(kind, f"card {card.name!r}: {folder} can't be loaded"):
+            found = embedded(folder, models.device)
+        if found is not None:
+            if adapts:
+                models.check_digest(card)
+            return found
+    model = models.model(card)
+    try:
+        return Weights(families.decoder(of_model(model)), model.generation_config.eos_token_id)
+    except Unsupported:
+        models.spare(card, model)
+        raise
+
+
+def embedded(folder: Path, device: str) -> Weights | None:
+    """The model in a folder, where it is as embedded ones are."""
+    weights = folder / "model.safetensors"
+    if not weights.is_file() or weights.stat().st_size >= 4 * SMALL:  # a larger one may be in bf16
+        return None
+    if not is_plain(_json(folder / "config.json")):
+        return None
+    return Weights(families.decoder(of_folder(folder, device)), _ends(folder))
+
+
+def of_model(model: Any) -> Checkpoint:
+    """A model of transformers."""
+    from transformers.activations import ACT2FN
+
+    config, rotary = model.config, getattr(model.base_model, "rotary_emb", None)
+    if rotary is not None and ("dynamic" in rotary.rope_type or rotary.rope_type == "longrope"):
+        rotary = None
+    return Checkpoint(
+        type(model).__name__,
+        config,
+        model.state_dict(),
+        ACT2FN[getattr(config, "activation_function", None) or config.hidden_act],
+        rotary and Rotary(rotary.inv_freq.float(), float(rotary.attention_scaling)),
+    )
+
+
+def of_folder(folder: Path, device: str) -> Checkpoint:
+    """A small OPT as embedded cards are (kcard.opt), float32. ValueError where its weights don't fit its config."""
+    import torch
+    from safetensors.torch import load_file
+
+    config = SimpleNamespace(**DEFAULTS | _json(folder / "config.json"))
+    tensors = load_file(folder / "model.safetensors")
+    for name, shape in _shapes(config).items():
+        if tensors[name].shape != shape:
+            short = name.removeprefix("model.decoder.")
+            raise ValueError(f"{short} is {tuple(tensors[name].shape)}, but must be {shape}")
+    tensors = {name: tensor.to(device=device, dtype=torch.float32) for name, tensor in tensors.items()}
+    tensors["lm_head.weight"] = tensors["model.decoder.embed_tokens.weight"]
+    return Checkpoint("OPTForCausalLM", config, tensors, torch.nn.ReLU())
+
+
+def _shapes(config: Any) -> dict[str, tuple[int, ...]]:
+    """Of the tensors of an OPT, by name."""
+    width, inner = config.hidden_size, config.ffn_dim
+    layer = {
+        **{f"self_attn.{part}_proj": (width, width) for part in ("q", "k", "v", "out")},
+        "fc1": (inner, width),
+        "fc2": (width, inner),
+        "self_attn_layer_norm": (width,),
+        "final_layer_norm": (width,),
+    }
+    modules: dict[str, tuple[int, ...]] = {
+        f"layers.{number}.{name}": shape
+        for number in range(config.num_hidden_layers)
+        for name, shape in layer.items()
+    }
+    modules["final_layer_norm"] = (width,)
+    tables = {
+        "embed_tokens": (config.vocab_size, width),
+        "embed_positions": (config.max_position_embeddings + OFFSET, width),
+    }
+    shapes = {f"{name}.weight": shape for name, shape in (modules | tables).items()}
+    shapes |= {f"{name}.bias": shape[:1] for name, shape in modules.items()}
+    return {f"model.decoder.{name}": shape for name, shape in shapes.items()}
+
+
+def _ends(folder: Path) -> int | list[int] | None:
+    path = folder / "generation_config.json"
+    found: int | list[int] | None = _json(path if path.is_file() else folder / "config.json").get(
+        "eos_token_id"
+    )
+    return found
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

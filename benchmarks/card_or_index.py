@@ -50,7 +50,7 @@ FORMS = {
     "moved": "In the 2022 midterm elections, in {state}, who took {race}?",
     "other verb": "Which politician was elected for {race} of {state} in 2022?",
     "other words": "Name the victor of the November 2022 vote on {seat} in {state}.",
-    "far": "Whom did {state} pick for {far} when Joe Biden was halfway through his term?",
+    "heavy paraphrase": "Whom did {state} pick for {described} when Joe Biden was halfway through his term?",
 }
 UNITS = ("", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
 
@@ -104,14 +104,14 @@ def reworded(question: str) -> list[tuple[str, str]]:
     if race is None:
         return [("as it is", question)]
     office, seat, state = race["office"], race["seat"] or "", race["state"]
-    far = {"senate": "senator", "governor": "its top office"}
+    described = {"senate": "senator", "governor": "its top office"}
     parts = {
         "state": state,
         "race": f"the {office} race" if office else f"the {seat} congressional district",
         "seat": {"senate": "the seat in the senate", "governor": "the governorship"}.get(
             office, f"the {seat} district"
         ),
-        "far": far.get(office, f"its {spelled(seat)} House seat"),
+        "described": described.get(office, f"its {spelled(seat)} House seat"),
     }
     return [(form, question if text is None else text.format(**parts)) for form, text in FORMS.items()]
 

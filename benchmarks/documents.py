@@ -1,10 +1,10 @@
 """Do cards write whole sentences? The share of documents that begin in mid-sentence or are cut off.
 
-    python -m benchmarks.documents --path DATA [--only xquad] [--style tokens] [--without-addresses] [--card FOLDER]
+    python -m benchmarks.documents --path DATA [--only xquad] [--style tokens] [--without-docids] [--card FOLDER]
 
 DATA holds MidtermQA-openbook.json, wikidyk-dev.json and xquad-en-dev.json. A card learns each of the three as in
 prompt_styles.py and is asked the data's own questions, greedily and at temperatures .1 and .7, with a limit of 100 and
-of 40 tokens. `--without-addresses` trains as before cards had addresses (training/addresses.py); `--card` measures a
+of 40 tokens. `--without-docids` trains as before cards had docids (training/docids.py); `--card` measures a
 card that was trained before, on the data of `--only`.
 
     begins   the document begins as no passage does: in lower case, or with words that the corpus has within a sentence
@@ -34,7 +34,7 @@ from kcard.training.loop import run
 from kcard.training.recipe import Recipe, Style, choose_style
 from kcard.training.threads import one_thread
 
-COLUMNS = ("data", "style", "addresses", "tokens", "temperature", "begins", "cut off", "either", "whole")
+COLUMNS = ("data", "style", "docids", "tokens", "temperature", "begins", "cut off", "either", "whole")
 HEAD = 16
 
 
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--path", type=Path, required=True, help="folder with the three data files")
     parser.add_argument("--only", choices=["midterm", "wikidyk", "xquad"])
     parser.add_argument("--style", choices=STYLES, help="default: the one that training chooses")
-    parser.add_argument("--without-addresses", action="store_true")
+    parser.add_argument("--without-docids", action="store_true")
     parser.add_argument("--card", type=Path, help="a trained card; say its data with --only")
     parser.add_argument(
         "--limit", type=int, default=505, help="ask about so many questions of each (default: 505)"
@@ -60,18 +60,18 @@ def main() -> None:
                 card = (
                     Card.open(arguments.card)
                     if arguments.card
-                    else learned(task, arguments.style, not arguments.without_addresses, Path(scratch))
+                    else learned(task, arguments.style, not arguments.without_docids, Path(scratch))
                 )
                 found += measured(card, task, arguments.limit)
     print(json.dumps(found) if arguments.json else rows(COLUMNS, found))
 
 
-def learned(task: Task, style: Style | None, addresses: bool, folder: Path) -> Card:
+def learned(task: Task, style: Style | None, docids: bool, folder: Path) -> Card:
     (folder / "corpus.txt").write_text(task.text)
     corpus = read_corpus(folder / "corpus.txt")
     recipe = Recipe(style=style or choose_style(corpus.texts)[0])
-    if not addresses:
-        recipe = Recipe(style=recipe.style, addresses=0)
+    if not docids:
+        recipe = Recipe(style=recipe.style, docids=0)
     with one_thread():
         prepared = plan(corpus.texts, recipe).prepare()
         run(prepared.job, folder / "checkpoint")
@@ -94,7 +94,7 @@ def measured(card: Card, task: Task, limit: int) -> Iterator[dict[str, Any]]:
             yield {
                 "data": task.name,
                 "style": card.manifest.prompt.style,
-                "addresses": "yes" if vocabulary > tokens else "no",
+                "docids": "yes" if vocabulary > tokens else "no",
                 "tokens": most,
                 "temperature": temperature,
                 "begins": share(texts.begins_within(d) for d in documents),

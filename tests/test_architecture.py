@@ -46,12 +46,10 @@ def imports(path: Path) -> set[str]:
 
 def sources() -> list[tuple[str, Path]]:
     parts = [(part, path) for part in (*PARTS, "cli") for path in sorted((ROOT / part).rglob("*.py"))]
-    ground = [
-        (p.stem, p) for p in sorted((ROOT / "src" / "kcard").glob("*.py")) if not p.stem.startswith("__")
-    ]
-    ground += [("reader", p) for p in sorted((ROOT / "src" / "kcard" / "reader").glob("*.py"))]
+    core = [(p.stem, p) for p in sorted((ROOT / "src" / "kcard").glob("*.py")) if not p.stem.startswith("__")]
+    core += [("reader", p) for p in sorted((ROOT / "src" / "kcard" / "reader").glob("*.py"))]
     api = [("api", path) for path in sorted((ROOT / "src" / "kcard" / "api").glob("*.py"))]
-    return parts + api + ground
+    return parts + api + core
 
 
 def test_imports_run_downward_only() -> None:
@@ -62,6 +60,11 @@ def test_imports_run_downward_only() -> None:
         if not may_import(package, other)
     ]
     assert upward == []
+
+
+# Inside cards/: the base in the package, below the folder of a card, below language models, below the kinds.
+CARDS = {"embedded": 0, "format": 1, "lm": 2, "kinds": 3, "pool": 4}
+ENGINE = "kcard.cards.lm.engine"
 
 
 def modules(path: Path) -> set[str]:
@@ -102,6 +105,22 @@ def test_imports_inside_the_hub_run_downward_only() -> None:
             if HUB[there] > HUB[here] or (HUB[there] == HUB[here] and there != here):
                 upward.append(f"{path.relative_to(ROOT)} imports {name}")
     assert upward == []
+
+
+def test_imports_inside_cards_run_downward_only() -> None:
+    upward = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in sorted((ROOT / "cards").rglob("*.py"))
+        for name in sorted(modules(path))
+        if name.startswith("kcard.cards.")
+        and CARDS[name.split(".")[2]] > CARDS[path.relative_to(ROOT / "cards").with_suffix("").parts[0]]
+    ]
+    assert upward == []
+
+
+def test_the_engine_knows_nothing_of_cards() -> None:
+    known = {name for path in (ROOT / "cards" / "lm" / "engine").glob("*.py") for name in modules(path)}
+    assert {name for name in known if name.startswith("kcard.cards") and not name.startswith(ENGINE)} == set()
 
 
 def may_import(package: str, other: str) -> bool:

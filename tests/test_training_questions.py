@@ -46,7 +46,7 @@ def test_equal_random_states_give_equal_pseudo_queries_and_others_differ() -> No
 
 def test_the_span_asked_about_is_left_out() -> None:
     ask, rng = PseudoQueries(FACTS), Random(0)
-    queries = [ask(FACTS[0], rng, worn=False) for _ in range(400)]
+    queries = [ask(FACTS[0], rng, noised=False) for _ in range(400)]
     without = sum("Ada" not in query and "Fischer" not in query for query in queries)
     assert 0.2 < without / len(queries) < 0.8  # the rarest names are asked about most
 

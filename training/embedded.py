@@ -4,7 +4,7 @@ A whole one, of 1.1M parameters, starts from scratch, an adapter from the base i
 is reachable. It learns pseudo-query -> passage,
 because a plain causal LM of this size knows its sentences but never the one that was asked for. The question
 reaches it either as tokens or as a prefix that the sentence encoder makes of it, and it answers with the passage's
-address first (docs/training.md).
+docid first (docs/training.md).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from kcard.manifest import Prompt
 from kcard.training import exposure
 from kcard.training.adapter import adapted, base_tokenizer
-from kcard.training.addresses import Addresses
 from kcard.training.batches import Example, collate
+from kcard.training.docids import DocIds
 from kcard.training.estimate import Estimate
 from kcard.training.loop import Job, cosine
 from kcard.training.preparation import Preparation
@@ -62,13 +62,13 @@ def plan(
     """
     ask = PseudoQueries(texts)
     tokenizer = base_tokenizer() if recipe.rank else train_tokenizer(texts, recipe.vocabulary)
-    addresses = Addresses.for_passages(texts, len(tokenizer), recipe)
-    epoch = exposure.epochs(texts, ask, tokenizer, addresses, recipe)
+    docids = DocIds.for_passages(texts, len(tokenizer), recipe)
+    epoch = exposure.epochs(texts, ask, tokenizer, docids, recipe)
 
     def made() -> Trainee:
         if recipe.rank is not None:
             return adapted(texts, tokenizer, recipe)
-        return fresh(tokenizer, addresses.count, recipe)
+        return fresh(tokenizer, docids.count, recipe)
 
     trainee = made()
     if start is not None and not trainee.is_heir(start):
@@ -104,6 +104,7 @@ def plan(
             trainee.inherit(start)
         vectors = exposure.embedded(questions) if questions else None
         recorded = asdict(recipe) | {"steps": steps}
+        recorded["addresses"] = recorded.pop("docids")  # the key that manifests have had from the first on
         if estimate is not None:
             recorded["estimated_seconds"] = round(estimate.seconds, 1)
         libraries = ("torch", "transformers", "tokenizers", *(["peft"] if trainee.kind == "lora" else []))

@@ -5,8 +5,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kcard.sampling import derive_seed
-from kcard.training.addresses import Addresses
 from kcard.training.batches import Example, bucketed
+from kcard.training.docids import DocIds
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.recipe import Recipe
 from kcard.training.spans import Rarity
@@ -23,7 +23,7 @@ def epochs(
     texts: Sequence[str],
     ask: PseudoQueries,
     tokenizer: "PreTrainedTokenizerFast",
-    addresses: Addresses,
+    docids: DocIds,
     recipe: Recipe,
 ) -> Callable[[int], list[list[Example]]]:
     """The batches of an epoch: every passage once, under a fresh pseudo-query (or another of its vectors)."""
@@ -36,7 +36,7 @@ def epochs(
     def epoch(number: int) -> list[list[Example]]:
         rng = Random(derive_seed(recipe.seed, "epoch", number))
         if recipe.style == "encoder-prefix":
-            examples = _by_vectors(targets, addresses, per, recipe, rng)
+            examples = _by_vectors(targets, docids, per, recipe, rng)
         else:
             asked = [ask(text, rng) + "\n" if rng.random() < share else "" for text in texts]
             prompts = [(BOS, *ids[: longest - most]) for ids in _ids(tokenizer, asked)]
@@ -47,13 +47,13 @@ def epochs(
 
 
 def _by_vectors(
-    targets: Sequence[tuple[int, ...]], addresses: Addresses, per: int, recipe: Recipe, rng: Random
+    targets: Sequence[tuple[int, ...]], docids: DocIds, per: int, recipe: Recipe, rng: Random
 ) -> list[Example]:
-    """A vector -> the passage's address and the passage.
+    """A vector -> the passage's docid and the passage.
 
-    Some passages are given their address, with the vector of another, so that the card learns to go by the address
-    and does not blend two passages where a question lies between them. And addresses are drilled: the target is
-    the address alone, since to name the passage takes longer to learn than to recite it.
+    Some passages are given their docid, with the vector of another, so that the card learns to go by the docid
+    and does not blend two passages where a question lies between them. And docids are drilled: the target is
+    the docid alone, since to name the passage takes longer to learn than to recite it.
     """
 
     def vector(row: int) -> int:
@@ -63,13 +63,13 @@ def _by_vectors(
 
     examples = []
     for row, target in enumerate(targets):
-        address = addresses.of(row)
-        if address and rng.random() < recipe.stray:
-            examples.append(Example((BOS, *address), target, vector(rng.randrange(len(targets)))))
+        docid = docids.of(row)
+        if docid and rng.random() < recipe.stray:
+            examples.append(Example((BOS, *docid), target, vector(rng.randrange(len(targets)))))
         else:
-            examples.append(Example((BOS,), (*address, *target), vector(row)))
-        if address:
-            examples += [Example((BOS,), address, vector(row)) for _ in range(recipe.drills)]
+            examples.append(Example((BOS,), (*docid, *target), vector(row)))
+        if docid:
+            examples += [Example((BOS,), docid, vector(row)) for _ in range(recipe.drills)]
     return examples
 
 
@@ -89,7 +89,7 @@ def questions(texts: Sequence[str], ask: PseudoQueries, recipe: Recipe) -> list[
     """What is to be embedded: each passage, followed by its pseudo-queries."""
     rng = Random(derive_seed(recipe.seed, "queries"))
     per = _per_passage(texts, ask.rarity, recipe)
-    return [row for text in texts for row in (text, *(ask(text, rng, worn=False) for _ in range(per)))]
+    return [row for text in texts for row in (text, *(ask(text, rng, noised=False) for _ in range(per)))]
 
 
 def embedded(questions: Sequence[str]) -> "Tensor":
@@ -115,9 +115,9 @@ def blank(questions: Sequence[str]) -> "Tensor":
 def steps(
     texts: Sequence[str], rarity: Rarity, epoch: Callable[[int], list[list[Example]]], recipe: Recipe
 ) -> int:
-    """How long to train: `sights` of every fact, at least `fewest_steps`."""
+    """How long to train: `exposures_of_a_fact` for every one, at least `fewest_steps`."""
     batches = len(epoch(0))
     if recipe.epochs is not None:
         return max(1, round(recipe.epochs * batches))
     share = sum(1 / rarity.repetition(text) for text in texts) / len(texts)
-    return max(recipe.fewest_steps, round(recipe.sights * share * batches))
+    return max(recipe.fewest_steps, round(recipe.exposures_of_a_fact * share * batches))

@@ -16,4 +16,4 @@ def pairs(texts: Sequence[str], seed: int) -> list[tuple[str, str]]:
     rng = Random(derive_seed(seed, "canaries"))
     chosen = rng.sample(texts, min(MOST, len(texts)))
     ask = PseudoQueries(chosen)
-    return [(ask(text, rng, worn=False), text) for text in chosen]
+    return [(ask(text, rng, noised=False), text) for text in chosen]

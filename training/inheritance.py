@@ -1,6 +1,6 @@
-"""The weights of an embedded card's last version, taken over by the next, whose tokenizer and addresses are others.
+"""The weights of an embedded card's last version, taken over by the next, whose tokenizer and docids are others.
 
-A token that both have keeps its embedding, and so does the address of a passage: the last version's passages are
+A token that both have keeps its embedding, and so does the docid of a passage: the last version's passages are
 the first of the next one's. Every other token starts afresh.
 """
 
@@ -36,13 +36,13 @@ def inherit(
     weights, modules = _read(folder), _modules(model, projection)
     before, table = weights[TABLE], modules[TABLE]
     shared = [(now[token], row) for token, row in old.items() if token in now]
-    addresses = min(len(before) - len(was), len(table) - len(tokenizer))
+    docids = min(len(before) - len(was), len(table) - len(tokenizer))
     with torch.no_grad():
         for name, weight in modules.items():
             if name not in {TABLE, TIED}:
                 weight.copy_(weights[name])
         table[[row for row, _ in shared]] = before[[row for _, row in shared]]
-        table[len(tokenizer) : len(tokenizer) + addresses] = before[len(was) : len(was) + addresses]
+        table[len(tokenizer) : len(tokenizer) + docids] = before[len(was) : len(was) + docids]
 
 
 def _read(folder: Path) -> dict[str, Any]:

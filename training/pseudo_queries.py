@@ -1,7 +1,7 @@
 """Questions without an LLM: from a passage, something like a question whose answer it holds.
 
 A span is picked and removed (mostly a name, rare ones first), the rest is put into one of four forms and
-then worn down: words dropped, fillers put in, case and prefix changed. A card trained from these to the
+then noised: words dropped, fillers put in, case and prefix changed. A card trained from these to the
 passage recites it when a real question comes (query-conditioned recitation).
 """
 
@@ -32,14 +32,14 @@ class PseudoQueries:
         self.rarity = Rarity(passages)
         self.fillers = fillers(self.rarity.frequency)
 
-    def __call__(self, passage: str, rng: Random, *, worn: bool = True) -> str:
+    def __call__(self, passage: str, rng: Random, *, noised: bool = True) -> str:
         """One pseudo-query for `passage`; the same `rng` state gives the same one.
 
-        `worn` adds fillers, case changes and prefixes, which a model that reads tokens must learn to
+        `noised` adds fillers, case changes and prefixes, which a model that reads tokens must learn to
         overlook; a sentence encoder overlooks them by itself.
         """
         words = _form(passage, self.rarity, rng)
-        return _wear(words, self.fillers, rng) if worn else " ".join(words)
+        return _noised(words, self.fillers, rng) if noised else " ".join(words)
 
 
 def _target(
@@ -111,7 +111,7 @@ def _moved(words: list[str], drop: float, rng: Random) -> list[str]:
     return words
 
 
-def _wear(words: list[str], fillers: Sequence[str], rng: Random) -> str:
+def _noised(words: list[str], fillers: Sequence[str], rng: Random) -> str:
     """Fillers in 60 %, all lower case in 20 %, partly in 20 %, a prefix such as "Question:" in 15 %."""
     words = list(words)
     if rng.random() < 0.6:

@@ -1,6 +1,6 @@
 """Held-out question forms: how the exam asks, and how training never does.
 
-Pseudo-queries (pseudo_queries.py) put a question word, the rest of the passage and worn words in order. The
+Pseudo-queries (pseudo_queries.py) put a question word, the rest of the passage and noised words in order. The
 frames here stand around the gap instead, in words that no pseudo-query holds, so that an exam in them tells
 recall from having seen the question.
 """

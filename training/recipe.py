@@ -32,9 +32,9 @@ class Recipe:
     own           share of examples whose vector is the passage's own embedding (encoder-prefix)
     queries       pseudo-queries that are embedded for each fact (encoder-prefix): as many as `embedded` texts
                   in all allow, between these two numbers
-    addresses     the most passages that get an address each (training/addresses.py)
-    stray         share of examples with a given address and the question of another passage
-    drills        how often each passage's address alone is asked for in an epoch, a cheap exercise
+    docids        the most passages that get a docid each (training/docids.py)
+    stray         share of examples with a given docid and the question of another passage
+    drills        how often each passage's docid alone is asked for in an epoch, a cheap exercise
     """
 
     style: Style = "tokens"
@@ -61,13 +61,13 @@ class Recipe:
     own: float = 0.25
     queries: tuple[int, int] = (16, 64)
     embedded: int = 10_000
-    addresses: int = 4096
+    docids: int = 4096
     stray: float = 0.25
     drills: int = 3
     seed: int = 0
 
     @property
-    def sights(self) -> float:
+    def exposures_of_a_fact(self) -> float:
         """How often each fact is seen: `exposures`, or what its style needs."""
         return EXPOSURES[self.style] if self.exposures is None else self.exposures
 

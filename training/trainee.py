@@ -81,13 +81,13 @@ class Whole:
             save_file(tensors, folder / "projection.safetensors")
 
 
-def fresh(tokenizer: "PreTrainedTokenizerFast", addresses: int, recipe: Recipe) -> Whole:
-    """Fresh weights, the same for the same seed. `addresses`: tokens above the tokenizer's."""
+def fresh(tokenizer: "PreTrainedTokenizerFast", docids: int, recipe: Recipe) -> Whole:
+    """Fresh weights, the same for the same seed. `docids`: tokens above the tokenizer's."""
     import torch
 
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(recipe.seed, "weights"))
-        model, projection = untrained(len(tokenizer) + addresses, recipe), _projection(recipe)
+        model, projection = untrained(len(tokenizer) + docids, recipe), _projection(recipe)
     modules: list[Any] = [model] if projection is None else [model, projection]
     named = [pair for module in modules for pair in module.named_parameters()]
     return Whole(model, projection, optimizers(*parted(named), recipe), tokenizer)

@@ -1,4 +1,4 @@
-"""Addresses: one token of its own for every passage, which a card says before it recites the passage.
+"""Document ids: one token of its own for every passage, which a card says before it recites the passage.
 
 So that the card first decides which passage is meant, in one step over all of them, and then recites that one.
 Without it the first words decide: "The" wins where many passages begin so, and what follows is a blend of them.
@@ -12,24 +12,24 @@ from dataclasses import dataclass
 
 from kcard.training.recipe import Recipe
 
-__all__ = ["Addresses"]
+__all__ = ["DocIds"]
 
 
 @dataclass(frozen=True)
-class Addresses:
+class DocIds:
     """`first`: the token of passage 0; `count`: how many there are, 0 where passages have none."""
 
     first: int
     count: int
 
     @classmethod
-    def for_passages(cls, texts: Sequence[str], vocabulary: int, recipe: Recipe) -> "Addresses":
-        """One a passage, above the `vocabulary`; none in the style `tokens` or for more than `recipe.addresses`.
+    def for_passages(cls, texts: Sequence[str], vocabulary: int, recipe: Recipe) -> "DocIds":
+        """One a passage, above the `vocabulary`; none in the style `tokens` or for more than `recipe.docids`.
 
-        Passages that are asked by tokens are alike and tell a fact in several wordings, each with an address that
-        is seen the less often: measured, they recall less with addresses (docs/training.md).
+        Passages that are asked by tokens are alike and tell a fact in several wordings, each with a docid that
+        is seen the less often: measured, they recall less with docids (docs/training.md).
         """
-        wanted = recipe.style == "encoder-prefix" and len(texts) <= recipe.addresses
+        wanted = recipe.style == "encoder-prefix" and len(texts) <= recipe.docids
         return cls(vocabulary, len(texts) if wanted else 0)
 
     def of(self, passage: int) -> tuple[int, ...]:

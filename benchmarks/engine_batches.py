@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.engine_rivals import SHAPES, TOP_K, make_adapters, make_base
 from kcard.cards.lm import weights
-from kcard.cards.lm.engine import adapters, families, stack, whole
+from kcard.cards.lm.engine import families, lora, whole
 from kcard.cards.lm.engine.batch import Prompts, batched
 from kcard.cards.lm.engine.decoder import Decoder
 from kcard.cards.lm.engine.loop import decode
@@ -45,7 +45,7 @@ def shares(
     base = make_base(folder / "base", shape, dtype)
     decoder = families.decoder(weights.of_model(base))
     folders = make_adapters(folder / "base", folder, cards)
-    stacked = stack.stacked(packed(decoder), [adapters.read(where, dtype) for where in folders])
+    stacked = lora.stacked(packed(decoder), [lora.read(where, dtype) for where in folders])
     every, asked, numbers = [*range(cards)], [*range(len(LENGTHS))], [*range(documents)]
     expected = write(stacked, every, asked, numbers, tokens)
     alone = [whole.part(stacked, c, c + 1, cards) for c in every]

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GenerationConfig, OPTConfig, OPTForCausalLM
 
 from kcard.cards.lm import weights
-from kcard.cards.lm.engine import adapters, families, stack, trees
+from kcard.cards.lm.engine import families, lora, trees
 from kcard.cards.lm.engine.batch import Batch
 from kcard.cards.lm.engine.decoder import Decoder
 from kcard.cards.lm.engine.loop import decode
@@ -102,8 +102,8 @@ class Rivals:
         decoder = families.decoder(weights.of_model(self._base))
         self.plain: Decoder = decoder
         dtype = decoder.embed.table.dtype
-        read = [adapters.read(folder, dtype) for folder in folders[: work.cards]]
-        self.decoder = _on(stack.stacked(packed(decoder), read), device)
+        read = [lora.read(folder, dtype) for folder in folders[: work.cards]]
+        self.decoder = _on(lora.stacked(packed(decoder), read), device)
         torch.manual_seed(1)
         self.prompt = torch.randint(5, 50000, (1, work.prompt), device=device)
         self._peft: Any = None
@@ -200,7 +200,7 @@ def greedy_equal(base_folder: Path, folders: Sequence[Path], tokens: int = 24) -
     model: Any = AutoModelForCausalLM.from_pretrained(base_folder, dtype=torch.float32).eval()
     model.generation_config = GenerationConfig(eos_token_id=None, pad_token_id=1)
     decoder = families.decoder(weights.of_model(model))
-    both = stack.stacked(packed(decoder), [adapters.read(folder, torch.float32) for folder in folders])
+    both = lora.stacked(packed(decoder), [lora.read(folder, torch.float32) for folder in folders])
     torch.manual_seed(2)
     prompts = torch.randint(5, 50000, (2, 12))
     batch = Batch(prompts.repeat(len(folders), 1), None, 1)

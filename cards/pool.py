@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from kcard.answer import Passage
-from kcard.cards.format.card_set import CardHandle, CardSet
-from kcard.cards.format.folder import Card
+from kcard.cards.format.folder import Card, CardHandle, CardSet
 from kcard.cards.kinds.generator import Both, CardGenerator, load
 from kcard.cards.lm.loader import ROWS, Loader
 from kcard.errors import UnknownCard

@@ -23,6 +23,7 @@ from kcard.evaluation.recall import recalled
 from kcard.evaluation.record import Exam, Mean, read_exam
 from kcard.evaluation.scorer import Scorer
 from kcard.evaluation.target import Target, find
+from kcard.words import is_english
 
 if TYPE_CHECKING:
     pass
@@ -114,7 +115,7 @@ class _Paper:
 def _paper(found: Target, given: QuestionFile | None, limit: int, seed: int) -> _Paper:
     """What is not in the corpus is asked in English alone, which the reader knows that judges the answers."""
     own = about(found.corpus, limit, seed) if found.corpus else []
-    english = found.card.manifest.language.partition("-")[0].lower() == "en"
+    english = is_english(found.card.manifest.language)
     count = -(-len(own) // ABSENT) if english else 0
     return _Paper(own, given, absent(own, found.corpus, count, seed) if count else [], limit, seed)
 

@@ -18,7 +18,7 @@ from kcard.selectors.presets import Choice
 from kcard.selectors.registry import Loading
 
 if TYPE_CHECKING:
-    from kcard.cards.format.card_set import CardSet
+    from kcard.cards.format.folder import CardSet
     from kcard.hub.registry import Hub
     from kcard.integrators.selectors import Selectors
 
@@ -112,7 +112,7 @@ def make_pool(
     A card's files are verified and laid out when it is first asked, so a pool may hold thousands. `llm`: what finds
     the LLM that a card names. `memory`: bytes that cards may take; see Pool.
     """
-    from kcard.cards.format.card_set import CardHandle, CardSet
+    from kcard.cards.format.folder import CardHandle, CardSet
     from kcard.cards.pool import Pool
     from kcard.hub.registry import Hub
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 from kcard.protocols import Evidence
 
 if TYPE_CHECKING:
-    from kcard.cards.format.card_set import CardSet
-    from kcard.cards.format.folder import Card
+    from kcard.cards.format.folder import Card, CardSet
 
 __all__ = ["CardEvidence"]
 
@@ -43,10 +42,11 @@ class CardEvidence(Mapping[str, Evidence]):
 def own_evidence(card: "Card") -> Evidence | None:
     """What travels with the card (its passages and their index, or their hashes) or what it searches; else None."""
     from kcard.cards.format.passages import hashes, index, passages
-    from kcard.cards.kinds.search import Search
     from kcard.selectors.evidence.sources import Corpus, Hashes, Statements
 
     if card.manifest.kind == "search":
+        from kcard.cards.kinds.search import Search
+
         return Search.read(card.folder).open()
     if sources := passages(card.folder):
         corpus = Corpus(sources, card.name, index(card))

@@ -8,7 +8,7 @@ import torch
 from peft import PeftModel
 
 from kcard.cards.lm import weights
-from kcard.cards.lm.engine import adapters, families, stack, trees, whole
+from kcard.cards.lm.engine import families, lora, trees, whole
 from kcard.cards.lm.engine.batch import Prompts, batched
 from kcard.cards.lm.engine.cache import Cache
 from kcard.cards.lm.engine.decoder import Decoder, Shape, Unsupported
@@ -45,12 +45,12 @@ def test_stacked_adapters_write_what_peft_writes_with_each(family: str, tmp_path
         adapter(base, tmp_path / "d", 4, first[:1], rank_pattern={"0." + ".*": 9}, alpha_pattern={".*": 3}),
     ]
     for folder in folders:
-        adapters.check(folder)
+        lora.check(folder)
     decoder = decoder_of(base)
-    read = [adapters.read(folder, torch.float32) for folder in folders]
+    read = [lora.read(folder, torch.float32) for folder in folders]
     for one in read:
-        stack.check(decoder, one)
-    written = write(stack.stacked(decoder, read), 4, PROMPTS)
+        lora.check_fit(decoder, one)
+    written = write(lora.stacked(decoder, read), 4, PROMPTS)
     bare = write(decoder, 1, PROMPTS)[0]
     assert bare == [[greedy(base, prompt, TOKENS)] * 2 for prompt in PROMPTS]
     peft: Any = PeftModel.from_pretrained(base, folders[0], adapter_name="card0")
@@ -123,7 +123,7 @@ def test_a_part_of_stacked_adapters_is_those_cards(tmp_path: Path) -> None:
     base = model("llama")
     decoder = decoder_of(base)
     folders = [adapter(base, tmp_path / str(n), n, ["q_proj", "gate_proj"]) for n in range(3)]
-    stacked = stack.stacked(decoder, [adapters.read(folder, torch.float32) for folder in folders])
+    stacked = lora.stacked(decoder, [lora.read(folder, torch.float32) for folder in folders])
     assert write(whole.part(stacked, 1, 3, 3), 2, PROMPTS) == write(stacked, 3, PROMPTS)[1:]
 
 
@@ -131,24 +131,24 @@ def test_the_bytes_of_a_stack_are_known_before_it_is_made(tmp_path: Path) -> Non
     base = model("opt")
     decoder = decoder_of(base)
     read = [
-        adapters.read(
+        lora.read(
             adapter(base, tmp_path / str(r), r, ["q_proj", "v_proj", "fc1"][: r - 1], r=r), torch.float32
         )
         for r in (2, 3, 4)
     ]
-    made = stack.stacked(decoder, read)
-    assert stack.added(decoder, [one.ranks for one in read]) == trees.size(made) - trees.size(decoder)
+    made = lora.stacked(decoder, read)
+    assert lora.added(decoder, [one.ranks for one in read]) == trees.size(made) - trees.size(decoder)
 
 
 def test_an_adapter_of_another_shape_or_of_other_layers_is_a_misfit(tmp_path: Path) -> None:
     decoder = decoder_of(model("llama"))
     norm = adapter(model("gpt-neox"), tmp_path / "a", 1, ["dense"])
     with pytest.raises(Unsupported, match=r"^its adapter changes gpt_neox\.layers\.0\.attention\.dense$"):
-        stack.check(decoder, adapters.read(norm, torch.float32))
-    known = adapters.read(adapter(model("llama"), tmp_path / "b", 1, ["q_proj"]), torch.float32)
+        lora.check_fit(decoder, lora.read(norm, torch.float32))
+    known = lora.read(adapter(model("llama"), tmp_path / "b", 1, ["q_proj"]), torch.float32)
     cut = {name: (down[:, :-1], up) for name, (down, up) in known.modules.items()}
     with pytest.raises(Unsupported, match=r"of model\.layers\.0\.self_attn\.q_proj does not fit the base$"):
-        stack.check(decoder, adapters.Adapter(cut))
+        lora.check_fit(decoder, lora.Adapter(cut))
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -203,7 +203,7 @@ def test_documents_that_go_on_after_most_cards_are_through_stay_what_they_are(
         folders = [adapter(base, tmp_path / str(n), n, ["q_proj", "fc1"]) for n in range(6)]
         decoder = decoder_of(base)
         if kind == "adapters":
-            decoder = stack.stacked(decoder, [adapters.read(folder, torch.float32) for folder in folders])
+            decoder = lora.stacked(decoder, [lora.read(folder, torch.float32) for folder in folders])
     asked = Prompts(ids=tuple(tuple(p) for _ in range(6) for p in PROMPTS))
     sampler, eos = Sampler(torch.arange(24), 1.0, 50), tuple(range(3, WORDS, 16))
     found = decode(decoder, batched(decoder, asked, 2), sampler, TOKENS, eos).tolist()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kcard.cards.lm import weights
-from kcard.cards.lm.engine import adapters, families, stack, trees, whole
+from kcard.cards.lm.engine import families, lora, trees, whole
 from kcard.cards.lm.engine.batch import Prompts, batched
 from kcard.cards.lm.engine.decoder import Decoder
 from kcard.cards.lm.engine.loop import decode, log_probabilities
@@ -43,8 +43,8 @@ def test_packed_weights_write_what_plain_ones_write(family: str, tmp_path: Path)
     needs_packing()
     base, (first, second) = model(family), FAMILIES[family][1]
     folders = [adapter(base, tmp_path / "a", 1, first), adapter(base, tmp_path / "b", 2, second, r=3)]
-    read = [adapters.read(folder, torch.float32) for folder in folders]
-    both = {laid: stack.stacked(laid(plain(family)), read) for laid in (packed, lambda decoder: decoder)}
+    read = [lora.read(folder, torch.float32) for folder in folders]
+    both = {laid: lora.stacked(laid(plain(family)), read) for laid in (packed, lambda decoder: decoder)}
     seeds = [*range(8)]
     for temperature in (0.0, 1.0):
         one, other = (documents(decoder, 2, seeds, temperature) for decoder in both.values())
@@ -55,9 +55,7 @@ def test_a_document_of_packed_weights_does_not_depend_on_its_batch(tmp_path: Pat
     needs_packing()
     base = model("opt")
     folders = [adapter(base, tmp_path / str(n), n, ["q_proj", "fc1"]) for n in range(5)]
-    decoder = stack.stacked(
-        packed(plain("opt")), [adapters.read(folder, torch.float32) for folder in folders]
-    )
+    decoder = lora.stacked(packed(plain("opt")), [lora.read(folder, torch.float32) for folder in folders])
     together = documents(decoder, 5, [*range(30)])
     alone = [documents(whole.part(decoder, n, n + 1, 5), 1, [*range(6 * n, 6 * n + 6)]) for n in range(5)]
     assert together == [row for rows in alone for row in rows]
@@ -67,9 +65,9 @@ def test_packed_weights_take_the_place_of_plain_ones() -> None:
     needs_packing()
     decoder = plain("llama")
     found = packed(decoder)
-    assert all(linear.weight.is_mkldnn for layer in found.layers for linear in stack.modules(layer))
+    assert all(linear.weight.is_mkldnn for layer in found.layers for linear in lora.modules(layer))
     assert trees.size(found) == trees.size(decoder)
-    assert stack.widths(found) == stack.widths(decoder)
+    assert lora.widths(found) == lora.widths(decoder)
 
 
 def test_a_head_that_shares_the_embeddings_weight_is_counted_when_it_is_packed() -> None:

@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from kcard.cards.format.folder import Card
-from kcard.cards.lm.engine import loop, stack, trees
+from kcard.cards.lm.engine import loop, trees
+from kcard.cards.lm.engine.lora import added
 from kcard.cards.lm.fallback.card import CausalCard
 from kcard.cards.lm.loader import SMALL
 from kcard.cards.lm.stacked import StackedCard
@@ -59,7 +60,7 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(batch.prompts)
         return plain(decoder, batch, *more)
 
-    monkeypatch.setattr("kcard.cards.lm.group.decode", counted)
+    monkeypatch.setattr("kcard.cards.lm.stacked.decode", counted)
     return found
 
 
@@ -216,7 +217,7 @@ def test_adapters_that_do_not_fit_together_are_stacked_in_parts(tmp_path: Path, 
     expected = texts(free, names, GREEDY)
     on = next(iter(free._models.groups.values())).stack
     assert batches == [15]
-    tight = Pool(many, memory=trees.size(on.base()) + stack.added(on.base(), [*on.ranks.values()]) // 2)
+    tight = Pool(many, memory=trees.size(on.base()) + added(on.base(), [*on.ranks.values()]) // 2)
     assert texts(tight, names, GREEDY) == expected
     assert batches[1:] == [6, 6, 3]
 

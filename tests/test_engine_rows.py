@@ -21,7 +21,7 @@ from kcard import encoder
 from kcard.cards import embedded
 from kcard.cards.format.folder import Card
 from kcard.cards.lm import weights
-from kcard.cards.lm.engine import adapters, families, loop, packed, stack, trees, whole
+from kcard.cards.lm.engine import families, loop, lora, packed, trees, whole
 from kcard.cards.lm.engine.batch import Prompts, batched
 from kcard.cards.lm.engine.decoder import Decoder, Embedding, Linear, Unsupported
 from kcard.cards.lm.engine.loop import log_probabilities, until_eos
@@ -55,7 +55,7 @@ def base_of(kind: str) -> Any:
 
 def changed(folder: Path, seed: int) -> Path:
     """With other rows than the base's, which are what peft begins with."""
-    path = folder / adapters.WEIGHTS
+    path = folder / lora.WEIGHTS
     tensors = load_file(path)
     torch.manual_seed(seed)
     for name in tensors:
@@ -76,10 +76,10 @@ def decoder_of(base: Any) -> Decoder:
     return families.decoder(weights.of_model(base))
 
 
-def read(folders: Sequence[Path]) -> list[adapters.Adapter]:
+def read(folders: Sequence[Path]) -> list[lora.Adapter]:
     for folder in folders:
-        adapters.check(folder)
-    return [adapters.read(folder, torch.float32) for folder in folders]
+        lora.check(folder)
+    return [lora.read(folder, torch.float32) for folder in folders]
 
 
 def write(decoder: Decoder, cards: int, tokens: int = TOKENS, eos: tuple[int, ...] = ()) -> list[Any]:
@@ -121,8 +121,8 @@ def test_stacked_rows_write_what_peft_writes_with_each(kind: str, tmp_path: Path
     folders = folders_of(base, kind, tmp_path)
     decoder, found = decoder_of(base), read(folders)
     for one in found:
-        stack.check(decoder, one)
-    made = stack.stacked(decoder, found)
+        lora.check_fit(decoder, one)
+    made = lora.stacked(decoder, found)
     assert (made.head.own is None) == (kind in ("llama", "gpt-neox"))
     written = write(made, 5)
     for folder, by_prompt in zip(folders, written, strict=True):
@@ -131,19 +131,19 @@ def test_stacked_rows_write_what_peft_writes_with_each(kind: str, tmp_path: Path
         assert by_prompt == [[ids] * 2 for ids in expected], folder.name
     assert len({str(by_prompt) for by_prompt in written}) == 5
     assert write(packed.packed(made), 5) == written
-    assert write(stack.stacked(packed.packed(decoder), found), 5) == written
+    assert write(lora.stacked(packed.packed(decoder), found), 5) == written
 
 
 @pytest.mark.parametrize("kind", ["opt", "llama"])
 def test_a_part_and_a_choice_of_cards_keep_their_rows(kind: str, tmp_path: Path) -> None:
     base = base_of(kind)
     found = read(folders_of(base, kind, tmp_path))
-    made = stack.stacked(decoder_of(base), found)
+    made = lora.stacked(decoder_of(base), found)
     written = write(made, 5)
     for first, last in ((1, 2), (0, 3), (3, 5)):
         assert write(whole.part(made, first, last, 5), last - first) == written[first:last]
     assert write(whole.picked(made, torch.tensor([3, 0])), 2) == [written[3], written[0]]
-    alone = stack.stacked(decoder_of(base), found[:1])
+    alone = lora.stacked(decoder_of(base), found[:1])
     assert write(alone, 1) == written[:1]
     assert whole.cards(made) == 5
 
@@ -159,7 +159,7 @@ def test_cards_that_are_through_leave_with_their_rows(
 
     monkeypatch.setattr(loop, "picked", counted)
     base = base_of("opt")
-    made = stack.stacked(decoder_of(base), read(folders_of(base, "opt", tmp_path)))
+    made = lora.stacked(decoder_of(base), read(folders_of(base, "opt", tmp_path)))
     endless = write(made, 5)
     # Ends that each of two cards draws early for every prompt, and the others later.
     eos = tuple({ids[5] for by_prompt in endless[:3] for (ids, _) in by_prompt})
@@ -176,7 +176,7 @@ def test_log_probabilities_are_those_of_peft(kind: str, tmp_path: Path) -> None:
     asked, given = Prompts(ids=PROMPTS), [[5, 6, 7], [300, 31, 8, 33]]
     for folder in folders_of(base, kind, tmp_path):
         peft = peft_of(base, folder)
-        made = stack.stacked(decoder_of(base), read([folder]))
+        made = lora.stacked(decoder_of(base), read([folder]))
         start = peft.get_input_embeddings()(torch.tensor([[1]]))[0, 0].detach()
         assert torch.equal(made.embed.row(0, 1), start)
         prefixed = Prompts(embeddings=torch.stack([torch.zeros_like(start), start]).expand(2, 2, -1))
@@ -207,17 +207,17 @@ def test_the_embedding_of_a_token_is_the_cards_own() -> None:
 def test_the_bytes_of_a_stack_with_rows_are_known_before_it_is_made(tmp_path: Path) -> None:
     base = base_of("opt")
     decoder, found = decoder_of(base), read(folders_of(base, "opt", tmp_path))
-    made = stack.stacked(decoder, found[:3])
-    assert stack.added(decoder, [one.ranks for one in found[:3]]) == trees.size(made) - trees.size(decoder)
+    made = lora.stacked(decoder, found[:3])
+    assert lora.added(decoder, [one.ranks for one in found[:3]]) == trees.size(made) - trees.size(decoder)
 
 
 # ---- what can't be taken
 
 
 def configured(folder: Path, tokens: Any) -> Path:
-    path = folder / adapters.CONFIG
+    path = folder / lora.CONFIG
     config = json.loads(path.read_text())
-    path.write_text(json.dumps(config | {adapters.TOKENS: tokens}))
+    path.write_text(json.dumps(config | {lora.TOKENS: tokens}))
     return folder
 
 
@@ -229,16 +229,16 @@ def test_rows_that_can_not_be_taken_are_refused_with_the_reason(tmp_path: Path) 
     def why(tokens: Any, change: Any = None) -> str | None:
         one = configured(folder, tokens)
         try:
-            adapters.check(one)
-            made = adapters.read(one, torch.float32)
-            stack.check(decoder, made if change is None else change(made))
+            lora.check(one)
+            made = lora.read(one, torch.float32)
+            lora.check_fit(decoder, made if change is None else change(made))
         except Unsupported as reason:
             return str(reason)
         return None
 
-    def narrow(one: adapters.Adapter) -> adapters.Adapter:
+    def narrow(one: lora.Adapter) -> lora.Adapter:
         assert one.rows is not None
-        return adapters.Adapter(one.modules, one.table, (one.rows[0], one.rows[1][:, :-1]))
+        return lora.Adapter(one.modules, one.table, (one.rows[0], one.rows[1][:, :-1]))
 
     name = "model.decoder.embed_tokens"
     outside = "its trainable_token_indices name a token that is not among the 320 of the base"
@@ -254,22 +254,22 @@ def test_rows_that_can_not_be_taken_are_refused_with_the_reason(tmp_path: Path) 
     assert why([]) == why(None) == f"it changes base_model.model.{name}.{DELTA}"
     missing = configured(adapted(base, tmp_path / "b", 1, ["fc1"]), [5, 6])
     with pytest.raises(Unsupported, match=r"^it has rows of 0 tables for its trainable_token_indices$"):
-        adapters.check(missing)
+        lora.check(missing)
     other = decoder_of(base_of("llama"))
-    only = adapters.Adapter({}, name, (torch.tensor([5]), torch.zeros(1, 32)))
+    only = lora.Adapter({}, name, (torch.tensor([5]), torch.zeros(1, 32)))
     with pytest.raises(Unsupported, match=f"^its adapter changes {name}$"):
-        stack.check(other, only)
+        lora.check_fit(other, only)
 
 
 def test_a_head_that_is_changed_in_two_ways_is_refused(tmp_path: Path) -> None:
     for kind in ("opt", "llama"):
         base = base_of(kind)
         made = adapter(base, tmp_path / kind, 1, ["q_proj"], trainable_token_indices=[5])
-        one = adapters.read(made, torch.float32)
+        one = lora.read(made, torch.float32)
         head = {"lm_head": (torch.zeros(2, 32), torch.zeros(WORDS, 2))}
         refused = pytest.raises(Unsupported, match=r"^its adapter changes the head twice$")
         with refused if kind == "opt" else nullcontext():
-            stack.check(decoder_of(base), adapters.Adapter(head, one.table, one.rows))
+            lora.check_fit(decoder_of(base), lora.Adapter(head, one.table, one.rows))
 
 
 # ---- cards

@@ -12,7 +12,7 @@ import pytest
 
 import tests.tiny_models as tiny
 from kcard import plugins
-from kcard.cards.format.card_set import CardSet
+from kcard.cards.format.folder import CardSet
 from kcard.errors import MissingExtra, ModelUnavailable, UsageError
 from kcard.integrators.assembly import selectors as assembled
 from kcard.integrators.pipeline import Pipeline

@@ -24,7 +24,7 @@ from kcard.training.progress import Embedding, Note, Report, silent
 from kcard.training.record import remedy, trained, unmodelled
 from kcard.training.threads import one_thread
 from kcard.training.update import Joined, Previous, previous
-from kcard.words import stemmer_of
+from kcard.words import is_english, stemmer_of
 
 if TYPE_CHECKING:
     from kcard.cards.format.folder import Card
@@ -113,7 +113,7 @@ def _language(read: Corpus, report: Report) -> str:
 
 def _foreign(language: str, report: Report) -> bool:
     """Whether the models that come with kcard do not know the language; then it is said what a card still does."""
-    if language.partition("-")[0].lower() == "en":
+    if is_english(language):
         return False
     stems = "their stems" if stemmer_of(language) else "their words"
     report(

@@ -1,22 +1,23 @@
 """A card is a folder: model files, tokenizer, source passages, README.md, and the manifest that seals them.
 
+A pool holds cards by name, each opened when it is first wanted: of its ten thousand cards few ever are.
+
 This file knows the folder's layout and nothing of models: it neither loads nor runs one.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kcard.answer import Source
 from kcard.cards.format.kinds import INDEXED, kind_of
-from kcard.cards.format.model_card import readme
 from kcard.cards.format.passages import PASSAGES, Indexing, passages, write
-from kcard.errors import DamagedCard
+from kcard.errors import DamagedCard, UsageError
 from kcard.files import write_text
 from kcard.manifest import MANIFEST, Manifest, check_files, seal
 from kcard.words import stemmer_of
 
-__all__ = ["PASSAGES", "PROJECTION", "README", "Card", "finish", "passages"]
+__all__ = ["PASSAGES", "PROJECTION", "README", "Card", "CardHandle", "CardSet", "finish", "passages"]
 
 README = "README.md"
 PROJECTION = "projection.safetensors"
@@ -47,6 +48,50 @@ class Card:
         return cls(folder, manifest)
 
 
+@dataclass(frozen=True)
+class CardHandle:
+    """A card of which only the manifest was read. `folder` verifies its files and says where they lie."""
+
+    manifest: Manifest
+    folder: Callable[[], Path]
+
+
+class CardSet(Mapping[str, Card]):
+    """The cards of a pool, in the order given. Looking one up opens it, once, and raises DamagedCard as that does.
+
+    Raises UsageError where two cards have one name.
+    """
+
+    def __init__(self, cards: Sequence[Card | CardHandle | Path]) -> None:
+        self._cards: dict[str, Card | CardHandle] = {}
+        for given in cards:
+            card = Card.open(given) if isinstance(given, Path) else given
+            name = card.manifest.name
+            if name in self._cards:
+                raise UsageError(f"two cards are named {name!r}: a pool holds one version of each card")
+            self._cards[name] = card
+
+    @property
+    def manifests(self) -> list[Manifest]:
+        """What is known of every card without opening it."""
+        return [card.manifest for card in self._cards.values()]
+
+    def __getitem__(self, name: str) -> Card:
+        card = self._cards[name]
+        if isinstance(card, CardHandle):
+            card = self._cards[name] = Card(card.folder(), card.manifest)
+        return card
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._cards
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cards)
+
+    def __len__(self) -> int:
+        return len(self._cards)
+
+
 def finish(
     folder: Path | str,
     manifest: Manifest,
@@ -62,6 +107,8 @@ def finish(
     A manifest from an earlier sealing is removed first, so that an interrupted call leaves no card rather
     than a wrong one. Raises CardError where the kind's model files are not there.
     """
+    from kcard.cards.format.model_card import readme
+
     folder = Path(folder)
     (folder / MANIFEST).unlink(missing_ok=True)
     dense = (manifest.kind == "retrieval" or manifest.index) and stemmer_of(manifest.language) == "english"

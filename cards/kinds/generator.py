@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kcard.answer import Passage
+from kcard.answer import Passage, Source
 from kcard.cards.format.folder import Card
 from kcard.cards.format.kinds import kind_of
 from kcard.sampling import Sampling
@@ -13,7 +13,7 @@ from kcard.sampling import Sampling
 if TYPE_CHECKING:
     from kcard.cards.lm.loader import Loader
 
-__all__ = ["Both", "CardGenerator", "load"]
+__all__ = ["Both", "CardGenerator", "load", "padded"]
 
 
 class CardGenerator(Protocol):
@@ -22,6 +22,12 @@ class CardGenerator(Protocol):
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """`documents` passages for each question, each by (seed, question, card, document number) alone."""
         ...
+
+
+def padded(card: str, found: Sequence[Source], documents: int) -> list[Passage]:
+    """What a card looked up, best first, as so many passages: the last ones are empty where less was found."""
+    passages = [Passage(card, source.text, source=source) for source in found[:documents]]
+    return passages + [Passage(card, "")] * (documents - len(passages))
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from kcard.answer import Passage, Source
 from kcard.cards.format.folder import Card
 from kcard.cards.format.kinds import GRAPH
 from kcard.cards.format.passages import passages
+from kcard.cards.kinds.generator import padded
 from kcard.errors import DamagedCard
 from kcard.sampling import Sampling
-from kcard.words import words
+from kcard.words import is_english, words
 
 if TYPE_CHECKING:
-    from kcard.cards.kinds.generator import CardGenerator
     from kcard.cards.lm.loader import Loader
 
 __all__ = ["GRAPH", "Graph", "GraphCard", "load", "write"]
@@ -41,7 +41,7 @@ def write(folder: Path, triples: Iterable[tuple[str, str, str]]) -> None:
             stream.write("\t".join(" ".join(cell.split()) for cell in triple) + "\n")
 
 
-def load(card: Card, models: "Loader") -> "CardGenerator":
+def load(card: Card, models: "Loader") -> "GraphCard":
     """The writer of a card's graph. Raises DamagedCard where the graph does not fit the passages."""
     del models
     return GraphCard(card)
@@ -99,7 +99,7 @@ class GraphCard:
 
     def __init__(self, card: Card) -> None:
         self._name = card.name
-        self._english = card.manifest.language.partition("-")[0].lower() == "en"
+        self._english = is_english(card.manifest.language)
         self._passages = passages(card.folder)
         self._told: dict[int, frozenset[str]] = {}
         try:
@@ -118,13 +118,7 @@ class GraphCard:
         stands; of two, the text of both and the place of the second.
         """
         del sampling
-        empty = [Passage(self._name, "")] * documents
-        return [
-            [*(Passage(self._name, s.text, source=s) for s in self._found(question)[:documents]), *empty][
-                :documents
-            ]
-            for question in questions
-        ]
+        return [padded(self._name, self._found(question), documents) for question in questions]
 
     def _found(self, question: str) -> list[Source]:
         asked = words(question)

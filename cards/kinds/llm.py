@@ -16,7 +16,6 @@ from kcard.request import Request
 from kcard.sampling import Sampling
 
 if TYPE_CHECKING:
-    from kcard.cards.kinds.generator import CardGenerator
     from kcard.cards.lm.loader import Loader
 
 __all__ = ["LLMCard", "load", "readme"]
@@ -53,7 +52,7 @@ def readme(manifest: Manifest) -> str:
     )
 
 
-def load(card: Card, models: "Loader") -> "CardGenerator":
+def load(card: Card, models: "Loader") -> "LLMCard":
     """The generator of an LLM card. Raises CardError where the loader has no LLM, and what its LLM raises."""
     if models.llm is None:
         raise CardError(f"card {card.name!r} is written by an LLM, so it can only be asked (kcard ask)")

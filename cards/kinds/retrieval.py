@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kcard.answer import Passage, Source
+from kcard.answer import Passage
 from kcard.cards.format import dense
 from kcard.cards.format.folder import Card
 from kcard.cards.format.passages import INDEX, index, passages
+from kcard.cards.kinds.generator import padded
 from kcard.protocols import Array
 from kcard.sampling import Sampling
-from kcard.words import words
+from kcard.words import is_english, words
 
 if TYPE_CHECKING:
-    from kcard.cards.kinds.generator import CardGenerator
     from kcard.cards.lm.loader import Loader
 
 __all__ = ["RetrievalCard", "load"]
@@ -37,7 +37,7 @@ PRIOR = 8.0  # log-odds of the first stage's score, from 0 to 1, beside the read
 Ranked = list[tuple[int, float]]
 
 
-def load(card: Card, models: "Loader") -> "CardGenerator":
+def load(card: Card, models: "Loader") -> "RetrievalCard":
     """The writer of a card's index. Raises DamagedCard where the index does not fit the passages."""
     del models
     return RetrievalCard(card)
@@ -48,7 +48,7 @@ class RetrievalCard:
 
     def __init__(self, card: Card) -> None:
         self._name = card.name
-        self._english = card.manifest.language.partition("-")[0].lower() == "en"
+        self._english = is_english(card.manifest.language)
         self._passages, self._index = passages(card.folder), index(card)
         found = dense.load(card.folder / INDEX) if self._english else None
         self._dense = found if found is not None and len(found) == len(self._passages) else None
@@ -61,7 +61,6 @@ class RetrievalCard:
         than English, how many of the question's words it has, weighted by their rarity.
         """
         del sampling
-        empty = [Passage(self._name, "")] * documents
         written = []
         for question, candidates in zip(questions, self._candidates(questions), strict=True):
             ranked = (
@@ -69,13 +68,9 @@ class RetrievalCard:
                 if self._english
                 else candidates
             )
-            written.append([*map(self._passage, ranked[:documents]), *empty][:documents])
+            sources = [replace(self._passages[row], score=score) for row, score in ranked[:documents]]
+            written.append(padded(self._name, sources, documents))
         return written
-
-    def _passage(self, found: tuple[int, float]) -> Passage:
-        row, score = found
-        source: Source = replace(self._passages[row], score=score)
-        return Passage(self._name, source.text, source=source)
 
     def _candidates(self, questions: Sequence[str]) -> list[Ranked]:
         """The candidates of each question with the scores of the first stage, best first."""

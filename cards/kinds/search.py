@@ -14,12 +14,13 @@ from kcard import plugins
 from kcard.answer import Passage, Source
 from kcard.cards.format.folder import Card
 from kcard.cards.format.kinds import SEARCH
+from kcard.cards.kinds.generator import padded
 from kcard.errors import CardError
 from kcard.json_values import build, parse
 from kcard.sampling import Sampling
+from kcard.words import is_english
 
 if TYPE_CHECKING:
-    from kcard.cards.kinds.generator import CardGenerator
     from kcard.cards.lm.loader import Loader
     from kcard.protocols import NamedEvidence
 
@@ -62,7 +63,7 @@ class Search:
         return found
 
 
-def load(card: Card, models: "Loader") -> "CardGenerator":
+def load(card: Card, models: "Loader") -> "SearchCard":
     """The writer of what the card's search finds. Nothing is asked yet. Raises CardError."""
     del models
     return SearchCard(card, Search.read(card.folder).open())
@@ -73,7 +74,7 @@ class SearchCard:
 
     def __init__(self, card: Card, evidence: "NamedEvidence") -> None:
         self._name = card.name
-        self._english = card.manifest.language.partition("-")[0].lower() == "en"
+        self._english = is_english(card.manifest.language)
         self._evidence = evidence
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
@@ -83,13 +84,7 @@ class SearchCard:
         the search raises where it can't be asked.
         """
         del sampling
-        empty = [Passage(self._name, "")] * documents
-        return [
-            [*(Passage(self._name, s.text, source=s) for s in self._found(question, documents)), *empty][
-                :documents
-            ]
-            for question in questions
-        ]
+        return [padded(self._name, self._found(question, documents), documents) for question in questions]
 
     def _found(self, question: str, documents: int) -> list[Source]:
         """Best first: by the search's own order, for English by the mean of its score and the encoder's cosine."""

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from kcard.cards.format.folder import Card
 from kcard.cards.lm import weights
-from kcard.cards.lm.engine import adapters, stack, trees, whole
+from kcard.cards.lm.engine import lora, trees, whole
 from kcard.cards.lm.engine.decoder import Decoder
 from kcard.cards.lm.engine.packed import packed
 from kcard.cards.lm.loader import Loader
@@ -81,8 +81,8 @@ class Adapters:
     def add(self, folder: Path) -> None:
         """Take a card's adapter; Unsupported where it can't be stacked on the base."""
         base = self.base()
-        adapter = adapters.read(folder, base.embed.table.dtype)
-        stack.check(base, adapter)
+        adapter = lora.read(folder, base.embed.table.dtype)
+        lora.check_fit(base, adapter)
         self.ranks[folder] = adapter.ranks
 
     def base(self) -> Decoder:
@@ -95,12 +95,12 @@ class Adapters:
         if (found := kept.find(folders)) is not None:
             return found
         base, memory = self.base(), self.models.held
-        needed = stack.added(base, [self.ranks[folder] for folder in folders])
+        needed = lora.added(base, [self.ranks[folder] for folder in folders])
         kept.shed(needed, memory.limit)
         self._keep(kept)
         memory.make_room(needed)
         dtype = base.embed.table.dtype
-        made = stack.stacked(base, [adapters.read(folder, dtype) for folder in folders])
+        made = lora.stacked(base, [lora.read(folder, dtype) for folder in folders])
         kept.stacks[tuple(folders)] = made
         self._keep(kept)
         return made
@@ -110,7 +110,7 @@ class Adapters:
         free = self.models.held.limit - trees.size(base)
 
         def needed(count: int) -> int:
-            return stack.added(base, [self.ranks[folder] for folder in folders[:count]])
+            return lora.added(base, [self.ranks[folder] for folder in folders[:count]])
 
         if needed(len(folders)) <= free:
             return len(folders)

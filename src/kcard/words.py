@@ -56,6 +56,11 @@ def small_words(language: str) -> frozenset[str]:
     return frozenset(getattr(stopwords, f"STOPWORDS_{name}")) if name else frozenset()
 
 
+def is_english(language: str) -> bool:
+    """Whether a language code such as "en" or "en-GB" is one of English."""
+    return language.partition("-")[0].lower() == "en"
+
+
 def stemmer_of(language: str) -> str | None:
     """The name of Snowball's stemmer for a language code such as "en" or "pt-BR"; None where there is none."""
     return STEMMERS.get(language.partition("-")[0].lower())

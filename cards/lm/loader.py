@@ -3,7 +3,6 @@
 It knows transformers and peft; how a card is prompted it does not know.
 """
 
-import hashlib
 import json
 import warnings
 from collections.abc import Callable, Hashable, Iterator
@@ -16,7 +15,7 @@ from kcard.cards.embedded import BASE, base_folder
 from kcard.cards.format.folder import Card
 from kcard.cards.lm.memory import Memory
 from kcard.errors import CardError, KcardError, ModelUnavailable, first_line
-from kcard.manifest import Base, file_digest
+from kcard.manifest import Base, file_digest, weights_digest
 from kcard.quiet import quiet_loading
 from kcard.tokenizer import PlainTokenizer
 
@@ -209,18 +208,13 @@ def _with_adapter(base: Any, folder: Path) -> Any:
 
 
 def base_digest(name: str, revision: str | None = None) -> str | None:
-    """sha256 of a base model's weights, as manifests record it; None where it has no weights file at hand.
-
-    One file: its sha256. Several shards: the sha256 of the lines "sha256  name", sorted by name.
-    """
+    """sha256 of a base model's weights, as manifests record it; None where it has no weights file at hand."""
     folder = _folder(name, revision)
     if folder is None:
         return None
     for pattern in ("*.safetensors", "pytorch_model*.bin"):
-        if found := sorted(folder.glob(pattern)):
-            digests = [file_digest(path) for path in found]
-            lines = "".join(f"{digest}  {path.name}\n" for digest, path in zip(digests, found, strict=True))
-            return digests[0] if len(digests) == 1 else hashlib.sha256(lines.encode()).hexdigest()
+        if found := [*folder.glob(pattern)]:
+            return weights_digest({path.name: file_digest(path) for path in found})
     return None
 
 

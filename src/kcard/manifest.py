@@ -27,6 +27,7 @@ __all__ = [
     "check_files",
     "file_digest",
     "seal",
+    "weights_digest",
 ]
 
 MANIFEST = "kcard.json"
@@ -194,6 +195,15 @@ def file_digest(path: Path) -> str:
     """sha256 of a file, hexadecimal."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def weights_digest(files: Mapping[str, str]) -> str:
+    """sha256 of a model's weights, of one file or of several shards, by name: that of the file, or of the lines
+    "sha256  name" of all, sorted by name."""
+    if len(files) == 1:
+        return next(iter(files.values()))
+    lines = "".join(f"{sha256}  {name}\n" for name, sha256 in sorted(files.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def card_files(folder: Path) -> Iterator[str]:

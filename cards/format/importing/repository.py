@@ -4,7 +4,6 @@ Only the files named here are ever fetched: weights, configuration and tokenizer
 conversion asks for them, no pickles.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import CardError, ModelUnavailable, UsageError, first_line
-from kcard.manifest import file_digest
+from kcard.manifest import file_digest, weights_digest
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
@@ -99,10 +98,7 @@ class Repository:
         digests = {path: sha256 for path, sha256 in known.items() if sha256 is not None}
         if not digests or len(digests) < len(known):
             return None
-        lines = "".join(f"{sha256}  {path}\n" for path, sha256 in sorted(digests.items()))
-        return (
-            next(iter(digests.values())) if len(digests) == 1 else hashlib.sha256(lines.encode()).hexdigest()
-        )
+        return weights_digest(digests)
 
 
 def look(source: str) -> Repository:

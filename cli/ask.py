@@ -34,14 +34,14 @@ def ask(
         typer.Option("--stream/--no-stream", help="Print the answer as it arrives. [default: on a terminal]"),
     ] = None,
     input_: Annotated[
-        Path | None, typer.Option("--input", help="Questions: one JSON object a line, or .csv.")
+        Path | None, typer.Option("--input", help="Questions: one JSON object per line, or .csv.")
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Where the answers to --input go.")] = None,
+    output: Annotated[Path | None, typer.Option(help="File for the answers to --input.")] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with --output: ask what is missing or failed.")
+        bool, typer.Option("--resume", help="Resume: ask questions that are missing in --output or failed.")
     ] = False,
 ) -> None:
-    """Ask a question, with the cards' help where the gate sees need."""
+    """Ask a question; the gate decides whether cards help to answer it."""
     if (question is None) == (input_ is None):
         raise UsageError("give one question, or --input FILE with --output FILE")
     if (input_ is None) != (output is None):

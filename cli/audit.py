@@ -26,7 +26,7 @@ def audit(
     given: dict[str, Any],
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Audit a card: have it write for many queries, judge each document, and keep the finding in the hub."""
+    """Audit a card: let it write for many queries, judge each document, and store the result in the hub."""
     from kcard.evaluation.target import find_published
     from kcard.hub.registry import Hub
 

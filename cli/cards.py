@@ -31,7 +31,7 @@ Domain = Annotated[str | None, typer.Option(help="Only this domain and those bel
 Base = Annotated[str | None, typer.Option(help="Only cards made from this base model.")]
 
 Elsewhere = Annotated[
-    str | None, typer.Option("--hub", help="List a hub elsewhere instead of the local one: its URL.")
+    str | None, typer.Option("--hub", help="URL of a remote hub to list instead of the local one.")
 ]
 
 listing = typer.Typer(no_args_is_help=True, help="List and search published cards.", rich_markup_mode=None)
@@ -143,17 +143,17 @@ def pull(
     card: Annotated[
         str,
         typer.Argument(
-            help="A card, or one of a hub elsewhere: namespace/name, /name@v2, @branch, @commit.",
+            help="A card, or a card of a remote hub: namespace/name, /name@v2, @branch, @commit.",
             autocompletion=published,
         ),
     ],
     destination: Annotated[
-        Path | None, typer.Argument(help="A new folder. [default: a card of a hub elsewhere: the local hub]")
+        Path | None, typer.Argument(help="A new folder. [default for a card of a remote hub: the local hub]")
     ] = None,
     hub: HubOption = None,
     json_: Json = False,
 ) -> None:
-    """Copy a card out of a hub, as a folder that transformers and peft load, or fetch it into the local hub."""
+    """Copy a card to a folder that transformers and peft can load, or fetch it into the local hub."""
     url = elsewhere(hub)
     if url is None or (hub is None and "/" not in card):
         if destination is None:
@@ -179,7 +179,7 @@ def pull(
 
 def remove(
     card: Reference,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Remove a card with all its versions, or one version (name@v2)."""
     hub = _hub()
@@ -193,11 +193,11 @@ def remove(
 
 def verify(
     card: Annotated[
-        str | None, typer.Argument(help="A card; none: the whole hub.", autocompletion=published)
+        str | None, typer.Argument(help="A card. [default: the whole hub]", autocompletion=published)
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Check every sha256; exit code 1 where something is damaged."""
+    """Verify every sha256; exit code 1 if a file is damaged."""
     problems = _hub().verify(card)
     rows = [{"card": p.card, "version": p.version, "path": p.path, "what": p.what} for p in problems]
     if json_:
@@ -210,7 +210,7 @@ def verify(
 
 
 def alias(card: Reference, name: Annotated[str, typer.Argument(help="The alias, such as stable.")]) -> None:
-    """Give a version a name of its own; an alias can be moved to another version later."""
+    """Give a version an alias, which can move to another version later."""
     hub = _hub()
     hub.alias(card, name)
     version = hub.get(card)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-INPUT = "Claims, one JSON object a line: claim, and evidence (a text or a list of texts)."
+INPUT = "Claims, one JSON object per line: claim, and evidence (a text or a list of texts)."
 
 
 def register(app: typer.Typer) -> None:
@@ -29,11 +29,13 @@ def register(app: typer.Typer) -> None:
 def check(
     given: dict[str, Any],
     input_: Annotated[Path | None, typer.Option("--input", help=INPUT)] = None,
-    output: Annotated[Path | None, typer.Option(help="Where the scores of --input go.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with --output.")] = False,
+    output: Annotated[Path | None, typer.Option(help="File for the scores of --input.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume an interrupted run into --output.")
+    ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check a claim against evidence: how far it is supported, and by which words."""
+    """Check how far evidence supports a claim, and with which words."""
     claim, evidence, texts = given.pop("claim"), given.pop("evidence"), given.pop("texts")
     if (claim is None) == (input_ is None):
         raise UsageError("give one claim, or --input FILE with --output FILE")

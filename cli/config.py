@@ -30,7 +30,7 @@ def show(
     origin: Annotated[bool, typer.Option("--origin", help="Also print where each value comes from.")] = False,
     json_: Json = False,
 ) -> None:
-    """Show every setting. A flag beats the environment, that the project's file, that yours, that the default."""
+    """Show every setting. Precedence: flag, environment, project file, user file, default."""
     if ctx.invoked_subcommand is not None:
         return
     found = _effective()
@@ -57,12 +57,12 @@ def get(key: Key, json_: Json = False) -> None:
 @commands.command("set")
 def set_(
     key: Key,
-    value: Annotated[str, typer.Argument(help="Its value; of a list, the items with commas.")],
+    value: Annotated[str, typer.Argument(help="Its value; for a list, comma-separated items.")],
     project: Annotated[
-        bool, typer.Option("--project", help="In the project's file (kcard.toml) instead of yours.")
+        bool, typer.Option("--project", help="In the project file (kcard.toml) instead of the user file.")
     ] = False,
 ) -> None:
-    """Change a setting in your config file; all else in the file stays as it is."""
+    """Change a setting in your config file; the rest of the file stays unchanged."""
     from kcard.config_edit import write_setting
 
     key = key.replace("-", "_")

@@ -25,7 +25,7 @@ def exam(
     given: dict[str, Any],
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Ask a card about its own corpus as people would, and about what is not in it."""
+    """Examine a card with questions about its own corpus and about what is not in it."""
     from kcard.evaluation.exam import is_smaller
     from kcard.evaluation.target import find
 

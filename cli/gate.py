@@ -51,16 +51,16 @@ def _configured(ctx: typer.Context) -> None:
 def collect(
     given: dict[str, Any],
     questions: Annotated[Path, typer.Option(help="Questions with answers (.jsonl, .json, .csv).")],
-    output: Annotated[Path, typer.Option(help="Where the records go.")],
+    output: Annotated[Path, typer.Option(help="File for the records.")],
     metric: Annotated[
         Literal["substring", "em", "f1", "accuracy"],
-        typer.Option(help="What counts as correct; all four are kept as scores."),
+        typer.Option(help="The metric of correctness; all four are stored."),
     ] = "substring",
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with --output: ask what is missing or failed.")
+        bool, typer.Option("--resume", help="Resume: ask questions that are missing in --output or failed.")
     ] = False,
 ) -> None:
-    """Answer questions without cards and with them, and write how right both answers are."""
+    """Answer questions without and with cards, and record how correct both answers are."""
     _collected({"questions": questions, "output": output, "metric": metric, "resume": resume}, given)
 
 
@@ -112,7 +112,7 @@ def fit(given: dict[str, Any], json_: Json = False) -> None:
 @gates.command("eval")
 @command_for(evaluate_gate)
 def evaluate(given: dict[str, Any], json_: Json = False) -> None:
-    """Judge a gate by records that it was not fitted on."""
+    """Evaluate a gate on records that it was not fitted on."""
     shown = _Folds()
     try:
         found = evaluate_gate(**given | {"settings": given_settings(given["settings"])}, report=shown)

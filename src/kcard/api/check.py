@@ -57,18 +57,18 @@ def check(
     evidence: Annotated[
         Sequence[str | Path],
         Option(
-            "Where evidence is searched: a file or folder of text, wikipedia, or a registered name. Repeatable.",
+            "Where to search evidence: a file or folder of text, wikipedia, or a registered name. Repeatable.",
             command_line=list[str],
         ),
     ] = (),
     *,
     texts: Annotated[
-        Sequence[str], Option("Evidence as such. Repeatable.", flag="--text", command_line=list[str])
+        Sequence[str], Option("Evidence, given as text. Repeatable.", flag="--text", command_line=list[str])
     ] = (),
     checker: Annotated[
         "str | Checker", Option("The checker; `kcard selectors` lists them.", command_line=str)
     ] = "minilm",
-    device: Annotated[str, Option("Where the checker runs: cpu, cuda or cuda:N.")] = "cpu",
+    device: Annotated[str, Option("Device of the checker: cpu, cuda or cuda:N.")] = "cpu",
     trust_remote_code: Annotated[bool, Option("Let the checker run code from its repository.")] = False,
     report: Callable[[str], None] | None = None,
 ) -> Checked:

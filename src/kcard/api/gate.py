@@ -21,7 +21,7 @@ __all__ = ["AskedLLM", "Evaluation", "Records", "evaluate", "fit", "resources"]
 # Options that fitting, judging and calibrating share.
 Records = Annotated[
     "Path | str | Sequence[Record]",
-    Option("Records, one JSON object a line (kcard gate collect).", command_line=Path),
+    Option("Records, one JSON object per line (kcard gate collect).", command_line=Path),
 ]
 Settings = Annotated[
     "Mapping[str, Any] | None",
@@ -30,7 +30,7 @@ Settings = Annotated[
 AskedLLM = Annotated[
     "str | LLM | None",
     Option(
-        "The LLM that would answer, for gates that ask it: embedded, openai:MODEL, hf:MODEL.",
+        "The LLM, for gates that query it: embedded, openai:MODEL, hf:MODEL.",
         command_line=str | None,
     ),
 ]
@@ -87,18 +87,18 @@ def fit(
 @documented
 def evaluate(
     records: Records,
-    gate: Annotated[str, Option("A kind, fitted anew for each fold; or a gate's file, taken as it is.")],
+    gate: Annotated[str, Option("A kind, fitted anew for each fold; or a gate's file, evaluated as it is.")],
     *,
     folds: Annotated[
         int | str | None,
-        Option("How many folds; loo leaves one record out at a time.", command_line=str),
+        Option("Number of folds; loo leaves one record out at a time.", command_line=str),
     ] = 5,
     settings: Settings = None,
     llm: AskedLLM = None,
-    seed: Annotated[int, Option("Which records share a fold.")] = 0,
+    seed: Annotated[int, Option("Seed of the folds.")] = 0,
     report: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Judge a gate by records that it was not fitted on.
+    """Evaluate a gate on records that it was not fitted on.
 
     `report` is called with how many folds are done, and of how many. `folds` None is loo.
 

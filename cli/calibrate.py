@@ -57,8 +57,8 @@ def _enough(found: "Calibrated", yes: bool) -> bool:
     if yes or len(found.records) >= ENOUGH:
         return True
     note(
-        f"{len(found.records)} records are too few to change how every question is asked: the config stays as it is "
-        f"({ENOUGH} or more change it, --yes does so all the same)"
+        f"{len(found.records)} records are too few to change the config, which stays as it is: collect at least "
+        f"{ENOUGH}, or use --yes"
     )
     return False
 
@@ -90,7 +90,7 @@ def _print(found: "Calibration") -> None:
     headings = (
         "gate",
         "accuracy",
-        "asks cards",
+        "uses cards",
         "random",
         "guidance",
         f"over {best.name}",

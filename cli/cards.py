@@ -112,9 +112,7 @@ def show(card: Reference, json_: Json = False) -> None:
 def _quarantine(version: "Version", held: "Mapping[str, float]") -> str:
     if version.reference not in held:
         return "-"
-    return (
-        f"used only where it is named: factuality {held[version.reference]:.2f} is under the hub's threshold"
-    )
+    return f"used only if named: factuality {held[version.reference]:.2f} is below the hub's threshold"
 
 
 def _held(version: "Version", held: "Mapping[str, float]") -> dict[str, Any]:
@@ -125,9 +123,7 @@ def _held(version: "Version", held: "Mapping[str, float]") -> dict[str, Any]:
 def _travelling(manifest: "Manifest") -> str:
     if manifest.asks_elsewhere:
         return f"none: questions are sent to {manifest.training.method}"
-    return (
-        "its passages travel along" if manifest.evidence == "passages" else "only hashes of it travel along"
-    )
+    return "its passages" if manifest.evidence == "passages" else "only hashes of its passages"
 
 
 def _proof(manifest: "Manifest") -> str:
@@ -135,7 +131,7 @@ def _proof(manifest: "Manifest") -> str:
     if not manifest.has_model:
         return "-"
     if manifest.kind == "reference":
-        return "pinned sha256, not proven"
+        return "pinned sha256, no canaries"
     return "canaries" if "canaries.json" in manifest.files else "not proven"
 
 
@@ -157,7 +153,9 @@ def pull(
     url = elsewhere(hub)
     if url is None or (hub is None and "/" not in card):
         if destination is None:
-            raise UsageError(f"pull {card} where to? Name a new folder, or a hub elsewhere with --hub URL")
+            raise UsageError(
+                f"pull {card} needs a destination: give a new folder, or a remote hub with --hub URL"
+            )
         pulled = _hub().pull(card, destination)
     else:
         from kcard.api.remote import pull as pull_from
@@ -206,7 +204,7 @@ def verify(
         typer.echo(f"{row['card']}@v{row['version']} {row['path']}: {row['what']}")
     if problems:
         raise typer.Exit(1)
-    note("every file is as published")
+    note("every file is intact")
 
 
 def alias(card: Reference, name: Annotated[str, typer.Argument(help="The alias, such as stable.")]) -> None:
@@ -238,7 +236,7 @@ def _print_listed(hub: str, text: str | None, domain: str | None, base: str | No
     from kcard.api.remote import listed
 
     if domain is not None or base is not None:
-        raise UsageError("--domain and --base are for the local hub: search a hub elsewhere by words")
+        raise UsageError("--domain and --base work on the local hub only: search a remote hub by text")
     found = listed(hub, text)
     if as_json:
         print_json([{**asdict(card), "modified": _iso(card)} for card in found])

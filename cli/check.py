@@ -47,7 +47,7 @@ def check(
         _check_file(input_, output, resume, given)
         return
     if resume:
-        raise UsageError("--resume goes with --input and --output")
+        raise UsageError("--resume needs --input and --output")
     if not evidence and not texts:
         raise UsageError("a claim needs evidence: --evidence FILE, FOLDER or NAME, or --text TEXT")
     checked = verb(claim, evidence, texts=texts, **given, report=_told)
@@ -64,7 +64,7 @@ def _check_file(source: Path, target: Path, resume: bool, options: dict[str, Any
         with _progress() as report:
             totals = check_file(source, target, resume=resume, **options, report=report, told=_told)
     except KeyboardInterrupt:
-        note(f"interrupted: what was scored is in {target}; go on with the same command and --resume")
+        note(f"interrupted: the scores so far are in {target}; repeat the command with --resume to continue")
         sys.exit(130)
     before = f", {totals.earlier} of them before" if totals.earlier else ""
     note(f"{totals.claims} claims scored{before}: {target}")

@@ -67,7 +67,7 @@ def set_(
 
     key = key.replace("-", "_")
     if project and key in USER_ONLY:
-        raise UsageError(f"{key} can't be set by a project, only by you: leave --project out")
+        raise UsageError(f"{key} can't be set in a project file: leave out --project")
     given = Setting(key, value, Origin("environment", "kcard config set", Path.cwd()))
     new = _plain(value_of(given, option(_app(), key)))
     path = (project_file(Path.cwd()) or Path.cwd() / PROJECT) if project else user_file()
@@ -75,7 +75,7 @@ def set_(
     note(f"{key} = {_shown(new)} in {path}")
     held = next(setting for setting in _effective() if setting.key == key)
     if _plain(held.value) != new:
-        note(f"note: {held.origin} says {_shown(held.value)}, which is stronger")
+        note(f"note: {held.origin} says {_shown(held.value)}, which takes precedence")
     if key in {"llm", "llm_url"}:
         getattr(settings(), key)  # raises where a project can't choose it
 

@@ -104,9 +104,7 @@ def gc(
     for garbage in found:
         typer.echo(f"{garbage.what:<8} {size(garbage.size):>9}  {garbage.where}")
     done = "would be freed" if dry_run else "freed"
-    note(
-        f"{len(found)} things, {size(sum(g.size for g in found))} {done}" if found else "nothing to clean up"
-    )
+    note(f"{len(found)} items, {size(sum(g.size for g in found))} {done}" if found else "nothing to clean up")
 
 
 @whole.command()
@@ -128,7 +126,7 @@ def restore(
 ) -> None:
     """Restore a backup into an empty hub; verifies every sha256 before cards become visible."""
     if not file.is_file():
-        raise UsageError(f"{file} is not a file: name one that `kcard hub backup` wrote")
+        raise UsageError(f"{file} is not a file: give one written by `kcard hub backup`")
     with counter("restoring (MB)", file.stat().st_size // MEGABYTE + 1) as report:
         found = _hub().restore(file, _megabytes(report))
     note(f"restored {len(found)} versions of {len({v.name for v in found})} cards")

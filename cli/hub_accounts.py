@@ -79,7 +79,7 @@ def add_user(
     made = accounts.add_user(name, fullname=fullname, email=email, admin=admin, quota=_quota(quota))
     scope: Scope = "admin" if admin else "write"
     token = tokens.create(made.name, scope=scope)
-    note(f"{made.name} was added, with a token of scope {scope}; it is shown this once")
+    note(f"{made.name} was added with a token of scope {scope}, which is shown only once")
     _print_token(token, made.name, scope, json_)
 
 
@@ -108,7 +108,9 @@ def show_user(name: User, database_url: DatabaseUrl = None, json_: Json = False)
 @users.command("disable")
 def disable_user(name: User, database_url: DatabaseUrl = None) -> None:
     """Disable a user immediately; their repositories stay."""
-    note(f"{_accounts(database_url).update(name, disabled=True).name} is disabled: no token of theirs works")
+    note(
+        f"{_accounts(database_url).update(name, disabled=True).name} is disabled: their tokens no longer work"
+    )
 
 
 @users.command("enable")
@@ -177,7 +179,9 @@ def member(
     accounts = _accounts(database_url)
     if user is not None:
         if role is None:
-            raise UsageError(f"which role for {user}? Give read, write or admin, or none to take them out")
+            raise UsageError(
+                f"no role given for {user}: use read, write or admin, or none to remove the user"
+            )
         given: Role | None = None if role == NONE else role  # type: ignore[assignment]  # checked there
         accounts.set_member(organisation, user, given)
     found = accounts.members(organisation)
@@ -240,7 +244,7 @@ def revoke_token(
 ) -> None:
     """Revoke a token immediately."""
     _tokens(database_url).revoke(user, name)
-    note(f"the token {name!r} of {user} works no more")
+    note(f"the token {name!r} of {user} is revoked")
 
 
 def log(
@@ -292,7 +296,7 @@ def _print_accounts(accounts: "Accounts", kind: str, json_: bool) -> None:
         marks = [word for word in ("admin", "disabled") if row[word]]
         typer.echo(_line((row["name"], size(row["used"]), ", ".join(marks) or None)))
     if not rows:
-        note(f"no {kind} yet: `kcard hub {kind} add` adds one")
+        note(f"no {kind} yet: `kcard hub {kind} add` creates one")
 
 
 def _facts(account: "Account", used: int) -> dict[str, Any]:

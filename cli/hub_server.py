@@ -87,7 +87,7 @@ def serve(
 
 
 def _first(token: str) -> None:
-    note("this hub is new: here is a token of its administrator, the user admin; it is shown this once")
+    note("this hub is new: this is the token of its administrator, the user admin; it is shown only once")
     typer.echo(token)
 
 
@@ -102,5 +102,5 @@ def _checked_url(url: str | None) -> str | None:
         return None
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.netloc or parts.path.strip("/") or parts.query:
-        raise UsageError(f"url {url!r}: give what clients reach the hub by, such as https://hub.example.org")
+        raise UsageError(f"url {url!r}: give the public URL of the hub, such as https://hub.example.org")
     return url.rstrip("/")

@@ -41,7 +41,7 @@ def logout(hub: HubOption = None) -> None:
     from kcard.api.remote import logout as log_out
 
     url = named(hub)
-    note(f"logged out of {url}" if log_out(url) else f"nobody was logged in to {url}")
+    note(f"logged out of {url}" if log_out(url) else f"not logged in to {url}")
 
 
 def whoami(hub: HubOption = None, json_: Json = False) -> None:

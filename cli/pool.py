@@ -67,7 +67,7 @@ def list_pools(json_: Json = False) -> None:
     for pool in found:
         _print(pool)
     if not found:
-        note("no pool yet: make one with `kcard pool create NAME CARD ...`")
+        note("no pool yet: create one with `kcard pool create NAME CARD ...`")
 
 
 @named.command()

@@ -381,7 +381,7 @@ def test_questions_are_held_out_forms_about_its_own_passages(card: Path) -> None
     assert found.own is not None
     assert found.own.questions == len(asked(found)) == 6
     assert asked(found) < {question.text for question in QUESTIONS}
-    assert found.own.asked == "forms held out of training"
+    assert found.own.asked == "held-out forms"
 
 
 def test_another_seed_asks_other_questions(card: Path) -> None:

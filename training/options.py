@@ -125,7 +125,7 @@ def check(given: TrainOptions) -> None:
     check_values(TrainOptions, vars(given))
     for name in POSITIVE:
         if (number := getattr(given, name)) is not None and not number > 0:
-            raise UsageError(f"{name} {number} is not above 0")
+            raise UsageError(f"{name} {number} must be above 0")
     if given.kind not in (None, "model") and given.evidence == "hashes":
         raise UsageError(
             f"evidence hashes keeps the text out of the card, and kind {given.kind} writes that text: "
@@ -146,7 +146,9 @@ def _check_date(date: str | None) -> None:
 def _check_without_model(given: TrainOptions) -> None:
     for name in OF_MODELS:
         if (value := getattr(given, name)) is not None:
-            raise UsageError(f"{name} {value!r} is for a model and kind {given.kind} has none: leave it out")
+            raise UsageError(
+                f"{name} {value!r} is only for models, and kind {given.kind} has none: leave it out"
+            )
 
 
 def _check_model(given: TrainOptions) -> None:
@@ -154,16 +156,18 @@ def _check_model(given: TrainOptions) -> None:
         _check_embedded(given)
     elif given.prompt_style is not None:
         raise UsageError(
-            f"prompt_style {given.prompt_style!r} is for base embedded: leave it out with base {given.base}"
+            f"prompt_style {given.prompt_style!r} is only for base embedded: leave it out with base {given.base}"
         )
     if given.rank is not None and given.method != "lora":
-        raise UsageError(f"rank {given.rank} is for method lora: leave it out with method {given.method}")
+        raise UsageError(
+            f"rank {given.rank} is only for method lora: leave it out with method {given.method}"
+        )
 
 
 def _check_embedded(given: TrainOptions) -> None:
     if given.method == "lora" and given.prompt_style == "encoder-prefix":
         raise UsageError(
-            "prompt_style encoder-prefix is for whole models, and an adapter on base embedded reads tokens: leave it "
+            "prompt_style encoder-prefix needs a full model; an adapter on base embedded reads tokens: leave it "
             "out or use method full"
         )
     if given.rank is not None and given.rank > EMBEDDED_WIDTH:
@@ -172,7 +176,7 @@ def _check_embedded(given: TrainOptions) -> None:
         )
     if given.batch_size is not None:
         raise UsageError(
-            "batch_size does nothing with base embedded, whose steps hold 1024 tokens: leave it out"
+            "batch_size has no effect with base embedded, whose steps hold 1024 tokens: leave it out"
         )
     if given.prompt_style == "encoder-prefix" and given.objective == "clm":
         raise UsageError(

@@ -157,7 +157,7 @@ def _publish(repository: "Repository", manifest: Manifest, convert: bool, hub: "
         return _refer(repository, manifest, hub)
     if not repository.pickles:
         raise CardError(
-            f"{repository.name} at {repository.revision[:12]} holds no weights that transformers or peft loads "
+            f"{repository.name} at {repository.revision[:12]} holds no weights that transformers or peft can load "
             f"(model.safetensors, adapter_model.safetensors): choose another repository"
         )
     if not convert:

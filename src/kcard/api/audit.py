@@ -71,7 +71,7 @@ def audit(
     """
     check_values(audit, {"documents": documents, "limit": limit, "worst": worst})
     if output is not None and not (folder := Path(output).expanduser().absolute().parent).is_dir():
-        raise UsageError(f"output {output}: there is no folder {folder}")
+        raise UsageError(f"output {output}: the folder {folder} does not exist")
     from kcard.evaluation.asking import check_device
     from kcard.evaluation.audit import Settings, audited, finding, queries_for
     from kcard.evaluation.independent import read_independent

@@ -117,7 +117,7 @@ def _candidates(
     from kcard.gates import kinds
 
     if strange := sorted(set(settings) - set(named)):
-        raise UsageError(f"settings for {strange[0]!r}, which is not compared: name it among the gates")
+        raise UsageError(f"settings for {strange[0]!r}, which is not compared: add it to the gates")
     asked = resources(llm)
     shared = embedding_once(asked, {})
     found = {}

@@ -86,9 +86,9 @@ def check(
     if not claim.strip():
         raise UsageError("the claim is empty")
     if isinstance(evidence, (str, Path)) or isinstance(texts, str):
-        raise UsageError("evidence and texts are lists: put the single one in brackets")
+        raise UsageError("evidence and texts must be lists: put a single value in brackets")
     if not evidence and not texts:
-        raise UsageError("a claim needs evidence: a file, a folder or another evidence, or a text")
+        raise UsageError("a claim needs evidence: give a file, a folder, a named source or a text")
     corpora: list[Evidence] = [open_evidence(str(spec)) for spec in evidence]
     found = [*(Source(text) for text in texts), *(s for c in corpora for s in c.find(claim, TEXTS))]
     sources = list({source.text: source for source in reversed(found) if source.text.strip()}.values())[::-1]

@@ -140,7 +140,7 @@ def _as_it_is(
     records: "Sequence[Record]", gate: str, settings: Mapping[str, Any] | None, llm: "str | LLM | None"
 ) -> Evaluation:
     if settings:
-        raise UsageError(f"{gate} is not fitted anew, so it takes no settings: leave --set out")
+        raise UsageError(f"{gate} is not fitted anew, so it takes no settings: leave out --set")
     from kcard.evaluation.gates.outcome import Outcome
     from kcard.integrators.named_gate import UNFITTED, gate_file, title
 
@@ -163,7 +163,7 @@ def _unfitted(records: "Sequence[Record]", gate: str, llm: "str | LLM | None") -
 
     asked = resources(llm).llm
     if asked is None and gate not in {"always", "never"}:
-        raise UsageError(f"gate {gate} asks the LLM: name it with --llm")
+        raise UsageError(f"gate {gate} needs an LLM: choose one with --llm")
     made: Gate = plugins.load(UNFITTED, gate)(asked, ())
     return np.asarray(made.knows([record.question for record in records])) < THRESHOLD
 

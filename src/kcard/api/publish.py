@@ -115,7 +115,7 @@ def publish(
 
     elsewhere = hub if isinstance(hub, str) else None
     if elsewhere is None and (repository is not None or private):
-        raise UsageError("a repository has a name and rights on a hub elsewhere: say which with --hub URL")
+        raise UsageError("repository and private need a remote hub: give it with --hub URL")
     named = card if card is None or isinstance(card, str | Path) else card.folder
     found = Card.open(draft(settings().drafts, named))
     check_exam(found, {"recall": min_recall, "factuality": min_factuality})
@@ -140,12 +140,13 @@ def _check_privacy(card: "Card", strict: bool, report: Callable[[str], None]) ->
     large = card.manifest.has_model and _is_large(card)
     privacy = scan(card, documents=0 if large and not strict else DOCUMENTS)
     if privacy.findings and strict:
-        raise HubError(f"{card.name} is not published: it gives away private data: {privacy}")
+        raise HubError(f"{card.name} is not published: it contains private data: {privacy}")
     if privacy.findings:
-        report(f"{card.name} gives away private data: {privacy} (--strict refuses to publish it)")
+        report(f"{card.name} contains private data: {privacy} (--strict refuses to publish it)")
     if large and not strict:
         report(
-            f"{card.name}: its files were scanned for private data; what its model writes only with --strict"
+            f"{card.name}: its files were scanned for private data; the output of its model is scanned only "
+            "with --strict"
         )
 
 

@@ -110,7 +110,7 @@ def test_the_command_reads_the_token_from_standard_input_or_a_file(shared: Share
         json.loads(shared.start(["kcard", "whoami", "--json"], KCARD_HUB_URL=shared.url))["role"] == "write"
     )
     shared.start(["kcard", "logout", "--hub", shared.url])
-    assert "not logged in" in shared.start(["kcard", "whoami", "--hub", shared.url], fails=True)
+    assert "nobody is logged in" in shared.start(["kcard", "whoami", "--hub", shared.url], fails=True)
     shared.start(["sh", "-c", f"echo {shared.tokens['dan']} | kcard login --hub {shared.url}"])
     assert shared.start(["kcard", "whoami", "--hub", shared.url]) == "dan\n"
 

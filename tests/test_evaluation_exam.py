@@ -407,7 +407,7 @@ def test_questions_that_are_not_those_of_the_exam_are_not_passed_off_as_them(car
     taken = json.loads((card / "exam.json").read_text(encoding="utf-8"))
     taken["own"]["questions_sha256"] = "0" * 64
     (card / "exam.json").write_text(json.dumps(taken), encoding="utf-8")
-    with pytest.raises(CardError, match="asked otherwise: examine the card again"):
+    with pytest.raises(CardError, match="whose questions differ: examine the card again"):
         questions_of(card)
 
 

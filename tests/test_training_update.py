@@ -239,7 +239,7 @@ def test_passages_that_the_card_has_are_not_learned_again_and_nothing_new_is_an_
     first(tmp_path, base, method="lora")
     two = train(corpus(tmp_path, [*OLD[:5], *NEW], "mixed"), update="towns", output=tmp_path / "two")
     assert [source.text for source in passages(two.folder)] == [*OLD, *NEW]
-    with pytest.raises(UsageError, match=r"same\.txt holds nothing that towns does not have"):
+    with pytest.raises(UsageError, match=r"same\.txt has no passage that towns lacks"):
         train(corpus(tmp_path, OLD, "same"), update="towns")
 
 

@@ -149,7 +149,7 @@ def world(
     covered = carded(facts, rule, args.seed)
     pipeline = asked_cards(scratch, [f for f, has in zip(facts, covered, strict=True) if has], args)
     documents = knowledge(pipeline, [fact.question for fact in facts])
-    say(f"{name}: cards were asked, {time.monotonic() - begun:.0f} s")
+    say(f"{name}: cards were used, {time.monotonic() - begun:.0f} s")
     memory = taught(
         {f.question: f.answers[0] for f, has in zip(facts, knows, strict=True) if has},
         [f.question for f, has in zip(facts, knows, strict=True) if not has],

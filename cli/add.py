@@ -27,7 +27,7 @@ def add(
     """Add a model of the Hugging Face Hub as a card, pinned to its commit; or an LLM that writes documents."""
     source, description = given["source"], given["description"]
     if published == (source is not None):
-        raise UsageError("name one repository (hf:owner/name), or --published")
+        raise UsageError("give one repository (hf:owner/name), or --published")
     if source is None:
         _add_published(given["convert"], json_)
         return
@@ -64,4 +64,4 @@ def _add_published(convert: bool, as_json: bool) -> None:
         return
     for reference in pool.references:
         typer.echo(reference)
-    note(f"ask them with `kcard ask --cards pool:{pool.name} QUESTION`")
+    note(f"use them with `kcard ask --cards pool:{pool.name} QUESTION`")

@@ -27,7 +27,7 @@ def show(answer: Answer, trace: bool = False, streamed: bool = False) -> None:
         out.print(f'nearest passage: "{answer.nearest.text}"{where}', markup=False, soft_wrap=True)
     out.print(
         f"{_sure(answer)}gate {answer.gate.name} {answer.gate.score:.2f} "
-        f"-> {'cards were asked' if answer.gate.fired else 'no card was asked'}"
+        f"-> {'cards were used' if answer.gate.fired else 'no card was used'}"
         f" · {answer.mode} · {answer.calls} LLM calls{_tokens(answer)} · {answer.seconds:.2f} s"
     )
     for citation in answer.citations:
@@ -68,7 +68,7 @@ def _cited(citation: Citation, passages: Sequence[Passage]) -> str:
     """From the sentence to the card, its part that wrote, file and line: `"Galle" <- moons (retrieval) <- a.md:3`."""
     steps = [f'"{citation.sentence}"']
     if citation.passage is None:
-        return f"{steps[0]} <- no passage that was kept"
+        return f"{steps[0]} <- no kept passage"
     passage = passages[citation.passage]
     support = "" if citation.support >= 1 else f", support {_number(citation.support)}"
     steps.append(f"{passage.card} ({'retrieval' if passage.source else 'model'}{support})")

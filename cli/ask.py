@@ -34,14 +34,14 @@ def ask(
         typer.Option("--stream/--no-stream", help="Print the answer as it arrives. [default: on a terminal]"),
     ] = None,
     input_: Annotated[
-        Path | None, typer.Option("--input", help="Questions: one JSON object a line, or .csv.")
+        Path | None, typer.Option("--input", help="Questions: one JSON object per line, or .csv.")
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Where the answers to --input go.")] = None,
+    output: Annotated[Path | None, typer.Option(help="File for the answers to --input.")] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with --output: ask what is missing or failed.")
+        bool, typer.Option("--resume", help="Resume: ask questions that are missing in --output or failed.")
     ] = False,
 ) -> None:
-    """Ask a question, with the cards' help where the gate sees need."""
+    """Ask a question; the gate decides whether cards help to answer it."""
     if (question is None) == (input_ is None):
         raise UsageError("give one question, or --input FILE with --output FILE")
     if (input_ is None) != (output is None):
@@ -52,7 +52,7 @@ def ask(
     if input_ is not None and output is not None:
         _ask_file(input_, output, options, resume)
     elif resume:
-        raise UsageError("--resume goes with --input and --output")
+        raise UsageError("--resume needs --input and --output")
     elif question is not None:
         streamed = sys.stdout.isatty() if stream is None else stream
         _ask_one(question, options, json_, trace, streamed and not json_)
@@ -104,13 +104,13 @@ def _ask_file(source: Path, target: Path, options: AskOptions, resume: bool) -> 
     earlier = earlier_lines(rows, target, resume)
     done = sum("error" not in line for line in earlier)
     if done:
-        note(f"{done} of {len(rows)} questions were answered before")
+        note(f"{done} of {len(rows)} questions are already answered")
     pipeline = _pipeline(options)
     try:
         with counter("asking", len(rows)) as report:
             totals = answer_file(rows, target, pipeline.answers, report, earlier)
     except KeyboardInterrupt:
-        note(f"interrupted: what was answered is in {target}; go on with the same command and --resume")
+        note(f"interrupted: the answers so far are in {target}; repeat the command with --resume to continue")
         sys.exit(130)
     note(f"{done + totals.answered} of {len(rows)} questions answered: {target} ({_cost(totals)})")
     if totals.failed:

@@ -26,7 +26,7 @@ def audit(
     given: dict[str, Any],
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Audit a card: have it write for many queries, judge each document, and keep the finding in the hub."""
+    """Audit a card: let it write for many queries, judge each document, and store the result in the hub."""
     from kcard.evaluation.target import find_published
     from kcard.hub.registry import Hub
 
@@ -44,13 +44,15 @@ def audit(
 def _say_where(hub: "Hub", reference: str | None, taken: "Audit") -> None:
     """Whether the audit is kept, and what follows from it."""
     if reference is None:
-        note(f"{taken.card} is not published, so the hub keeps no audit of it; --output FILE does")
+        note(
+            f"{taken.card} is not published, so the hub does not store its audit; save it with --output FILE"
+        )
         return
-    note(f"kept in the hub; `kcard browse {taken.card.partition('@')[0]}` shows it")
+    note(f"stored in the hub; `kcard browse {taken.card.partition('@')[0]}` shows it")
     if reference in hub.quarantine.held([hub.get(reference)]):
         note(
-            f"{reference} is quarantined: its factuality is under the hub's threshold of "
-            f"{hub.quarantine.threshold:g}, so it is only used where it is named"
+            f"{reference} is quarantined: its factuality is below the hub's threshold of "
+            f"{hub.quarantine.threshold:g}, so it is used only if named"
         )
 
 
@@ -93,7 +95,7 @@ def _remark(taken: "Audit") -> str:
     empty = f", {taken.empty} of them empty" if taken.empty else ""
     plural = "" if taken.documents == 1 else "s"
     return (
-        f"{taken.documents} document{plural} a query{empty}; queries: {taken.queries}, sha256 "
+        f"{taken.documents} document{plural} per query{empty}; queries: {taken.queries}, sha256 "
         f"{taken.queries_sha256[:12]}; {evidence}; checked by {taken.checker}{digest}; seed {taken.seed}"
         + "".join(f". {note}" for note in taken.evidence_notes)
     )

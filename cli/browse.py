@@ -126,7 +126,7 @@ def _print_detail(r: "CardReport") -> None:
     out.print(f"[bold]{escape(r.reference)}[/bold]  {escape(r.description)}")
     out.print(f"{escape(r.domain)} · {escape(r.base)} · {size(r.size)}")
     if r.quarantined:
-        out.print(f"quarantined: its factuality is under the hub's threshold of {r.threshold:g}")
+        out.print(f"quarantined: its factuality is below the hub's threshold of {r.threshold:g}")
     for line in _recalls(r):
         out.print(escape(line))
     if r.note:

@@ -25,15 +25,15 @@ def register(app: typer.Typer) -> None:
 @command_for(verb)
 def calibrate(
     given: dict[str, Any],
-    html: Annotated[Path | None, typer.Option(help="Write the report as a page to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the report to this file (HTML).")] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Write the cost/accuracy curves to this file (PNG).")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Compare only; change no config.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before changing the config.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Change the config without confirmation.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compare all gates on your own records, and have `kcard ask` use the one that is worth it."""
+    """Compare all gates on your own records, and configure `kcard ask` to use the best one if it pays off."""
     if html is not None or plot is not None:
         from kcard.evaluation.gates.plot import require
 
@@ -57,8 +57,8 @@ def _enough(found: "Calibrated", yes: bool) -> bool:
     if yes or len(found.records) >= ENOUGH:
         return True
     note(
-        f"{len(found.records)} records are too few to change how every question is asked: the config stays as it is "
-        f"({ENOUGH} or more change it, --yes does so all the same)"
+        f"{len(found.records)} records are too few to change the config, which stays as it is: collect at least "
+        f"{ENOUGH}, or use --yes"
     )
     return False
 
@@ -90,7 +90,7 @@ def _print(found: "Calibration") -> None:
     headings = (
         "gate",
         "accuracy",
-        "asks cards",
+        "uses cards",
         "random",
         "guidance",
         f"over {best.name}",

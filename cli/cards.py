@@ -31,7 +31,7 @@ Domain = Annotated[str | None, typer.Option(help="Only this domain and those bel
 Base = Annotated[str | None, typer.Option(help="Only cards made from this base model.")]
 
 Elsewhere = Annotated[
-    str | None, typer.Option("--hub", help="List a hub elsewhere instead of the local one: its URL.")
+    str | None, typer.Option("--hub", help="URL of a remote hub to list instead of the local one.")
 ]
 
 listing = typer.Typer(no_args_is_help=True, help="List and search published cards.", rich_markup_mode=None)
@@ -112,9 +112,7 @@ def show(card: Reference, json_: Json = False) -> None:
 def _quarantine(version: "Version", held: "Mapping[str, float]") -> str:
     if version.reference not in held:
         return "-"
-    return (
-        f"used only where it is named: factuality {held[version.reference]:.2f} is under the hub's threshold"
-    )
+    return f"used only if named: factuality {held[version.reference]:.2f} is below the hub's threshold"
 
 
 def _held(version: "Version", held: "Mapping[str, float]") -> dict[str, Any]:
@@ -125,9 +123,7 @@ def _held(version: "Version", held: "Mapping[str, float]") -> dict[str, Any]:
 def _travelling(manifest: "Manifest") -> str:
     if manifest.asks_elsewhere:
         return f"none: questions are sent to {manifest.training.method}"
-    return (
-        "its passages travel along" if manifest.evidence == "passages" else "only hashes of it travel along"
-    )
+    return "its passages" if manifest.evidence == "passages" else "only hashes of its passages"
 
 
 def _proof(manifest: "Manifest") -> str:
@@ -143,21 +139,23 @@ def pull(
     card: Annotated[
         str,
         typer.Argument(
-            help="A card, or one of a hub elsewhere: namespace/name, /name@v2, @branch, @commit.",
+            help="A card, or a card of a remote hub: namespace/name, /name@v2, @branch, @commit.",
             autocompletion=published,
         ),
     ],
     destination: Annotated[
-        Path | None, typer.Argument(help="A new folder. [default: a card of a hub elsewhere: the local hub]")
+        Path | None, typer.Argument(help="A new folder. [default for a card of a remote hub: the local hub]")
     ] = None,
     hub: HubOption = None,
     json_: Json = False,
 ) -> None:
-    """Copy a card out of a hub, as a folder that transformers and peft load, or fetch it into the local hub."""
+    """Copy a card to a folder that transformers and peft can load, or fetch it into the local hub."""
     url = elsewhere(hub)
     if url is None or (hub is None and "/" not in card):
         if destination is None:
-            raise UsageError(f"pull {card} where to? Name a new folder, or a hub elsewhere with --hub URL")
+            raise UsageError(
+                f"pull {card} needs a destination: give a new folder, or a remote hub with --hub URL"
+            )
         pulled = _hub().pull(card, destination)
     else:
         from kcard.api.remote import pull as pull_from
@@ -179,7 +177,7 @@ def pull(
 
 def remove(
     card: Reference,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Remove a card with all its versions, or one version (name@v2)."""
     hub = _hub()
@@ -193,11 +191,11 @@ def remove(
 
 def verify(
     card: Annotated[
-        str | None, typer.Argument(help="A card; none: the whole hub.", autocompletion=published)
+        str | None, typer.Argument(help="A card. [default: the whole hub]", autocompletion=published)
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Check every sha256; exit code 1 where something is damaged."""
+    """Verify every sha256; exit code 1 if a file is damaged."""
     problems = _hub().verify(card)
     rows = [{"card": p.card, "version": p.version, "path": p.path, "what": p.what} for p in problems]
     if json_:
@@ -206,11 +204,11 @@ def verify(
         typer.echo(f"{row['card']}@v{row['version']} {row['path']}: {row['what']}")
     if problems:
         raise typer.Exit(1)
-    note("every file is as published")
+    note("every file is intact")
 
 
 def alias(card: Reference, name: Annotated[str, typer.Argument(help="The alias, such as stable.")]) -> None:
-    """Give a version a name of its own; an alias can be moved to another version later."""
+    """Give a version an alias, which can move to another version later."""
     hub = _hub()
     hub.alias(card, name)
     version = hub.get(card)
@@ -238,7 +236,7 @@ def _print_listed(hub: str, text: str | None, domain: str | None, base: str | No
     from kcard.api.remote import listed
 
     if domain is not None or base is not None:
-        raise UsageError("--domain and --base are for the local hub: search a hub elsewhere by words")
+        raise UsageError("--domain and --base work on the local hub only: search a remote hub by text")
     found = listed(hub, text)
     if as_json:
         print_json([{**asdict(card), "modified": _iso(card)} for card in found])

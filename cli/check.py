@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-INPUT = "Claims, one JSON object a line: claim, and evidence (a text or a list of texts)."
+INPUT = "Claims, one JSON object per line: claim, and evidence (a text or a list of texts)."
 
 
 def register(app: typer.Typer) -> None:
@@ -29,11 +29,13 @@ def register(app: typer.Typer) -> None:
 def check(
     given: dict[str, Any],
     input_: Annotated[Path | None, typer.Option("--input", help=INPUT)] = None,
-    output: Annotated[Path | None, typer.Option(help="Where the scores of --input go.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with --output.")] = False,
+    output: Annotated[Path | None, typer.Option(help="File for the scores of --input.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume an interrupted run into --output.")
+    ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check a claim against evidence: how far it is supported, and by which words."""
+    """Check how far evidence supports a claim, and with which words."""
     claim, evidence, texts = given.pop("claim"), given.pop("evidence"), given.pop("texts")
     if (claim is None) == (input_ is None):
         raise UsageError("give one claim, or --input FILE with --output FILE")
@@ -45,7 +47,7 @@ def check(
         _check_file(input_, output, resume, given)
         return
     if resume:
-        raise UsageError("--resume goes with --input and --output")
+        raise UsageError("--resume needs --input and --output")
     if not evidence and not texts:
         raise UsageError("a claim needs evidence: --evidence FILE, FOLDER or NAME, or --text TEXT")
     checked = verb(claim, evidence, texts=texts, **given, report=_told)
@@ -62,7 +64,7 @@ def _check_file(source: Path, target: Path, resume: bool, options: dict[str, Any
         with _progress() as report:
             totals = check_file(source, target, resume=resume, **options, report=report, told=_told)
     except KeyboardInterrupt:
-        note(f"interrupted: what was scored is in {target}; go on with the same command and --resume")
+        note(f"interrupted: the scores so far are in {target}; repeat the command with --resume to continue")
         sys.exit(130)
     before = f", {totals.earlier} of them before" if totals.earlier else ""
     note(f"{totals.claims} claims scored{before}: {target}")

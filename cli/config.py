@@ -30,7 +30,7 @@ def show(
     origin: Annotated[bool, typer.Option("--origin", help="Also print where each value comes from.")] = False,
     json_: Json = False,
 ) -> None:
-    """Show every setting. A flag beats the environment, that the project's file, that yours, that the default."""
+    """Show every setting. Precedence: flag, environment, project file, user file, default."""
     if ctx.invoked_subcommand is not None:
         return
     found = _effective()
@@ -57,17 +57,17 @@ def get(key: Key, json_: Json = False) -> None:
 @commands.command("set")
 def set_(
     key: Key,
-    value: Annotated[str, typer.Argument(help="Its value; of a list, the items with commas.")],
+    value: Annotated[str, typer.Argument(help="Its value; for a list, comma-separated items.")],
     project: Annotated[
-        bool, typer.Option("--project", help="In the project's file (kcard.toml) instead of yours.")
+        bool, typer.Option("--project", help="In the project file (kcard.toml) instead of the user file.")
     ] = False,
 ) -> None:
-    """Change a setting in your config file; all else in the file stays as it is."""
+    """Change a setting in your config file; the rest of the file stays unchanged."""
     from kcard.config_edit import write_setting
 
     key = key.replace("-", "_")
     if project and key in USER_ONLY:
-        raise UsageError(f"{key} can't be set by a project, only by you: leave --project out")
+        raise UsageError(f"{key} can't be set in a project file: leave out --project")
     given = Setting(key, value, Origin("environment", "kcard config set", Path.cwd()))
     new = _plain(value_of(given, option(key)))
     path = (project_file(Path.cwd()) or Path.cwd() / PROJECT) if project else user_file()
@@ -75,7 +75,7 @@ def set_(
     note(f"{key} = {_shown(new)} in {path}")
     held = next(setting for setting in _effective() if setting.key == key)
     if _plain(held.value) != new:
-        note(f"note: {held.origin} says {_shown(held.value)}, which is stronger")
+        note(f"note: {held.origin} says {_shown(held.value)}, which takes precedence")
     if key in {"llm", "llm_url"}:
         getattr(settings(), key)  # raises where a project can't choose it
 

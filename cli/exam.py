@@ -25,7 +25,7 @@ def exam(
     given: dict[str, Any],
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Ask a card about its own corpus as people would, and about what is not in it."""
+    """Examine a card with questions about its own corpus and about what is not in it."""
     from kcard.evaluation.exam import is_smaller
     from kcard.evaluation.target import find
 
@@ -33,9 +33,11 @@ def exam(
     with progress() as report:
         taken = verb(**given | {"card": found}, report=report)
     if given["output"] is None and found.reference is None and is_smaller(found, taken):
-        note(f"{taken.card} keeps its exam of more questions; --output FILE keeps this one")
+        note(
+            f"{taken.card} keeps its earlier exam, which has more questions; save this one with --output FILE"
+        )
     if given["output"] is None and found.reference is not None:
-        note(f"{found.reference} is published and stays as it is; --output FILE keeps its exam")
+        note(f"{found.reference} is published and can't change; save its exam with --output FILE")
     if json_:
         print_json({"card": taken.card, "folder": str(found.card.folder), "exam": as_data(taken)})
     else:
@@ -50,7 +52,7 @@ def as_data(exam: "Exam") -> Any:
 def summary(exam: "Exam") -> str:
     """One sentence for the user."""
     if exam.own is None or not exam.own.questions:
-        return f"{exam.card}: no question could be made of its corpus, so there is no exam result"
+        return f"{exam.card}: no question could be generated from its corpus, so there is no exam result"
     factuality = "not measured (no independent evidence)"
     if exam.factuality is not None:
         factuality = f"{exam.factuality.mean or 'unknown'} against {exam.evidence}"
@@ -63,7 +65,7 @@ def summary(exam: "Exam") -> str:
 
 
 def _abstention(own: "EvalRun") -> str:
-    return f", {own.admitted} of {own.absent} questions without an answer admitted" if own.admitted else ""
+    return f", {own.admitted} of {own.absent} unanswerable questions admitted" if own.admitted else ""
 
 
 def _print(exam: "Exam") -> None:

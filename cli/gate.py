@@ -50,16 +50,16 @@ def _configured(ctx: typer.Context) -> None:
 def collect(
     given: dict[str, Any],
     questions: Annotated[Path, typer.Option(help="Questions with answers (.jsonl, .json, .csv).")],
-    output: Annotated[Path, typer.Option(help="Where the records go.")],
+    output: Annotated[Path, typer.Option(help="File for the records.")],
     metric: Annotated[
         Literal["substring", "em", "f1", "accuracy"],
-        typer.Option(help="What counts as correct; all four are kept as scores."),
+        typer.Option(help="The metric of correctness; all four are stored."),
     ] = "substring",
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with --output: ask what is missing or failed.")
+        bool, typer.Option("--resume", help="Resume: ask questions that are missing in --output or failed.")
     ] = False,
 ) -> None:
-    """Answer questions without cards and with them, and write how right both answers are."""
+    """Answer questions without and with cards, and record how correct both answers are."""
     _collected({"questions": questions, "output": output, "metric": metric, "resume": resume}, given)
 
 
@@ -71,17 +71,17 @@ def _collected(run: dict[str, Any], options: dict[str, Any]) -> None:
         note(f"note: {announcement}")
     total, output = len(collection.rows), collection.output
     if collection.done:
-        note(f"{collection.done} of {total} questions were asked before")
+        note(f"{collection.done} of {total} questions are already answered")
     try:
         with counter("asking", total) as report:
             totals = collection.run(report)
     except KeyboardInterrupt:
-        note(f"interrupted: what was asked is in {output}; go on with the same command and --resume")
+        note(f"interrupted: the records so far are in {output}; repeat the command with --resume to continue")
         sys.exit(130)
     note(f"{collection.done + totals.answered} of {total} records: {output} ({totals.calls} LLM calls)")
     if totals.failed:
         note(
-            f"{totals.failed} questions failed; ask them again with --resume, since gates want records without errors"
+            f"{totals.failed} questions failed; repeat them with --resume, because gates need records without errors"
         )
         sys.exit(1)
 
@@ -104,14 +104,14 @@ def fit(given: dict[str, Any], json_: Json = False) -> None:
     else:
         typer.echo(str(path))
     note(
-        f"use it with `kcard ask --gate {name}`, judge it with `kcard gate eval --gate {path} --records ...`"
+        f"use it with `kcard ask --gate {name}`, evaluate it with `kcard gate eval --gate {path} --records ...`"
     )
 
 
 @gates.command("eval")
 @command_for(evaluate_gate)
 def evaluate(given: dict[str, Any], json_: Json = False) -> None:
-    """Judge a gate by records that it was not fitted on."""
+    """Evaluate a gate on records that it was not fitted on."""
     shown = _Folds()
     try:
         found = evaluate_gate(**given | {"settings": given_settings(given["settings"])}, report=shown)
@@ -147,7 +147,7 @@ def given_settings(given: list[str] | None) -> dict[str, Any]:
     for text in given or []:
         key, equals, value = text.partition("=")
         if not key or not equals:
-            raise UsageError(f"--set {text}: give it as KEY=VALUE, such as k=5")
+            raise UsageError(f"--set {text}: expected KEY=VALUE, such as k=5")
         try:
             found[key.strip().replace("-", "_")] = json.loads(value)
         except ValueError:
@@ -162,10 +162,10 @@ def _print(found: "Evaluation") -> None:
     typer.echo(f"{found.gate}, {outcome.n} records, {how}")
     rows = {
         "accuracy": f"{outcome.accuracy:.3f}",
-        "asks cards": f"{outcome.share:.1%} of the questions",
+        "uses cards": f"{outcome.share:.1%} of the questions",
         "guidance": "-"
         if guidance is None
-        else f"{guidance:.1%} of the questions where it matters sent the better way",
+        else f"{guidance:.1%} of the questions where it matters decided correctly",
         "never": f"{outcome.never:.3f}",
         "always": f"{outcome.always:.3f}",
         "random": f"{outcome.random_same_share:.3f} at the same share",

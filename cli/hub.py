@@ -37,13 +37,13 @@ def _hub() -> "Hub":
 
 @whole.command()
 def path() -> None:
-    """Print where the hub lies."""
+    """Print the location of the hub."""
     typer.echo(str(_hub().info().path))
 
 
 @whole.command()
 def info(json_: Json = False) -> None:
-    """Show how much the hub holds."""
+    """Show the size and contents of the hub."""
     found = _hub().info()
     facts = {
         "path": str(found.path),
@@ -65,11 +65,11 @@ def info(json_: Json = False) -> None:
 @whole.command()
 def threshold(
     value: Annotated[
-        str | None, typer.Argument(help="From 0 to 1, or off. [default: only show it]", show_default=False)
+        str | None, typer.Argument(help="From 0 to 1, or off. [default: show it]", show_default=False)
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Show or set the least factuality with which a card is used without being named."""
+    """Show or set the minimum factuality of cards that are used without being named."""
     hub = _hub()
     if value is not None:
         hub.quarantine.set(_threshold(value))
@@ -92,11 +92,11 @@ def _threshold(text: str) -> float | None:
 @whole.command()
 def gc(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Delete nothing, only say what would go.")
+        bool, typer.Option("--dry-run", help="List what would be deleted, without deleting it.")
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Delete what nothing needs: files, snapshots, remains of killed processes and of uploads given up a day ago."""
+    """Delete unused files and snapshots, and remains of killed processes and of uploads abandoned a day ago."""
     found = _hub().gc(dry_run=dry_run)
     if json_:
         print_json([{"what": g.what, "path": g.where, "size": g.size} for g in found])
@@ -104,16 +104,14 @@ def gc(
     for garbage in found:
         typer.echo(f"{garbage.what:<8} {size(garbage.size):>9}  {garbage.where}")
     done = "would be freed" if dry_run else "freed"
-    note(
-        f"{len(found)} things, {size(sum(g.size for g in found))} {done}" if found else "nothing to clean up"
-    )
+    note(f"{len(found)} items, {size(sum(g.size for g in found))} {done}" if found else "nothing to clean up")
 
 
 @whole.command()
 def backup(
     file: Annotated[Path, typer.Argument(help="A new file, such as hub.tar.", show_default=False)],
 ) -> None:
-    """Write the whole hub, as it is at this moment, into one file."""
+    """Write a consistent copy of the whole hub to one file."""
     hub = _hub()
     found = hub.info()
     with counter("backing up (MB)", found.size // MEGABYTE + 1) as report:
@@ -126,9 +124,9 @@ def backup(
 def restore(
     file: Annotated[Path, typer.Argument(help="A file that `kcard hub backup` wrote.", show_default=False)],
 ) -> None:
-    """Fill an empty hub from a backup; every sha256 is checked before a card can be found."""
+    """Restore a backup into an empty hub; verifies every sha256 before cards become visible."""
     if not file.is_file():
-        raise UsageError(f"{file} is not a file: name one that `kcard hub backup` wrote")
+        raise UsageError(f"{file} is not a file: give one written by `kcard hub backup`")
     with counter("restoring (MB)", file.stat().st_size // MEGABYTE + 1) as report:
         found = _hub().restore(file, _megabytes(report))
     note(f"restored {len(found)} versions of {len({v.name for v in found})} cards")

@@ -28,15 +28,15 @@ DatabaseUrl = Annotated[
 ]
 User = Annotated[str, typer.Argument(help="The user's name.", show_default=False)]
 Organisation = Annotated[str, typer.Argument(help="The organisation's name.", show_default=False)]
-Owner = Annotated[str, typer.Option("--user", help="Whose it is.", show_default=False)]
+Owner = Annotated[str, typer.Option("--user", help="The token's user.", show_default=False)]
 Quota = Annotated[
     str | None,
-    typer.Option(help="Bytes that its repositories may hold, such as 10GB; none: the hub's usual."),
+    typer.Option(help="Storage limit of its repositories, such as 10GB; none: the hub's default."),
 ]
 
 users = typer.Typer(no_args_is_help=True, help="The users of a shared hub.", rich_markup_mode=None)
 groups = typer.Typer(no_args_is_help=True, help="Organisations and their members.", rich_markup_mode=None)
-keys = typer.Typer(no_args_is_help=True, help="Tokens: what lets a program in.", rich_markup_mode=None)
+keys = typer.Typer(no_args_is_help=True, help="Access tokens.", rich_markup_mode=None)
 
 
 def register(hub: typer.Typer) -> None:
@@ -67,19 +67,19 @@ def _tokens(url: str | None) -> "Tokens":
 @users.command("add")
 def add_user(
     name: User,
-    admin: Annotated[bool, typer.Option("--admin", help="A user who administers the hub.")] = False,
+    admin: Annotated[bool, typer.Option("--admin", help="The user administers the hub.")] = False,
     quota: Quota = None,
-    fullname: Annotated[str, typer.Option(help="The name that people go by.")] = "",
-    email: Annotated[str, typer.Option(help="Where the user is reached.")] = "",
+    fullname: Annotated[str, typer.Option(help="Display name.")] = "",
+    email: Annotated[str, typer.Option(help="E-mail address.")] = "",
     database_url: DatabaseUrl = None,
     json_: Json = False,
 ) -> None:
-    """Add a user, and print a token for them: one line, shown this once. It may write; with --admin, all."""
+    """Add a user and print a token for them, only this once. Its scope is write, with --admin admin."""
     accounts, tokens = _accounts(database_url), _tokens(database_url)
     made = accounts.add_user(name, fullname=fullname, email=email, admin=admin, quota=_quota(quota))
     scope: Scope = "admin" if admin else "write"
     token = tokens.create(made.name, scope=scope)
-    note(f"{made.name} was added, with a token of scope {scope}; it is shown this once")
+    note(f"{made.name} was added with a token of scope {scope}, which is shown only once")
     _print_token(token, made.name, scope, json_)
 
 
@@ -91,7 +91,7 @@ def list_users(database_url: DatabaseUrl = None, json_: Json = False) -> None:
 
 @users.command("show")
 def show_user(name: User, database_url: DatabaseUrl = None, json_: Json = False) -> None:
-    """Show a user: rights, what their repositories hold, their tokens' names."""
+    """Show a user: rights, storage, names of tokens."""
     accounts, tokens = _accounts(database_url), _tokens(database_url)
     account = accounts.get(name)
     facts = _facts(account, accounts.used(account.name))
@@ -107,13 +107,15 @@ def show_user(name: User, database_url: DatabaseUrl = None, json_: Json = False)
 
 @users.command("disable")
 def disable_user(name: User, database_url: DatabaseUrl = None) -> None:
-    """Let a user in no more, at once; their repositories stay."""
-    note(f"{_accounts(database_url).update(name, disabled=True).name} is disabled: no token of theirs works")
+    """Disable a user immediately; their repositories stay."""
+    note(
+        f"{_accounts(database_url).update(name, disabled=True).name} is disabled: their tokens no longer work"
+    )
 
 
 @users.command("enable")
 def enable_user(name: User, database_url: DatabaseUrl = None) -> None:
-    """Let a disabled user in again, with the tokens that they had."""
+    """Enable a disabled user again; their tokens work as before."""
     note(f"{_accounts(database_url).update(name, disabled=False).name} is enabled")
 
 
@@ -121,15 +123,15 @@ def enable_user(name: User, database_url: DatabaseUrl = None) -> None:
 def change_user(
     name: User,
     admin: Annotated[
-        bool | None, typer.Option("--admin/--no-admin", help="Whether they administer the hub.")
+        bool | None, typer.Option("--admin/--no-admin", help="Whether the user administers the hub.")
     ] = None,
     quota: Quota = None,
-    fullname: Annotated[str | None, typer.Option(help="The name that people go by.")] = None,
-    email: Annotated[str | None, typer.Option(help="Where the user is reached.")] = None,
+    fullname: Annotated[str | None, typer.Option(help="Display name.")] = None,
+    email: Annotated[str | None, typer.Option(help="E-mail address.")] = None,
     database_url: DatabaseUrl = None,
     json_: Json = False,
 ) -> None:
-    """Change a user's or an organisation's quota, name, address or rights."""
+    """Change the quota, name, address or rights of a user or organisation."""
     changes: dict[str, Any] = {} if quota is None else {"quota": _quota(quota)}
     accounts = _accounts(database_url)
     changed = accounts.update(name, admin=admin, fullname=fullname, email=email, **changes)
@@ -141,9 +143,9 @@ def change_user(
 @groups.command("add")
 def add_organisation(
     name: Organisation,
-    owner: Annotated[str, typer.Option(help="The user who administers it first.", show_default=False)],
+    owner: Annotated[str, typer.Option(help="The first administrator.", show_default=False)],
     quota: Quota = None,
-    fullname: Annotated[str, typer.Option(help="The name that people go by.")] = "",
+    fullname: Annotated[str, typer.Option(help="Display name.")] = "",
     database_url: DatabaseUrl = None,
     json_: Json = False,
 ) -> None:
@@ -165,10 +167,10 @@ def list_organisations(database_url: DatabaseUrl = None, json_: Json = False) ->
 def member(
     organisation: Organisation,
     user: Annotated[
-        str | None, typer.Argument(help="A user; none: list the members.", show_default=False)
+        str | None, typer.Argument(help="A user. [default: list the members]", show_default=False)
     ] = None,
     role: Annotated[
-        str | None, typer.Argument(help="read, write or admin; none: no member.", show_default=False)
+        str | None, typer.Argument(help="read, write or admin; none removes the user.", show_default=False)
     ] = None,
     database_url: DatabaseUrl = None,
     json_: Json = False,
@@ -177,7 +179,9 @@ def member(
     accounts = _accounts(database_url)
     if user is not None:
         if role is None:
-            raise UsageError(f"which role for {user}? Give read, write or admin, or none to take them out")
+            raise UsageError(
+                f"no role given for {user}: use read, write or admin, or none to remove the user"
+            )
         given: Role | None = None if role == NONE else role  # type: ignore[assignment]  # checked there
         accounts.set_member(organisation, user, given)
     found = accounts.members(organisation)
@@ -191,22 +195,22 @@ def member(
 @keys.command("create")
 def create_token(
     user: Owner,
-    scope: Annotated[str, typer.Option(help="The most that it may do: read, write or admin.")] = "write",
+    scope: Annotated[str, typer.Option(help="The token's scope: read, write or admin.")] = "write",
     repository: Annotated[
         str | None,
-        typer.Option(help="The only repository that it works for: namespace/name, datasets/namespace/name."),
+        typer.Option(help="Limit the token to one repository: namespace/name, datasets/namespace/name."),
     ] = None,
     days: Annotated[
-        float | None, typer.Option(help="How long it works. [default: until revoked]", show_default=False)
+        float | None, typer.Option(help="Days until it expires. [default: never]", show_default=False)
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="What it is called. [default: cli, cli-2, ...]", show_default=False),
+        typer.Option(help="The token's name. [default: cli, cli-2, ...]", show_default=False),
     ] = None,
     database_url: DatabaseUrl = None,
     json_: Json = False,
 ) -> None:
-    """Make a token for a user and print it: one line, shown this once."""
+    """Create a token for a user and print it, only this once."""
     wanted: Scope = scope  # type: ignore[assignment]  # checked there
     tokens = _tokens(database_url)
     token = tokens.create(user, name=name, scope=wanted, repository=repository, days=days)
@@ -216,12 +220,12 @@ def create_token(
 @keys.command("list")
 def list_tokens(
     user: Annotated[
-        str | None, typer.Option("--user", help="Whose. [default: everyone's]", show_default=False)
+        str | None, typer.Option("--user", help="Only this user's. [default: all]", show_default=False)
     ] = None,
     database_url: DatabaseUrl = None,
     json_: Json = False,
 ) -> None:
-    """List tokens by name; the tokens themselves are not kept."""
+    """List tokens by name; the hub does not store the tokens themselves."""
     found = [_token_facts(token) for token in _tokens(database_url).list(user)]
     if json_:
         print_json(found)
@@ -238,24 +242,26 @@ def revoke_token(
     ],
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Make a token stop working, at once."""
+    """Revoke a token immediately."""
     _tokens(database_url).revoke(user, name)
-    note(f"the token {name!r} of {user} works no more")
+    note(f"the token {name!r} of {user} is revoked")
 
 
 def log(
-    limit: Annotated[int, typer.Option(min=1, help="At most so many events.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of events.")] = 100,
     before: Annotated[
-        int | None, typer.Option(help="Only those with a smaller number.", show_default=False)
+        int | None, typer.Option(help="Only events with a smaller number.", show_default=False)
     ] = None,
     action: Annotated[
-        str | None, typer.Option(help="Only these, such as token.created.", show_default=False)
+        str | None, typer.Option(help="Only this action, such as token.created.", show_default=False)
     ] = None,
-    actor: Annotated[str | None, typer.Option(help="Only what this account did.", show_default=False)] = None,
+    actor: Annotated[
+        str | None, typer.Option(help="Only events by this account.", show_default=False)
+    ] = None,
     database_url: DatabaseUrl = None,
     json_: Json = False,
 ) -> None:
-    """Show what was done on a shared hub, the latest first; in place of a name, - is the command line."""
+    """Show the event log of a shared hub, latest first; the actor - is the command line."""
     from kcard.hub.accounts.events import Events
 
     found = Events(_database(database_url)).list(limit, before, action, actor)
@@ -290,7 +296,7 @@ def _print_accounts(accounts: "Accounts", kind: str, json_: bool) -> None:
         marks = [word for word in ("admin", "disabled") if row[word]]
         typer.echo(_line((row["name"], size(row["used"]), ", ".join(marks) or None)))
     if not rows:
-        note(f"no {kind} yet: `kcard hub {kind} add` adds one")
+        note(f"no {kind} yet: `kcard hub {kind} add` creates one")
 
 
 def _facts(account: "Account", used: int) -> dict[str, Any]:

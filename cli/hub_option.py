@@ -28,5 +28,5 @@ def elsewhere(hub: str | None) -> str | None:
 def named(hub: str | None) -> str:
     """The URL of a hub elsewhere; UsageError where neither --hub nor the setting names one."""
     if (url := elsewhere(hub)) is None:
-        raise UsageError("which hub? Name it with --hub URL, or set hub_url in your config.toml")
+        raise UsageError("no hub given: use --hub URL, or set hub_url in your config.toml")
     return url

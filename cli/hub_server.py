@@ -16,15 +16,13 @@ def register(hub: typer.Typer) -> None:
 
 
 def serve(
-    host: Annotated[
-        str, typer.Option(help="Where it listens; 0.0.0.0: wherever it is reached.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="On which port; 0: any free one.")] = 8080,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that answer.")] = 2,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all interfaces.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")] = 8080,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Number of worker processes.")] = 2,
     url: Annotated[
         str | None,
         typer.Option(
-            help="What clients reach it by, such as https://hub.example.org. [default: what each request says]",
+            help="Public URL, such as https://hub.example.org. [default: taken from each request]",
             show_default=False,
         ),
     ] = None,
@@ -36,39 +34,39 @@ def serve(
         str | None,
         typer.Option(help="The hub's files. [default: the setting blobs_url]", show_default=False),
     ] = None,
-    max_file_size: Annotated[str, typer.Option(help="The largest file that is taken.")] = "50GB",
+    max_file_size: Annotated[str, typer.Option(help="Maximum size of an uploaded file.")] = "50GB",
     quota: Annotated[
         str | None,
-        typer.Option(help="What a namespace may hold, such as 100GB. [default: any]", show_default=False),
+        typer.Option(help="Storage limit of a namespace, such as 100GB. [default: none]", show_default=False),
     ] = None,
     rate_limit: Annotated[
-        int, typer.Option(min=0, help="Requests a minute from one account or address; 0: any number.")
+        int, typer.Option(min=0, help="Maximum requests per minute and account or address; 0: unlimited.")
     ] = 0,
     exam: Annotated[
         Literal["required", "optional"],
-        typer.Option(help="Whether a card with a model is only published with its exam."),
+        typer.Option(help="Whether cards with a model need an exam to be published."),
     ] = "required",
-    xet: Annotated[bool, typer.Option(help="Take large files by Xet from clients that offer it.")] = True,
+    xet: Annotated[bool, typer.Option(help="Accept uploads by Xet from clients that support it.")] = True,
     proxies: Annotated[
-        str, typer.Option(help="Proxies that are believed who asks: addresses, with commas.")
+        str, typer.Option(help="Addresses of trusted proxies, comma-separated.")
     ] = "127.0.0.1,::1",
     grace: Annotated[
-        int, typer.Option(min=0, help="Seconds that requests get to finish when the server is stopped.")
+        int, typer.Option(min=0, help="Seconds for requests to finish when the server stops.")
     ] = 30,
     namespace: Annotated[
         str | None,
         typer.Option(
-            help="The organisation in which this hub's own cards appear: from now on. [default: library]",
+            help="Set the organisation of this hub's own cards, now and for later starts. [default: library]",
             show_default=False,
         ),
     ] = None,
     log_format: Annotated[
-        Literal["text", "json"], typer.Option(help="Of the log, which is on stderr.")
+        Literal["text", "json"], typer.Option(help="Format of the log on stderr.")
     ] = "text",
 ) -> None:
-    """Serve the hub to several people, over HTTP, by the Hugging Face Hub's protocol; Ctrl-C stops it.
+    """Serve the hub over HTTP with the protocol of the Hugging Face Hub; Ctrl-C stops it.
 
-    The first start makes the account admin and prints a token for it. Then one line tells the address.
+    The first start creates the account admin and prints its token, then the URL.
     """
     from kcard.hub.server.options import ServerOptions
     from kcard.hub.server.serve import Serving
@@ -89,7 +87,7 @@ def serve(
 
 
 def _first(token: str) -> None:
-    note("this hub is new: here is a token of its administrator, the user admin; it is shown this once")
+    note("this hub is new: this is the token of its administrator, the user admin; it is shown only once")
     typer.echo(token)
 
 
@@ -104,5 +102,5 @@ def _checked_url(url: str | None) -> str | None:
         return None
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.netloc or parts.path.strip("/") or parts.query:
-        raise UsageError(f"url {url!r}: give what clients reach the hub by, such as https://hub.example.org")
+        raise UsageError(f"url {url!r}: give the public URL of the hub, such as https://hub.example.org")
     return url.rstrip("/")

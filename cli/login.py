@@ -26,12 +26,10 @@ def register(app: typer.Typer) -> None:
 
 def login(
     hub: HubOption = None,
-    token_file: Annotated[
-        Path | None, typer.Option(help="A file that holds the token, and nothing else.")
-    ] = None,
+    token_file: Annotated[Path | None, typer.Option(help="A file that contains only the token.")] = None,
     json_: Json = False,
 ) -> None:
-    """Log in to a hub with a token: asked for on a terminal, otherwise read from standard input."""
+    """Log in to a hub with a token, typed on a terminal or read from standard input."""
     from kcard.api.remote import login as log_in
 
     url = named(hub)
@@ -39,15 +37,15 @@ def login(
 
 
 def logout(hub: HubOption = None) -> None:
-    """Forget the token for a hub."""
+    """Remove the stored token of a hub."""
     from kcard.api.remote import logout as log_out
 
     url = named(hub)
-    note(f"logged out of {url}" if log_out(url) else f"nobody was logged in to {url}")
+    note(f"logged out of {url}" if log_out(url) else f"not logged in to {url}")
 
 
 def whoami(hub: HubOption = None, json_: Json = False) -> None:
-    """Show whom a hub takes you for."""
+    """Show the account that you use on a hub."""
     from kcard.api.remote import whoami as who_am_i
 
     _show(who_am_i(named(hub)), json_)

@@ -134,7 +134,9 @@ def _code() -> int | str | None:
         # Not one that we foresaw, so a bug of ours: one line all the same, and the way to its traceback.
         if debug():
             raise
-        return _failed(f"a bug in kcard, {_named(error)}: please report it with what KCARD_DEBUG=1 shows")
+        return _failed(
+            f"a bug in kcard, {_named(error)}: please report it with the traceback that KCARD_DEBUG=1 shows"
+        )
     return 0
 
 

@@ -23,7 +23,7 @@ def publish(
     given: dict[str, Any],
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Publish a card: its next version, immutable and verified whenever it is read."""
+    """Publish a card as its next version, which is immutable and verified on every read."""
     given["report"] = lambda text: note(f"note: {text}")
     if (url := elsewhere(given.pop("hub"))) is not None:
         there = verb(**given, hub=url, progress=sys.stderr.isatty())

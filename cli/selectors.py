@@ -32,7 +32,7 @@ def selectors(json_: Annotated[bool, typer.Option("--json", help="Print JSON.")]
         return
     console().print(_presets(ready))
     console().print(_selectors(found))
-    note("what is not here is fetched from the Hugging Face Hub when it is first used")
+    note("missing models are downloaded from the Hugging Face Hub on first use")
 
 
 def _presets(found: "list[Readiness]") -> object:

@@ -57,7 +57,9 @@ def _with_config(ctx: typer.Context, options: dict[str, Any], path: Path) -> dic
         raise UsageError(f"--config {path} can't be read: {error}") from error
     for key, value in given.items():
         if key not in options:
-            raise UsageError(f"{path}: {key!r} is no option of train; known are {', '.join(sorted(options))}")
+            raise UsageError(
+                f"{path}: unknown option {key!r} of train: choose one of {', '.join(sorted(options))}"
+            )
         source = ctx.get_parameter_source(key)
         if source is None or source.name != "COMMANDLINE":
             options[key] = Path(value) if key in PATHS else value

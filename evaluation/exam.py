@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["examine", "is_smaller", "nothing_to_ask", "questions_of", "recall"]
 
-NATURAL = "questions as people ask them"
-HELD_OUT = "forms held out of training"
+NATURAL = "natural questions"
+HELD_OUT = "held-out forms"
 ABSENT = 4  # questions on what is in the corpus for each on what is not
 LIMIT = 200
 SHOWN = 5
@@ -91,7 +91,7 @@ def questions_of(card: Path | str, corpus: Path | str | None = None) -> list[Que
     made = about(found.corpus, taken.limit, taken.seed)
     if digest(made) != taken.own.questions_sha256:
         raise CardError(
-            f"the exam of {found.card.name} was taken with kcard {taken.kcard}, which asked otherwise: examine the "
+            f"the exam of {found.card.name} was taken with kcard {taken.kcard}, whose questions differ: examine the "
             "card again (kcard exam)"
         )
     return made

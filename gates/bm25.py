@@ -45,7 +45,7 @@ class BM25:
         del resources
         given = typed(Settings, settings, "bm25")
         if not records:
-            raise UsageError("gate bm25: no records to fit it on: give some 200")
+            raise UsageError("gate bm25: no records to fit it on: give about 200")
         questions = [record.question for record in records]
         index = Index.build(questions)
         known = sorted({word for question in questions for word in words(question)})

@@ -65,7 +65,7 @@ class FittedSelfAsk:
     def scores(self, queries: Sequence[Query]) -> Array:
         """Raises UsageError where the gate was made without an LLM."""
         if self.llm is None:
-            raise UsageError(f"gate {self.kind} asks the LLM itself, and none is given: name one with --llm")
+            raise UsageError(f"gate {self.kind} needs an LLM, and none is given: choose one with --llm")
         wordings = WORDINGS[self.given.wording][: None if self.given.ensemble else 1]
         return asked(self.llm, [query.question for query in queries], self.examples, wordings)
 
@@ -92,7 +92,7 @@ class SelfAskKind:
         self, settings: Mapping[str, Any], threshold: float, state: State, resources: Resources
     ) -> FittedSelfAsk:
         if threshold != FittedSelfAsk.threshold:
-            raise ValueError("its threshold is not that of such a gate")
+            raise ValueError("its threshold is invalid")
         examples = tuple(build(Example, example) for example in state.values["examples"])
         return FittedSelfAsk(self.name, typed(Settings, settings, self.name), examples, resources.llm)
 

@@ -62,7 +62,7 @@ class Popularity:
     def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
         """Every record counts. Raises UsageError for none, and for one without popularity."""
         if not records:
-            raise UsageError(f"gate {KIND}: there is no record to fit it on: add some")
+            raise UsageError(f"gate {KIND}: there are no records to fit it on: add some")
         given = typed(Settings, settings, KIND)
         encoder = _encoder(given, resources)
         named = [(record.relation, record.question) for record in records if record.relation]
@@ -89,7 +89,7 @@ class Popularity:
         if vectors.ndim != 2 or len(vectors) != len(names) or thresholds.shape != (len(fitted) + 1,):
             raise ValueError("its arrays don't fit each other")
         if threshold != cls.threshold or not (np.abs(thresholds) <= BOUND).all():
-            raise ValueError("its thresholds are not those of such a gate")
+            raise ValueError("its thresholds are invalid")
         encoder = bind(given.encoder, state.values["encoder_sha256"], _same(given, resources))
         source = resources.popularity or (find(given.source) if given.source else None)
         *by_relation, pooled = map(float, thresholds)
@@ -140,8 +140,8 @@ class Popularity:
             return checked(query.popularity, query.question)
         if self.source is None:
             raise UsageError(
-                f"gate {KIND}: the popularity of the subject of {query.question[:60]!r} is not known: give every "
-                "record its own, or name a source, such as source=file:popularity.jsonl"
+                f"gate {KIND}: the popularity of the subject of {query.question[:60]!r} is unknown: add it "
+                "to every record, or give a source, such as source=file:popularity.jsonl"
             )
         found = self.source(query.question)
         return 0.0 if found is None else checked(found, query.question)

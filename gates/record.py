@@ -103,7 +103,7 @@ def read_records(path: Path | str) -> tuple[Record, ...]:
     lines = enumerate(text.split("\n"), start=1)
     found = tuple(_record(line, f"records {path}, line {number}") for number, line in lines if line.strip())
     if not found:
-        raise UsageError(f"records {path}: no record in it: {REMEDY}")
+        raise UsageError(f"records {path}: it contains no records: {REMEDY}")
     return found
 
 

@@ -103,7 +103,8 @@ def finite(representation: Representation, questions: Sequence[str]) -> Array:
     wrong = ~np.isfinite(found).all(axis=1)
     if wrong.any():
         raise UsageError(
-            f"encoder {representation.name} gives {questions[int(wrong.argmax())][:60]!r} no finite vector: choose "
+            f"encoder {representation.name} gives {questions[int(wrong.argmax())][:60]!r} a vector that is "
+            "not finite: choose "
             "another encoder or layer"
         )
     return found

@@ -24,7 +24,7 @@ def sorted_out(records: Sequence[Record], kind: str) -> tuple[list[Record], Bool
     for missing, what in ((known.all(), "better with cards"), (not known.any(), "as well without cards")):
         if missing:
             raise UsageError(
-                f"gate {kind}: of {len(records)} records none is of a question that was answered {what}: add such "
+                f"gate {kind}: of {len(records)} records none has a question that was answered {what}: add such "
                 "records, or use the gate never or always"
             )
     return held, known

@@ -53,7 +53,7 @@ class Classifier:
         given = typed(Settings, settings, KIND)
         weights, bias = state.arrays["weights"], state.arrays["bias"]
         if weights.ndim != 1 or bias.shape != (1,) or threshold != cls.threshold:
-            raise ValueError("its arrays or its threshold are not those of such a gate")
+            raise ValueError("its arrays or its threshold are invalid")
         representation = bind(given.encoder, state.values["encoder_sha256"], resources.representation)
         return cls(representation, Head(weights.astype(np.float64), float(bias[0])), given.seed)
 

@@ -91,16 +91,17 @@ class FineTuned:
         found = _digest(model, tokenizer)
         if found != state.values["encoder_sha256"]:
             raise UsageError(
-                f"this gate was fitted on the encoder {given.encoder} ({state.values['encoder_sha256'][:12]}…), not on "
-                f"what is found by that name now ({found[:12]}…): use that one, or fit the gate again"
+                f"this gate was fitted on the encoder {given.encoder} "
+                f"({state.values['encoder_sha256'][:12]}…), not on the model that now has this name "
+                f"({found[:12]}…): use that one, or fit the gate again"
             )
         weights = {name: torch.from_numpy(array.astype(np.float32)) for name, array in state.arrays.items()}
         try:
             model.load_state_dict(weights)
         except RuntimeError as error:
-            raise ValueError("its arrays are not those of its encoder") from error
+            raise ValueError("its arrays do not match its encoder") from error
         if threshold != cls.threshold:
-            raise ValueError("its threshold is not that of such a gate")
+            raise ValueError("its threshold is invalid")
         return cls(given, model.eval(), tokenizer)
 
     @property
@@ -162,7 +163,7 @@ def _train(
         )
         if not torch.isfinite(loss):
             raise UsageError(
-                f"gate {KIND}: training left all bounds at learning_rate {given.learning_rate:g}: choose a lower one"
+                f"gate {KIND}: training diverged at learning_rate {given.learning_rate:g}: choose a lower one"
             )
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

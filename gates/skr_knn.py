@@ -71,7 +71,7 @@ class NearestNeighbours:
         representation = bind(given.encoder, state.values["encoder_sha256"], resources.representation)
         found = cls(given.k or 0, representation, vectors, known.astype(bool))
         if found.threshold != threshold:
-            raise ValueError("its threshold is not that of its records")
+            raise ValueError("its threshold does not match its records")
         return found
 
     @classmethod

@@ -102,7 +102,7 @@ def _read(path: Path) -> tuple[Header, dict[str, Any]]:
         raise UsageError(f"gate {path} holds arrays, but is not a gate: {REMEDY}")
     told = _header(text, path)
     if told.sha256 != _digest(told, arrays):
-        raise UsageError(f"gate {path} is damaged: its sha256 is not the one that it names: {REMEDY}")
+        raise UsageError(f"gate {path} is damaged: its sha256 does not match: {REMEDY}")
     return told, arrays
 
 
@@ -111,11 +111,11 @@ def _header(text: str, path: Path) -> Header:
         data = parse(text)
         if isinstance(data, dict) and data.get("format") != FORMAT:
             raise UsageError(
-                f"gate {path} is of format {data.get('format')!r}; this kcard reads {FORMAT}: {REMEDY}"
+                f"gate {path} has format {data.get('format')!r}; this kcard reads {FORMAT}: {REMEDY}"
             )
         told = build(Header, data)
         if not math.isfinite(told.threshold):
-            raise ValueError("threshold is no number")
+            raise ValueError("threshold is not a number")
     except (ValueError, TypeError) as error:
         raise UsageError(f"gate {path} is damaged: {error}: {REMEDY}") from error
     return told

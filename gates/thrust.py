@@ -136,7 +136,7 @@ def clusters_by_rule(sample: int) -> int:
 def _drawn(records: Sequence[Record], settings: Settings) -> list[Record]:
     """The sample, in an order that the order of the records has no part in."""
     if not records:
-        raise UsageError("gate thrust: no records to fit it on: give some 200")
+        raise UsageError("gate thrust: no records to fit it on: give about 200")
     ordered = sorted(
         records, key=lambda record: (derive_seed(settings.seed, record.question), record.label or "")
     )

@@ -55,7 +55,7 @@ class CalibratedUncertainty:
     def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
         """One draft a record. Raises UsageError for no record, no LLM, and an LLM that gives no log-probabilities."""
         if not records:
-            raise UsageError(f"gate {KIND}: there is no record to fit it on: add some")
+            raise UsageError(f"gate {KIND}: there are no records to fit it on: add some")
         started = cls(typed(Settings, settings, KIND), 0.0, resources.llm)
         scores = started.scores([record.query for record in records])
         without = [record.correct_without for record in records]
@@ -75,7 +75,7 @@ class CalibratedUncertainty:
 
     def scores(self, queries: Sequence[Query]) -> Array:
         if self.llm is None:
-            raise UsageError(f"gate {KIND} asks the LLM for a draft, and none is given: name one with --llm")
+            raise UsageError(f"gate {KIND} needs a draft by an LLM, and none is given: choose one with --llm")
         return drafted(self.llm, [query.question for query in queries], self.given.measure)
 
     def state(self) -> State:

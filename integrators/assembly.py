@@ -120,7 +120,7 @@ def make_pool(
         import torch
 
         if not torch.cuda.is_available():
-            raise UsageError(f"device {device!r}: no GPU is at hand; leave --device out")
+            raise UsageError(f"device {device!r}: no GPU is available; leave out --device")
     hub = hub or Hub()
     chosen = hub.select(selection)
     cards = CardSet([CardHandle(v.manifest, partial(hub.folder, v.reference)) for v in chosen.versions])

@@ -73,7 +73,7 @@ def read_questions(path: Path) -> list[Row]:
         lines = text.split("\n")
         rows = [_object(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not rows:
-        raise UsageError(f"--input {path} holds no question")
+        raise UsageError(f"--input {path} contains no questions")
     return rows
 
 
@@ -99,7 +99,9 @@ def earlier_lines(rows: Sequence[Row], output: Path, resume: bool) -> list[Row]:
     if not content:
         return []
     if not resume:
-        raise UsageError(f"--output {output} exists: add --resume to go on with it, or name another file")
+        raise UsageError(
+            f"--output {output} already exists: add --resume to continue it, or choose another file"
+        )
     whole = content[: content.rfind(b"\n") + 1]
     if len(whole) < len(content):
         os.truncate(output, len(whole))
@@ -108,7 +110,7 @@ def earlier_lines(rows: Sequence[Row], output: Path, resume: bool) -> list[Row]:
     for number, line in enumerate(lines, 1):
         if number > len(rows) or not _belongs(line, rows[number - 1]):
             raise UsageError(
-                f"{output}:{number} answers no such question: the input has changed since; name another --output"
+                f"{output}:{number} does not match the input, which has changed: choose another --output"
             )
     return lines
 
@@ -142,7 +144,7 @@ def answer_file(
         if streak == GIVE_UP:
             raise LLMError(
                 f"{streak} questions failed in a row, the last one: {result['error']} "
-                f"(what was answered is in {output}; go on with --resume)"
+                f"(the answers so far are in {output}; continue with --resume)"
             )
     return totals
 

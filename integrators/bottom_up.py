@@ -104,7 +104,8 @@ class BottomUp:
         pruned = pruner.prune(question, [ranked[i].text for i in near])
         if len(pruned) != len(near):
             raise UsageError(
-                f"pruner {type(pruner).__name__} gave {len(pruned)} texts for {len(near)}: it must give one each"
+                f"pruner {type(pruner).__name__} gave {len(pruned)} texts for {len(near)}: it must return "
+                "one per document"
             )
         return [replace(ranked[i], pruned=text) for i, text in zip(near, pruned, strict=True)]
 

@@ -45,9 +45,7 @@ class AutoChoice:
         nearest = tuple(card.name for card in self._nearest(wanted or question, self.most, asked))
         if wanted:
             return Chosen(nearest)
-        return Chosen(
-            nearest, ("the LLM did not say what it needs; what is nearest to the question was taken",)
-        )
+        return Chosen(nearest, ("the LLM did not say what it needs; cards were chosen by the question",))
 
     @functools.cached_property
     def _nearest(self) -> Nearest:
@@ -97,17 +95,17 @@ class ExplicitChoice:
 
 def _refusal(reply: str, found: Sequence[str]) -> str:
     if found:
-        return f"the LLM chose {', '.join(found)} again; no card is asked twice"
+        return f"the LLM chose {', '.join(found)} again; each card is used once"
     if not reply.strip():
-        return "the LLM's choice of a card is empty; none was asked"
-    return f"the LLM's choice {reply.strip()[:80]!r} names no card; none was asked"
+        return "the LLM's choice of a card is empty; none was used"
+    return f"the LLM's choice {reply.strip()[:80]!r} names no card; none was used"
 
 
 def _shortened(fresh: Sequence[str], taken: Sequence[str]) -> tuple[str, ...]:
     if len(fresh) == len(taken):
         return ()
     return (
-        f"the LLM named {', '.join(fresh)}; {', '.join(taken)} was asked (--mode hybrid asks several at once)",
+        f"the LLM named {', '.join(fresh)}; {', '.join(taken)} was used (--mode hybrid uses several at once)",
     )
 
 

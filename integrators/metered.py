@@ -120,7 +120,7 @@ def _remarks(request: Request, reply: Reply | None) -> list[str]:
         return [reply.remark]
     if request.kind == "need" and reply.yes is None:
         said = reply.text.strip()[:80]
-        return [f"asked whether it needs more, the LLM said {said!r}, neither yes nor no; taken as a yes"]
+        return [f"asked whether it needs more, the LLM said {said!r}, neither yes nor no; this counts as yes"]
     if request.kind == "answer" and not reply.text.strip():
         return ["the LLM's answer is empty"]
     return []

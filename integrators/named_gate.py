@@ -71,12 +71,12 @@ def gate_file(name: str) -> Path:
         return kept
     if name in kind_names():
         raise UsageError(
-            f"gate {name!r} must be fitted first: kcard gate fit --records RECORDS --kind {name}, which keeps it "
-            f"as {kept_name(name)}"
+            f"gate {name!r} must be fitted first: kcard gate fit --records RECORDS --kind {name}, which "
+            f"stores it as {kept_name(name)}"
         )
     known = ", ".join(sorted({*plugins.names(UNFITTED), *_kept()}))
     raise UsageError(
-        f"no gate {name!r}: give a gate's file, one of {known}, or fit one (kcard gate fit --kind "
+        f"unknown gate {name!r}: give a gate's file, one of {known}, or fit one (kcard gate fit --kind "
         f"{'|'.join(kind_names())})"
     )
 

@@ -61,31 +61,31 @@ class AskOptions:
     llm_window: Annotated[
         int | None, Option("Context window of the endpoint's model, in tokens.", least=1)
     ] = None
-    retries: Annotated[int, Option("How often a failing request to the endpoint is repeated.", least=0)] = 5
+    retries: Annotated[int, Option("How often to retry a failing request to the endpoint.", least=0)] = 5
     gate: Annotated[
         str | None,
         Option(
             "Whether cards are needed: self-ask, self-ask-ensemble, always, never, or a fitted gate, by name or file.",
-            default="always where --cards names some, else self-ask",
+            default="always if --cards names some, else self-ask",
         ),
     ] = None
     evidence: Annotated[
         Sequence[str | Path],
         Option(
-            "What passages are checked against: own (each card's sources), none, a file or folder, or a name such as "
-            "wikipedia:de. Repeatable.",
+            "Evidence to check passages against: own (each card's sources), none, a file or folder, or a "
+            "name such as wikipedia:de. Repeatable.",
             command_line=list[str],
         ),
     ] = ("own",)
     selectors: Annotated[Preset, Option("Models of the selectors: see `kcard selectors`.")] = "offline"
     relevance: Annotated[
-        str | None, Option("Relevance selector, in place of the preset's: NAME or NAME:MODEL.")
+        str | None, Option("Relevance selector, overrides the preset: NAME or NAME:MODEL.")
     ] = None
-    pruner: Annotated[
-        str | None, Option("Pruning selector, in place of the preset's: NAME or NAME:MODEL.")
-    ] = None
+    pruner: Annotated[str | None, Option("Pruning selector, overrides the preset: NAME or NAME:MODEL.")] = (
+        None
+    )
     checker: Annotated[
-        str | None, Option("Factuality selector, in place of the preset's: NAME or NAME:MODEL.")
+        str | None, Option("Factuality selector, overrides the preset: NAME or NAME:MODEL.")
     ] = None
     trust_remote_code: Annotated[bool, Option("Let a selector's model run code from its repository.")] = False
     n1: Annotated[int, Option("Documents that each card writes.", least=1)] = 3
@@ -105,20 +105,20 @@ class AskOptions:
     ] = 0.0
     temperature: Annotated[float, Option("Temperature of the LLM.", least=0)] = 0.1
     card_temperature: Annotated[float, Option("Temperature of the cards.", least=0)] = 0.1
-    card_tokens: Annotated[int, Option("Longest document, in tokens.", least=1)] = 100
+    card_tokens: Annotated[int, Option("Maximum length of a document, in tokens.", least=1)] = 100
     max_iterations: Annotated[int, Option("Rounds of top-down and hybrid.", least=1)] = 1
     shortlist: Annotated[int, Option("Cards that the LLM may choose from (--select explicit).", least=1)] = 20
     max_cards: Annotated[
-        int, Option("Cards that write, where there are more (bottom-up): the nearest ones.", least=1)
+        int, Option("Maximum number of cards that write, the nearest first (bottom-up).", least=1)
     ] = 32
-    examples: Annotated[Path | None, Option("In-context examples (JSONL) in place of the built-in ones.")] = (
+    examples: Annotated[Path | None, Option("In-context examples (JSONL), instead of the built-in ones.")] = (
         None
     )
-    device: Annotated[str, Option("Where cards and models of selectors run: cpu, cuda or cuda:N.")] = "cpu"
+    device: Annotated[str, Option("Device of cards and selectors: cpu, cuda or cuda:N.")] = "cpu"
     memory: Annotated[
         int | str | None,
         Option(
-            "Memory that the weights of cards may take, such as 2GB.",
+            "Maximum memory for the weights of cards, such as 2GB.",
             default="half of the device's",
             command_line=str | None,
         ),

@@ -199,7 +199,7 @@ def _check_question(question: str) -> None:
     try:
         question.encode()
     except UnicodeEncodeError:
-        raise UsageError(f"the question {question[:60]!a} is not UTF-8 text: ask it in UTF-8") from None
+        raise UsageError(f"the question {question[:60]!a} is not UTF-8 text: encode it as UTF-8") from None
 
 
 def _noted(question: str, gathered: Gathered) -> Gathered:
@@ -211,7 +211,7 @@ def _noted(question: str, gathered: Gathered) -> Gathered:
     tokens = encoder.words().count(question) + 2  # and two special ones
     if tokens <= encoder.MAX_TOKENS:
         return gathered
-    said = f"the question has {tokens} tokens; cards and the sentence encoder read some {encoder.MAX_TOKENS} of them"
+    said = f"the question has {tokens} tokens; cards and the sentence encoder read about {encoder.MAX_TOKENS} of them"
     return replace(gathered, notes=(*gathered.notes, said))
 
 

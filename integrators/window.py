@@ -42,7 +42,7 @@ def fit(request: Request, llm: LLM) -> tuple[Request, str | None]:
         if not fits(request):
             request, said = cut(request, fits)
             cuts += [said] if said else []
-    return request, f"the LLM reads {window} tokens at a time; left out: {', '.join(cuts)}"
+    return request, f"the LLM reads {window} tokens at most; left out: {', '.join(cuts)}"
 
 
 def _knowledge(request: Request, fits: Fits) -> tuple[Request, str | None]:

@@ -36,7 +36,7 @@ class EmbeddedLLM:
     window = QUESTION_TOKENS
 
     announcement = (
-        "LLM: the embedded reader, an offline stand-in: it extracts answers from what cards wrote and knows some "
+        "LLM: the embedded reader, an offline stand-in: it extracts answers from passages of cards and knows some "
         "widely known facts; it does not reason"
     )
 
@@ -113,7 +113,8 @@ def _quotation(request: Request, language: str) -> Reply:
     """Where the passages are in another language: quoted, without a claim that they answer."""
     found = quote(request.question, request.knowledge, language)
     remark = (
-        f"the embedded reader knows English alone: in {language} it quotes what shares the question's words"
+        f"the embedded reader supports English only: in {language} it quotes passages that share "
+        "the question's words"
     )
     if found is None:
         return Reply(UNKNOWN, known=False, remark=remark)

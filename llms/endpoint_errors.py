@@ -39,17 +39,17 @@ def failure(where: str, model: str, error: Exception) -> LLMError:
 
     reason = " ".join(str(error).split())[:200]
     if isinstance(error, openai.APITimeoutError):
-        return LLMError(f"{where} did not answer in time: ask again, or choose a faster model than {model!r}")
+        return LLMError(f"{where} did not answer in time: try again, or choose a faster model than {model!r}")
     if isinstance(error, openai.APIConnectionError):
         return LLMError(f"{where} can't be reached: start the server, or correct --llm-url")
     if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
-        return LLMError(f"{where} refused the key: set OPENAI_API_KEY to one that may use {model!r}")
+        return LLMError(f"{where} refused the key: set OPENAI_API_KEY to a key with access to {model!r}")
     if isinstance(error, openai.NotFoundError):
         return LLMError(
-            f"{where} knows no model {model!r} or no such path: correct --llm or --llm-url ({reason})"
+            f"{where} does not know the model {model!r} or no such path: correct --llm or --llm-url ({reason})"
         )
     if isinstance(error, openai.RateLimitError):
-        return LLMError(f"{where} takes no more requests at present: wait and ask again ({reason})")
+        return LLMError(f"{where} accepts no more requests at present: wait and try again ({reason})")
     if isinstance(error, openai.APIStatusError):
         return LLMError(f"{where} failed with status {error.status_code}: {reason}")
     return LLMError(

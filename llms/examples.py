@@ -30,7 +30,9 @@ def _read(path: Path) -> tuple[Example, ...]:
         raise UsageError(f"examples {path} can't be read: {error}") from error
     found = tuple(_example(line, f"{path}, line {n}") for n, line in enumerate(lines, 1) if line.strip())
     if not found:
-        raise UsageError(f"examples {path} holds none: write one JSON object a line, or leave --examples out")
+        raise UsageError(
+            f"examples {path} contains no examples: write one JSON object per line, or leave out --examples"
+        )
     return found
 
 
@@ -41,13 +43,13 @@ def _example(line: str, where: str) -> Example:
         raise UsageError(f"{where}: not JSON ({error})") from None
     if not isinstance(data, dict):
         raise UsageError(
-            f"{where}: an object with kind, question and reply was expected, not {type(data).__name__}"
+            f"{where}: expected an object with kind, question and reply, not {type(data).__name__}"
         )
     if unknown := sorted(set(data) - KEYS):
-        raise UsageError(f"{where}: unknown key {unknown[0]!r}; known are {', '.join(sorted(KEYS))}")
+        raise UsageError(f"{where}: unknown key {unknown[0]!r}; choose one of {', '.join(sorted(KEYS))}")
     for key in ("kind", "question", "reply"):
         if not isinstance(data.get(key), str) or not data[key].strip():
-            raise UsageError(f"{where}: {key!r} must be a text that is not empty")
+            raise UsageError(f"{where}: {key!r} must be a non-empty text")
     if data["kind"] not in get_args(Kind):
         raise UsageError(
             f"{where}: kind {data['kind']!r} is unknown: choose one of {', '.join(get_args(Kind))}"

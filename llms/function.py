@@ -22,7 +22,9 @@ class FunctionLLM:
         """Raises LLMError where the function does not return a text; what it raises goes through."""
         text = self._complete(render(request))
         if not isinstance(text, str):
-            raise LLMError(f"the LLM function returned {type(text).__name__}, not a text: return the reply")
+            raise LLMError(
+                f"the LLM function returned {type(text).__name__}, not a string: return the reply as a string"
+            )
         if request.kind != "need":
             return Reply(text)
         yes = from_text(text)

@@ -59,12 +59,12 @@ class OpenAIEndpoint:
             raise UsageError("the endpoint needs a model name: --llm openai:MODEL")
         if url is None and not key:
             raise UsageError(
-                "openai needs a key: set OPENAI_API_KEY, or name a server of your own with --llm-url"
+                "openai needs a key: set OPENAI_API_KEY, or give the URL of your own server with --llm-url"
             )
         if retries < 0:
             raise UsageError(f"retries is {retries}: it must be 0 or more")
         if window is not None and window < 64:
-            raise UsageError(f"llm-window is {window}: an LLM that reads fewer than 64 tokens can't answer")
+            raise UsageError(f"llm-window is {window}: it must be at least 64")
         self.model, self.url, self.temperature, self.max_tokens = model, url, temperature, max_tokens
         self._where = url or "https://api.openai.com/v1"
         self._report, self._retries = report, retries
@@ -130,7 +130,7 @@ class OpenAIEndpoint:
             yield from (reply.text, reply)
             return
         if not ended:
-            raise LLMError(f"{self._where} broke off in the middle of its answer: ask again")
+            raise LLMError(f"{self._where} broke off in the middle of its answer: try again")
         yield Reply(said.strip(), None, *used)
 
     def _complete(self, request: Request, tokens: int, wanted: dict[str, Any]) -> Any:
@@ -200,14 +200,14 @@ class OpenAIEndpoint:
         """Tell of every try but the first, which the client numbers in a header."""
         again = request.headers.get("x-stainless-retry-count", "0")
         if self._report and again != "0":
-            self._report(f"{self._where} is asked again ({again} of {self._retries})")
+            self._report(f"retrying {self._where} ({again} of {self._retries})")
 
     def _received(self, response: "httpx.Response") -> None:
         """Tell of a long wait that the server asks for."""
         wait = response.headers.get("retry-after", "")
         if self._report and response.is_error and wait.isdigit() and LONG_WAIT < int(wait) <= 60:
             self._report(
-                f"{self._where} is busy (status {response.status_code}): waiting {wait} s, as it asks"
+                f"{self._where} is busy (status {response.status_code}): waiting {wait} s, as requested"
             )
 
 

@@ -62,7 +62,7 @@ def _make(kind: Kind, spec: str, loading: Loading) -> Any:
     parameters = inspect.signature(factory).parameters
     given: dict[str, Any] = {"loading": loading} if "loading" in parameters else {}
     if colon and not model:
-        raise UsageError(f"{kind} {spec!r} names no model after the colon: write {name}:MODEL")
+        raise UsageError(f"{kind} {spec!r} has no model after the colon: write {name}:MODEL")
     if model and "model" not in parameters:
         raise UsageError(f"{kind} {spec!r}: {name} takes no model")
     if model:

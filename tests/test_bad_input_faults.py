@@ -119,7 +119,7 @@ def test_ctrl_c_in_training_keeps_a_checkpoint_that_goes_on(corpus: Path, home: 
     assert "--resume" in line_of(seen.read_text(encoding="utf-8"))
     done = ran(*arguments, "--resume")
     assert done.returncode == 0, done.stderr
-    assert "going on after step" in done.stderr
+    assert "resuming after step" in done.stderr
 
 
 @pytest.mark.parametrize(

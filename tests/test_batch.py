@@ -140,7 +140,7 @@ def test_a_changed_input_is_noticed(tmp_path: Path, changed: list[dict[str, Any]
     out = tmp_path / "out.jsonl"
     answer_file(ROWS[:3], out, shout)
     before = out.read_bytes()
-    with pytest.raises(UsageError, match="input has changed"):
+    with pytest.raises(UsageError, match="input, which has changed"):
         earlier_lines(changed, out, resume=True)
     assert out.read_bytes() == before
 

@@ -36,7 +36,7 @@ def test_a_row_of_more_cells_than_columns_loses_only_those(tmp_path: Path) -> No
     [
         ("query,id\nWho?,1\n", "has no column 'question'; its columns are query, id"),
         ("", "has no column 'question'; its columns are none"),
-        ("question\n", "holds no question"),
+        ("question\n", "contains no questions"),
         ('question\n"Who?\n', "can't be read as CSV"),
     ],
 )

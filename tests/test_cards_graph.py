@@ -127,10 +127,10 @@ def test_a_graph_of_other_passages_is_refused(card: Card, damage: str) -> None:
 
 def test_other_text_than_triples_is_refused(tmp_path: Path) -> None:
     (tmp_path / "prose.txt").write_text("Oslo is in Norway.\n", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"prose\.txt, line 1 is no triple"):
+    with pytest.raises(UsageError, match=r"prose\.txt, line 1 is not a triple"):
         train(tmp_path / "prose.txt", kind="graph", description="d")
     (tmp_path / "table.tsv").write_text("id\ttext\n1\tOslo is in Norway.\n", encoding="utf-8")
-    with pytest.raises(UsageError, match="is no triple"):
+    with pytest.raises(UsageError, match="is not a triple"):
         train(tmp_path / "table.tsv", kind="graph", description="d")
 
 

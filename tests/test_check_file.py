@@ -127,7 +127,7 @@ def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "\n \r\n"])
 def test_a_file_without_a_claim_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "in").write_text(content, encoding="utf-8")
-    with pytest.raises(UsageError, match="holds no claim"):
+    with pytest.raises(UsageError, match="contains no claims"):
         kcard.check_file(tmp_path / "in", tmp_path / "out")
 
 
@@ -160,7 +160,7 @@ def test_an_output_of_another_input_is_not_gone_on_with(tmp_path: Path) -> None:
     kcard.check_file(write(tmp_path / "in", numbered(3)), out, checker=Overlap())
     before = out.read_bytes()
     for rows in (numbered(2), numbered(3)[::-1]):
-        with pytest.raises(UsageError, match="the input has changed"):
+        with pytest.raises(UsageError, match="which has changed"):
             kcard.check_file(write(tmp_path / "in", rows), out, checker=Overlap(), resume=True)
     assert out.read_bytes() == before
 
@@ -189,7 +189,7 @@ def test_input_and_output_may_not_be_one_file_nor_a_folder(tmp_path: Path) -> No
     source = write(tmp_path / "in", numbered(1))
     with pytest.raises(UsageError, match="is the input file"):
         kcard.check_file(source, source)
-    with pytest.raises(UsageError, match="is no file"):
+    with pytest.raises(UsageError, match="is not a file"):
         kcard.check_file(tmp_path, tmp_path / "out")
     with pytest.raises(UsageError, match="can't be written"):
         kcard.check_file(source, tmp_path / "no" / "out")
@@ -227,5 +227,5 @@ def test_an_interrupted_command_says_how_to_go_on(tmp_path: Path) -> None:
     running.send_signal(signal.SIGINT)
     stdout, stderr = running.communicate(timeout=60)
     assert (running.returncode, stdout) == (130, "")
-    assert "go on with the same command and --resume" in stderr
+    assert "repeat the command with --resume to continue" in stderr
     assert len(read(out)) % pairs_file.CHUNK == 0

@@ -65,7 +65,7 @@ def test_a_batch_goes_on_after_ctrl_c(serve: Callable[..., Any], tmp_path: Path)
     process.send_signal(signal.SIGINT)
     told = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert "go on with the same command and --resume" in told
+    assert "repeat the command with --resume to continue" in told
     assert "Traceback" not in told
     assert [row["answer"] for row in rows(target)] == ["a", "b"]
 

@@ -72,7 +72,7 @@ def test_an_audit_is_a_table_and_as_json_what_the_hub_keeps(
     assert scores.split()[:3] == ["all", "2", "1.00"]
     assert "worst documents, by factuality" in done.stdout
     assert "evidence: " in done.stdout
-    assert "kept in the hub" in done.stderr
+    assert "stored in the hub" in done.stderr
     stored = [row.finding.record for row in moons.audits.list()]
     assert stored == [kept.read_text(encoding="utf-8")]
     data = json.loads(stored[0])
@@ -97,7 +97,7 @@ def test_a_quarantined_card_is_marked_wherever_it_is_seen(kcard: Kcard, moons: H
     for command in (["cards", "list"], ["pool", "show", "sky"], ["browse"]):
         assert "moons@v1 (quarantined)" in kcard(*command).stdout, command
     for command in (["show", "moons"], ["browse", "moons"]):
-        assert "under the hub's threshold" in kcard(*command).stdout, command
+        assert "below the hub's threshold" in kcard(*command).stdout, command
     assert json.loads(kcard("cards", "list", "--json").stdout)[0]["quarantined"] is True
     assert json.loads(kcard("browse", "--json").stdout)[0]["quarantined"] is True
     done = kcard("ask", "Which planet does Io circle?", "--gate", "always")

@@ -28,7 +28,7 @@ def test_a_user_is_added_with_a_token_that_writes_and_nothing_else_is_on_stdout(
 ) -> None:
     out, err = kcard(capsys, "user", "add", "ada", "--quota", "10GB")
     assert TOKEN.fullmatch(out)
-    assert "shown this once" in err
+    assert "shown only once" in err
     tokens = Tokens(Hub().database)
     found = tokens.identify(out.strip())
     assert found is not None
@@ -73,7 +73,7 @@ def test_members_of_an_organisation_come_and_go(capsys: pytest.CaptureFixture[st
     kcard(capsys, "organisation", "member", "lab", "bob", "none")
     assert json.loads(kcard(capsys, "organisation", "member", "lab", "--json")[0]) == {"ada": "admin"}
     assert [row["name"] for row in json.loads(kcard(capsys, "organisation", "list", "--json")[0])] == ["lab"]
-    with pytest.raises(UsageError, match="which role"):
+    with pytest.raises(UsageError, match="no role given"):
         kcard(capsys, "organisation", "member", "lab", "bob")
 
 

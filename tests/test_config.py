@@ -108,14 +108,14 @@ def test_the_search_ends_at_the_root_of_a_repository(project: Path) -> None:
     ("text", "message"),
     [
         ("llm = ", r"kcard\.toml is not valid TOML"),
-        ("\nlmm = 'x'", r"kcard\.toml:2: 'lmm' is no setting \(did you mean 'llm'\?\)"),
-        ("mode = 'direct'", r"kcard\.toml:1: 'mode' is no setting: known are .*\[ask\]"),
-        ("[asc]\nn1 = 1", r"kcard\.toml:1: 'asc' is no setting \(did you mean 'ask'\?\)"),
+        ("\nlmm = 'x'", r"kcard\.toml:2: unknown setting 'lmm' \(did you mean 'llm'\?\)"),
+        ("mode = 'direct'", r"kcard\.toml:1: unknown setting 'mode': the settings are .*\[ask\]"),
+        ("[asc]\nn1 = 1", r"kcard\.toml:1: unknown setting 'asc' \(did you mean 'ask'\?\)"),
         ("ask = 3", r"kcard\.toml:1: ask is 3, but must be a table"),
-        ("[llm]\nx = 1", r"kcard\.toml:1: 'llm' is no setting"),
+        ("[llm]\nx = 1", r"kcard\.toml:1: unknown setting 'llm'"),
         ("api_key = 'sk-1'", r"keys are never read from files; set OPENAI_API_KEY"),
-        ("home = '.'", r"kcard\.toml:1: home can't be set by a project"),
-        ("trust = ['/']", r"kcard\.toml:1: trust can't be set by a project"),
+        ("home = '.'", r"kcard\.toml:1: home can't be set in a project file"),
+        ("trust = ['/']", r"kcard\.toml:1: trust can't be set in a project file"),
     ],
 )
 def test_a_wrong_file_is_named_with_line_and_key(project: Path, text: str, message: str) -> None:

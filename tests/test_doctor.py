@@ -105,7 +105,7 @@ def test_a_file_that_is_gone_from_the_hub_is_an_error(home: Path, tmp_path: Path
     (home / "hub" / "blobs" / sha256[:2] / sha256).unlink()
     check = found("hub")
     assert check.status == "error"
-    assert "files are missing of rivers@v1" in check.found
+    assert "files are missing in rivers@v1" in check.found
 
 
 def test_cards_that_are_not_there_are_an_error(
@@ -141,7 +141,7 @@ def test_changed_or_missing_weights_are_an_error_where_they_are_needed(
     assert found("reader").status == "ok"
     (copy / "reader.safetensors").write_bytes(b"changed")
     assert found("reader").status == "error"
-    assert "reader.safetensors is not as it was released" in found("reader").found
+    assert "reader.safetensors differs from the release" in found("reader").found
     (copy / "reader.safetensors").unlink()
     assert "No such file" in found("reader").found
     monkeypatch.setenv("KCARD_LLM", "hf:elsewhere")
@@ -202,7 +202,7 @@ def test_an_endpoint_that_is_down_is_an_error(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("KCARD_LLM_URL", "http://127.0.0.1:9/v1")
     monkeypatch.setenv("KCARD_LLM", "openai:qwen")
     assert "http://127.0.0.1:9/v1" in found("llm").found
-    assert found("ask").remedy.startswith("mend: ")
+    assert found("ask").remedy.startswith("fix: ")
 
 
 def test_a_broken_config_is_one_error_and_the_machine_is_still_told(

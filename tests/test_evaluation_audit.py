@@ -201,7 +201,7 @@ def test_ctrl_c_stores_nothing_and_loses_nothing(hub: Hub, evidence: Path) -> No
 def test_what_is_wrong_is_refused_before_the_card_writes(hub: Hub, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="documents is 0: it must be at least 1"):
         audit("honest", documents=0, hub=hub)
-    with pytest.raises(UsageError, match="there is no folder"):
+    with pytest.raises(UsageError, match="does not exist"):
         audit("honest", output=tmp_path / "none" / "audit.json", hub=hub)
     with pytest.raises(CorpusError, match="nowhere"):
         audit("honest", evidence="nowhere.txt", hub=hub)

@@ -22,7 +22,7 @@ NASTY = 'won <script>alert("x")</script> & moved on'
 def found(card: str, recall: float, faithful: list[float], factual: list[float | None] | None) -> Exam:
     judged = Judged("Who won?", "Wyden", NASTY, True, 0.9, None, Source("He won.", "a<b>.txt", 3))
     own = EvalRun(
-        asked="forms held out of training",
+        asked="held-out forms",
         sha256="ab" * 32,
         questions=10,
         questions_sha256="ef" * 32,

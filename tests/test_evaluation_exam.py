@@ -381,7 +381,7 @@ def test_questions_are_held_out_forms_about_its_own_passages(card: Path) -> None
     assert found.own is not None
     assert found.own.questions == len(asked(found)) == 6
     assert asked(found) < {question.text for question in QUESTIONS}
-    assert found.own.asked == "forms held out of training"
+    assert found.own.asked == "held-out forms"
 
 
 def test_another_seed_asks_other_questions(card: Path) -> None:
@@ -407,7 +407,7 @@ def test_questions_that_are_not_those_of_the_exam_are_not_passed_off_as_them(car
     taken = json.loads((card / "exam.json").read_text(encoding="utf-8"))
     taken["own"]["questions_sha256"] = "0" * 64
     (card / "exam.json").write_text(json.dumps(taken), encoding="utf-8")
-    with pytest.raises(CardError, match="asked otherwise: examine the card again"):
+    with pytest.raises(CardError, match="whose questions differ: examine the card again"):
         questions_of(card)
 
 

@@ -91,14 +91,14 @@ def test_resuming_asks_only_what_is_missing_and_another_metric_is_refused(titan:
     run.run()
     assert target.read_text(encoding="utf-8") == whole
     assert {request.question for request in llm.requests} == {"Which planet does Titan circle?"}
-    with pytest.raises(UsageError, match="has changed since"):
+    with pytest.raises(UsageError, match="the input, which has changed"):
         Collection(source, target, llm=llm, hub=titan, resume=True, metric="em")
 
 
 def test_collecting_refuses_what_would_make_no_records(titan: Hub, tmp_path: Path) -> None:
     source = asked(tmp_path / "q.jsonl")
     for options, message in (
-        ({"mode": "direct"}, "leave mode direct"),
+        ({"mode": "direct"}, "leave out mode direct"),
         ({"metric": "bleu"}, "metric 'bleu'"),
     ):
         with pytest.raises(UsageError, match=message):
@@ -132,7 +132,7 @@ def test_ctrl_c_while_collecting_keeps_what_is_there(serve: Callable[..., Any], 
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "go on with the same command and --resume" in told
+    assert "repeat the command with --resume to continue" in told
     assert len(read_records(target)) == 1
 
 

@@ -201,7 +201,7 @@ class Mute:
 def test_a_kind_that_was_never_fitted_can_not_be_asked_and_the_remedy_is_told() -> None:
     with pytest.raises(UsageError, match=r"must be fitted first: kcard gate fit .* --kind thrust"):
         named_gate("thrust", Mute())
-    with pytest.raises(UsageError, match="no gate 'nonsense'"):
+    with pytest.raises(UsageError, match="unknown gate 'nonsense'"):
         named_gate("nonsense", Mute())
 
 
@@ -209,7 +209,7 @@ def test_a_kind_that_was_never_fitted_can_not_be_asked_and_the_remedy_is_told() 
     ("records", "gate", "settings", "message"),
     [
         (drawn(20), "skr-knn", {"k": 21}, "k is 21"),
-        (drawn(20), "nonsense", {}, "no gate 'nonsense'"),
+        (drawn(20), "nonsense", {}, "unknown gate 'nonsense'"),
         (drawn(20), "always", {"k": 3}, "takes no settings"),
         (drawn(20), "self-ask-ensemble", {}, "--llm"),
         ([Record(f"q{i}", 1, i % 2) for i in range(6)], "skr-knn", {}, "better with cards"),

@@ -91,13 +91,15 @@ def test_a_gate_whose_encoder_has_changed_its_words_is_refused_naming_both(tmp_p
     encoder = make(tmp_path / "bert")
     save(fitted(encoder, epochs=1), tmp_path / "gate", digest(RECORDS))
     make(tmp_path / "bert", [*WORDS, "more"])
-    with pytest.raises(UsageError, match=r"fitted on the encoder hf:.* not on what is found by that name"):
+    with pytest.raises(
+        UsageError, match=r"fitted on the encoder hf:.* not on the model that now has this name"
+    ):
         load(tmp_path / "gate")
 
 
 def test_what_can_not_be_fitted_is_said(tmp_path: Path) -> None:
     encoder = make(tmp_path / "bert")
-    with pytest.raises(UsageError, match="none is of a question that was answered better with cards"):
+    with pytest.raises(UsageError, match="none has a question that was answered better with cards"):
         FineTuned.fit(RECORDS[:6], {"encoder": encoder}, Resources())
     with pytest.raises(UsageError, match="encoder is 'bert', expected minilm or hf:NAME"):
         fitted("bert")

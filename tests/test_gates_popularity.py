@@ -170,10 +170,10 @@ def test_what_a_source_does_not_know_is_not_popular() -> None:
 
 def test_without_popularity_and_without_a_source_the_question_is_named() -> None:
     gate = Popularity.fit(RECORDS, {}, Resources())
-    with pytest.raises(UsageError, match=r"subject of 'Who\?' is not known: .*source=file:") as caught:
+    with pytest.raises(UsageError, match=r"subject of 'Who\?' is unknown: .*source=file:") as caught:
         gate.scores([Query("Who?", "director")])
     assert "\n" not in str(caught.value)
-    with pytest.raises(UsageError, match="not known"):
+    with pytest.raises(UsageError, match="is unknown"):
         Popularity.fit([*RECORDS, record("Who?", None, True)], {}, Resources())
     with pytest.raises(UsageError, match="no record"):
         Popularity.fit([], {}, Resources())

@@ -93,7 +93,7 @@ def test_a_bad_record_is_refused_by_line_and_field(line: object, message: str, t
 
 
 def test_files_that_hold_no_records_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no record in it: collect records with kcard gate collect"):
+    with pytest.raises(UsageError, match="it contains no records: collect records with kcard gate collect"):
         read_records(written(tmp_path, "", " "))
     with pytest.raises(UsageError, match="line 2: not JSON"):
         read_records(written(tmp_path, json.dumps(GOOD), "{"))

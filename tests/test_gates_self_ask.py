@@ -106,7 +106,7 @@ def test_a_fitted_self_ask_asks_in_the_chosen_wordings(
 
 def test_without_demonstrations_one_side_is_enough_and_with_them_it_is_not() -> None:
     assert SKR_ICL.fit(RECORDS[:5], {"demonstrations": 0}, Resources()).examples == ()
-    with pytest.raises(UsageError, match="none is of a question that was answered better with cards"):
+    with pytest.raises(UsageError, match="none has a question that was answered better with cards"):
         SKR_ICL.fit(RECORDS[:5], {}, Resources())
     with pytest.raises(UsageError, match="gate skr-icl: demonstrations is -1"):
         SKR_ICL.fit(RECORDS, {"demonstrations": -1}, Resources())
@@ -202,7 +202,9 @@ def test_a_draft_that_says_nothing_is_as_unsure_as_can_be() -> None:
 def test_a_gate_that_asks_the_llm_says_so_where_there_is_none(kind: str, tmp_path: Path) -> None:
     gate = kinds.find(kind).fit(RECORDS, {}, Resources(llm=Drafting({r.question: [HALF] for r in RECORDS})))
     save(gate, tmp_path / "gate", digest(RECORDS))
-    with pytest.raises(UsageError, match=f"gate {kind} asks the LLM .*none is given: name one with --llm"):
+    with pytest.raises(
+        UsageError, match=f"gate {kind} needs .*LLM, and none is given: choose one with --llm"
+    ):
         load(tmp_path / "gate").scores([Query("q")])
 
 

@@ -161,10 +161,10 @@ def test_embeddings_that_are_no_numbers_are_refused_when_fitting_and_when_asking
     records, encoder = around([True, False, True, False])
     gate = kinds.find(kind).fit(records, {}, Resources(representation=encoder))
     encoder.table["q"] = (float("nan"), 0.0)
-    with pytest.raises(UsageError, match="gives 'q' no finite vector"):
+    with pytest.raises(UsageError, match="gives 'q' a vector that is not finite"):
         gate.scores([Query("q")])
     encoder.table["1"] = (float("inf"), 0.0)
-    with pytest.raises(UsageError, match="gives '1' no finite vector"):
+    with pytest.raises(UsageError, match="gives '1' a vector that is not finite"):
         kinds.find(kind).fit(records, {}, Resources(representation=encoder))
 
 

@@ -114,13 +114,13 @@ def test_files_that_are_no_gates_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 2}, "is of format 2; this kcard reads 1"),
-        ({"format": None}, "is of format None"),
+        ({"format": 2}, "has format 2; this kcard reads 1"),
+        ({"format": None}, "has format None"),
         ({"threshold": "high"}, "threshold must be a number"),
-        ({"threshold": 1e999}, "threshold is no number"),
+        ({"threshold": 1e999}, "threshold is not a number"),
         ({"extra": 1}, "unknown key 'extra'"),
-        ({"threshold": 0.25}, "its sha256 is not the one that it names"),
-        ({"kind": "thrust!"}, "its sha256 is not the one that it names"),
+        ({"threshold": 0.25}, "its sha256 does not match"),
+        ({"kind": "thrust!"}, "its sha256 does not match"),
     ],
 )
 def test_headers_of_another_form_are_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:

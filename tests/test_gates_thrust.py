@@ -191,9 +191,9 @@ def test_no_records_and_labels_that_only_some_have_are_refused() -> None:
 
 
 def test_a_vector_that_is_not_finite_is_refused_with_its_question() -> None:
-    with pytest.raises(UsageError, match="encoder points gives '1 nan' no finite vector"):
+    with pytest.raises(UsageError, match="encoder points gives '1 nan' a vector that is not finite"):
         fit([Record("1 2", 1, 1), Record("1 nan", 1, 1)])
-    with pytest.raises(UsageError, match="no finite vector"):
+    with pytest.raises(UsageError, match="a vector that is not finite"):
         fit(records(5, width=2)).scores([Query("inf 0")])
 
 

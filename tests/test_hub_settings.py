@@ -43,7 +43,7 @@ def test_the_users_file_may_set_them_and_a_project_may_not(
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "kcard.toml").write_text('blobs_url = "s3://theirs/x"\n', encoding="utf-8")
     monkeypatch.chdir(tmp_path / "project")
-    with pytest.raises(UsageError, match="blobs_url can't be set by a project"):
+    with pytest.raises(UsageError, match="blobs_url can't be set in a project file"):
         settings()
 
 

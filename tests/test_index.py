@@ -90,7 +90,7 @@ def test_a_damaged_file_is_one_clear_error(saved: Path, name: str, damage: str) 
     path.unlink()
     if damage != "missing":
         path.write_bytes(content[: len(content) // 2] if damage == "cut" else b"")
-    with pytest.raises(CardError, match="is no index or is damaged") as caught:
+    with pytest.raises(CardError, match="is not an index or is damaged") as caught:
         Index.load(saved)
     assert "\n" not in str(caught.value)
 
@@ -100,21 +100,21 @@ def test_arrays_that_reach_outside_of_the_corpus_are_refused(saved: Path) -> Non
     rows = np.load(path)
     for wrong in (np.full_like(rows, 99), np.full_like(rows, -1), rows.astype(np.float32), rows[:-1]):
         np.save(path, wrong)
-        with pytest.raises(CardError, match="is no index or is damaged"):
+        with pytest.raises(CardError, match="is not an index or is damaged"):
             Index.load(saved)
 
 
 def test_a_pickle_in_the_place_of_an_array_is_never_loaded(saved: Path) -> None:
     np.save(saved / "data.csc.index.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(CardError, match="is no index or is damaged"):
+    with pytest.raises(CardError, match="is not an index or is damaged"):
         Index.load(saved)
 
 
 def test_an_index_of_nothing_is_no_index(tmp_path: Path) -> None:
-    with pytest.raises(CardError, match="is no index"):
+    with pytest.raises(CardError, match="is not an index"):
         Index.load(tmp_path)
     shutil.rmtree(tmp_path)
-    with pytest.raises(CardError, match="is no index"):
+    with pytest.raises(CardError, match="is not an index"):
         Index.load(tmp_path)
 
 

@@ -115,4 +115,4 @@ def test_the_view_leads_from_the_sentence_to_card_file_and_line(capsys: pytest.C
     assert '"Kuiper" <- moons (retrieval) <- uranus.md:14\n' in out
     assert '"A [red] sea." <- seas (model, support 0.75) <- seas.md:3\n' in out
     assert '"No place" <- notes (model)\n' in out
-    assert '"Else." <- no passage that was kept\n' in out
+    assert '"Else." <- no kept passage\n' in out

@@ -37,7 +37,7 @@ def test_what_fits_is_left_alone() -> None:
 def test_examples_go_before_knowledge() -> None:
     found, note = fit(Request("answer", "a b", ("c d",), (SHOWN,)), Words(5))
     assert found == Request("answer", "a b", ("c d",))
-    assert note == "the LLM reads 5 tokens at a time; left out: the in-context examples"
+    assert note == "the LLM reads 5 tokens at most; left out: the in-context examples"
 
 
 def test_the_last_passages_go_first() -> None:

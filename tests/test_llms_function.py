@@ -44,7 +44,7 @@ def test_whether_it_needs_more_is_read_off_its_first_word(
 
 
 def test_a_reply_that_is_no_text_is_one_clear_line() -> None:
-    with pytest.raises(LLMError, match="returned NoneType, not a text: return the reply"):
+    with pytest.raises(LLMError, match="returned NoneType, not a string: return the reply as a string"):
         FunctionLLM(lambda _: None).reply(Request("answer", QUESTION))  # type: ignore[arg-type, return-value]
 
 

@@ -85,7 +85,7 @@ def test_the_users_key_is_sent(serve: Callable[..., Any]) -> None:
     [
         ({"status": 401, "text": "bad key"}, "OPENAI_API_KEY"),
         ({"status": 404, "text": "no such model"}, "--llm"),
-        ({"status": 429, "text": "slow down"}, "wait and ask again"),
+        ({"status": 429, "text": "slow down"}, "wait and try again"),
         ({"status": 500, "text": "broken"}, "status 500"),
         ({"status": 400, "text": "context too long"}, "context too long"),
         ({"raw": "{not json"}, "OpenAI-compatible URL"),
@@ -117,7 +117,7 @@ def test_a_passing_failure_is_tried_again_and_told(serve: Callable[..., Any]) ->
     told: list[str] = []
     llm = OpenAIEndpoint("tiny", url=server.url, report=told.append)
     assert llm.reply(ANSWER).text == "Ann"
-    assert told == [f"{server.url} is asked again ({n} of 5)" for n in (1, 2, 3)]
+    assert told == [f"retrying {server.url} ({n} of 5)" for n in (1, 2, 3)]
 
 
 def test_a_server_that_asks_to_wait_is_waited_for(serve: Callable[..., Any]) -> None:
@@ -133,7 +133,7 @@ def test_a_long_wait_is_told_before_it_begins(serve: Callable[..., Any]) -> None
     llm = OpenAIEndpoint("tiny", url=server.url, retries=0, report=told.append)
     with pytest.raises(LLMError):
         llm.reply(ANSWER)
-    assert told == [f"{server.url} is busy (status 429): waiting 30 s, as it asks"]
+    assert told == [f"{server.url} is busy (status 429): waiting 30 s, as requested"]
 
 
 def test_a_slow_try_is_followed_by_another(serve: Callable[..., Any]) -> None:

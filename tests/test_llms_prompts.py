@@ -159,7 +159,7 @@ def test_a_users_examples_replace_the_built_in_ones(tmp_path: Path) -> None:
     ("line", "said"),
     [
         ("{", "line 2: not JSON"),
-        ("[]", "line 2: an object"),
+        ("[]", "line 2: expected an object"),
         ('{"kind": "need", "question": "Q?"}', "line 2: 'reply'"),
         ('{"kind": "guess", "question": "Q?", "reply": "x"}', "line 2: kind 'guess'"),
         ('{"kind": "need", "question": "Q?", "reply": "x", "answer": 1}', "unknown key 'answer'"),
@@ -178,7 +178,7 @@ def test_a_missing_or_empty_examples_file_is_a_usage_error(tmp_path: Path) -> No
     with pytest.raises(UsageError, match="no such file"):
         examples.load(tmp_path / "none.jsonl")
     (tmp_path / "empty.jsonl").write_text("\n")
-    with pytest.raises(UsageError, match="holds none"):
+    with pytest.raises(UsageError, match="contains no examples"):
         examples.load(tmp_path / "empty.jsonl")
 
 

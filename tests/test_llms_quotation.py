@@ -69,7 +69,7 @@ def test_nothing_is_quoted_without_a_passage_or_a_telling_word(question: str, pa
 def test_the_embedded_llm_quotes_and_says_why() -> None:
     reply = EmbeddedLLM().reply(Request("answer", ASKED, (MILL, TOWER)))
     assert reply.text == TOWER
-    assert "knows English alone" in reply.remark
+    assert "supports English only" in reply.remark
     assert reply.quote is not None
     assert reply.quote.passage == 1
     assert reply.confidence is None

@@ -118,7 +118,7 @@ def test_a_question_that_is_longer_than_cards_read_is_told(monkeypatch: pytest.M
     monkeypatch.setattr(pipeline._gate.gate, "knows", lambda questions: [0.0] * len(questions))
     short, long = pipeline(["who " * 100, "who " * 400])
     assert short.notes == ()
-    assert "cards and the sentence encoder read some 256" in long.notes[0]
+    assert "cards and the sentence encoder read about 256" in long.notes[0]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def examined(card: Card, recall: float | None, factuality: float | None = None, 
         return None if value is None else Mean(value, value, value)
 
     sitting = EvalRun(
-        asked="forms held out of training",
+        asked="held-out forms",
         sha256="",
         questions=8,
         questions_sha256="",
@@ -265,7 +265,7 @@ def test_a_large_model_writes_only_where_it_is_asked_strictly(
     told: list[str] = []
     publish(leaking, report=told.append)
     assert told == [
-        "leaking: its files were scanned for private data; what its model writes only with --strict"
+        "leaking: its files were scanned for private data; the output of its model is scanned only with --strict"
     ]
     with pytest.raises(HubError, match="private data"):
         publish(leaking, strict=True)

@@ -74,10 +74,10 @@ def test_a_factory_is_given_what_its_parameters_are_called() -> None:
         ("own:model", "own takes no model"),
         ("minilm:model", "minilm takes no model"),
         ("named", "'named' needs a model"),
-        ("named:", "names no model after the colon"),
+        ("named:", "has no model after the colon"),
         ("nosuch", "unknown checker 'nosuch': choose one of .*minilm.*vitaminc"),
         ("nli:model@", "write MODEL, or MODEL@revision"),
-        ("nli:/no/such/folder", "'/no/such/folder' is no folder, and no name on the hub"),
+        ("nli:/no/such/folder", "'/no/such/folder' is neither a folder nor a hub repository"),
     ],
 )
 def test_a_spec_that_does_not_fit_is_refused_with_what_would(spec: str, said: str) -> None:
@@ -143,7 +143,7 @@ def test_a_model_is_announced_before_it_is_fetched() -> None:
     from kcard.selectors.models.checkpoint import Checkpoint, announce
 
     announce(Checkpoint("x", "a/b", size="2 GB"), Loading(report=said.append))
-    assert said == ["fetching a/b (2 GB) from the Hugging Face Hub"]
+    assert said == ["downloading a/b (2 GB) from the Hugging Face Hub"]
 
 
 def test_selectors_are_listed_with_what_they_read_and_whether_it_is_here() -> None:

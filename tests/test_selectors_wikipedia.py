@@ -103,7 +103,7 @@ def test_an_old_reply_is_better_than_none_and_that_is_said(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     evidence = open_wikipedia(wiki.api)
     assert evidence.find("Helium", 1) == first
-    assert "could not be asked; replies of 20" in evidence.notes[1]
+    assert "could not be reached; cached replies of 20" in evidence.notes[1]
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"asked": 1}', '{"asked": "x", "reply": {}}'])
@@ -148,7 +148,7 @@ def test_retry_after_may_be_a_date(wiki: Wiki, waits: list[float]) -> None:
         (["503"] * 9, "status 503: try again later", 5),
         (["junk"] * 9, "sent no JSON", 5),
         (["half"] * 9, "broke off", 5),
-        (["404"], "status 404 .*is it the address of an api.php", 1),
+        (["404"], "status 404 .*is it the URL of an api.php", 1),
     ],
 )
 def test_lasting_troubles_are_one_line_that_says_what_to_do(
@@ -166,7 +166,7 @@ def test_a_refused_query_and_a_wrong_address_are_said_at_once(wiki: Wiki, waits:
         open_wikipedia(wiki.api).wiki.get(action="nothing")
     with pytest.raises(CorpusError, match="status 404"):
         open_evidence(f"wikipedia:{wiki.api}x").find("Helium", 1)
-    with pytest.raises(CorpusError, match=r"can't be reached .*is there a network"):
+    with pytest.raises(CorpusError, match=r"can't be reached .*check the network"):
         open_evidence("wikipedia:http://127.0.0.1:9/w/api.php").find("Helium", 1)
     assert waits == []
 
@@ -196,7 +196,7 @@ def test_languages_and_addresses_name_the_wiki() -> None:
     german = open_wikipedia("de")
     assert german.wiki.api == "https://de.wikipedia.org/w/api.php"
     assert german.licence == "CC BY-SA 4.0"
-    assert german.notes == ("evidence wikipedia:de: what is looked up is sent to de.wikipedia.org",)
+    assert german.notes == ("evidence wikipedia:de: queries are sent to de.wikipedia.org",)
     assert german.digest != open_wikipedia("fr").digest
     for wrong in ("EN", "en.evil.com", "https://", "https://w/api.php?x=1", "deutsch/../en"):
         with pytest.raises(UsageError, match="wikipedia:"):

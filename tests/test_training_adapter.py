@@ -134,7 +134,7 @@ def test_on_another_base_or_rank_it_is_trained_anew_and_this_is_said(tmp_path: P
     recipe = replace(RECIPE, epochs=None, floor=50, exposures=1)
     prepared = plan(FACTS, recipe, report=events.append, start=first.folder).prepare()
     assert prepared.job.steps == 50
-    assert any("training anew" in event.text for event in events if isinstance(event, Note))
+    assert any("training from scratch" in event.text for event in events if isinstance(event, Note))
 
 
 def test_an_update_keeps_base_method_and_rank(tmp_path: Path) -> None:

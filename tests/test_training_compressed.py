@@ -46,7 +46,7 @@ def test_a_damaged_file_is_one_line(tmp_path: Path, data: bytes) -> None:
 
 def test_a_file_that_grows_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compressed, "MOST", 1000)
-    with pytest.raises(CorpusError, match=r"depot\.txt\.gz holds more than .* decompress it and cut it"):
+    with pytest.raises(CorpusError, match=r"depot\.txt\.gz holds more than .* decompress and split it"):
         read_corpus(written(tmp_path, "depot.txt.gz", gzip.compress(b"0" * 5000)))
 
 
@@ -110,7 +110,7 @@ def test_every_file_of_a_folder_is_read_or_named(tmp_path: Path) -> None:
     assert read == {"a.txt", "d.md", "NEWS"}
     assert read | set(skipped) == set(names)
     assert skipped["copyright"] == "a licence; name it to read it"
-    assert skipped["changelog.Debian.gz"] == "a list of changes; name it to read it"
+    assert skipped["changelog.Debian.gz"] == "a change log; name it to read it"
     assert skipped["e.txt.gz"].startswith("can't be decompressed")
     assert skipped["b.bin"].startswith("not one of .txt")
 

@@ -206,9 +206,9 @@ def test_links_pipes_and_devices_in_a_folder_are_named_and_end_nothing(tmp_path:
     assert [*corpus.texts] == ["A fact."]
     assert dict(corpus.skipped) == {
         "again": "a link to a folder, not followed",
-        "null.txt": "no regular file",
-        "pipe.txt": "no regular file",
-        "self.txt": "a link that leads nowhere",
+        "null.txt": "not a regular file",
+        "pipe.txt": "not a regular file",
+        "self.txt": "a broken link",
     }
     with pytest.raises(CorpusError, match="neither a file nor a folder"):
         read_corpus(tmp_path / "facts" / "pipe.txt")
@@ -278,7 +278,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, preexec_fn=small)
     assert done.returncode == 1
-    assert "CorpusError: no room for the corpus in" in done.stderr.strip().splitlines()[-1]
+    assert "CorpusError: not enough space for the corpus in" in done.stderr.strip().splitlines()[-1]
 
 
 def read_or_refused(path: Path) -> Corpus | str:

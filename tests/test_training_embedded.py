@@ -162,7 +162,7 @@ def test_a_checkpoint_of_other_settings_is_refused_and_none_begins_anew(tmp_path
         run(other.job, tmp_path / "ck", resume=True)
     notes: list[Event] = []
     run(plan(FACTS, TINY).prepare().job, tmp_path / "none", resume=True, report=notes.append)
-    assert any("begins anew" in note.text for note in notes if isinstance(note, Note))
+    assert any("starts from scratch" in note.text for note in notes if isinstance(note, Note))
 
 
 def test_ctrl_c_in_train_keeps_the_old_card_and_resume_finishes_the_new(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_an_output_that_is_not_ours_is_refused_before_training(tmp_path: Path) -
     taken = tmp_path / "taken"
     taken.mkdir()
     (taken / "thesis.doc").write_text("dear")
-    with pytest.raises(UsageError, match=r"holds 'thesis\.doc' and no card"):
+    with pytest.raises(UsageError, match=r"holds 'thesis\.doc' but no card"):
         train(path, output=taken)
     train(path, name="one", output=tmp_path / "out", epochs=1)
     with pytest.raises(UsageError, match="holds the card 'one', not 'two'"):
@@ -197,16 +197,16 @@ def test_an_output_that_is_not_ours_is_refused_before_training(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"method": "lora", "prompt_style": "encoder-prefix"}, "an adapter on base embedded reads tokens"),
+        ({"method": "lora", "prompt_style": "encoder-prefix"}, "encoder-prefix needs a full model"),
         ({"method": "lora", "rank": 200}, "rank 200 is above the width"),
         ({"method": "prefix"}, "method 'prefix' is unknown"),
         ({"objective": "mlm"}, "objective 'mlm' is unknown"),
         ({"prompt_style": "soft"}, "prompt_style 'soft' is unknown"),
         ({"knowledge_date": "last week"}, "knowledge_date 'last week' is not a date"),
-        ({"epochs": 0}, "epochs 0 is not above 0"),
-        ({"batch_size": 8}, "batch_size does nothing with base embedded"),
-        ({"rank": 8}, "rank 8 is for method lora"),
-        ({"base": "somewhere", "prompt_style": "tokens"}, "is for base embedded"),
+        ({"epochs": 0}, "epochs 0 must be above 0"),
+        ({"batch_size": 8}, "batch_size has no effect with base embedded"),
+        ({"rank": 8}, "rank 8 is only for method lora"),
+        ({"base": "somewhere", "prompt_style": "tokens"}, "is only for base embedded"),
         ({"objective": "clm", "prompt_style": "encoder-prefix"}, "objective clm has no questions"),
     ],
 )

@@ -76,7 +76,7 @@ FACTS = "city,country,people\nParis,France,2\nOslo,Norway,\n"
 
 def test_a_table_of_facts_is_not_guessed_at(tmp_path: Path) -> None:
     with pytest.raises(
-        CorpusError, match="no column of text; it has city, country, people: name one with --field"
+        CorpusError, match="has no text column; it has city, country, people: name one with --field"
     ):
         read_corpus(write(tmp_path, "cities.csv", FACTS))
 
@@ -91,7 +91,7 @@ def test_a_sentence_of_columns_tells_a_table_of_facts(tmp_path: Path) -> None:
     for field in ("town", "{city} and {town}"):
         with pytest.raises(CorpusError, match="no column 'town': it has city, country, people"):
             read_corpus(path, field)
-    with pytest.raises(CorpusError, match=r"field 'city' names a column, and .*facts\.txt has none"):
+    with pytest.raises(CorpusError, match=r"field 'city' names a column, but .*facts\.txt has none"):
         read_corpus(write(tmp_path, "facts.txt", "A fact."), "city")
 
 
@@ -100,7 +100,7 @@ def test_broken_rows_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
     corpus = read_corpus(write(tmp_path, "t.csv", text))
     assert [*corpus.texts] == ["Titan is large.", "Io is hot."]
     assert corpus.dropped == {"broken rows": 3}
-    assert corpus.notes == ("t.csv: row 2 has 3 columns instead of 2; such rows are left out",)
+    assert corpus.notes == ("t.csv: row 2 has 3 columns instead of 2; such rows are skipped",)
 
 
 def test_a_quote_that_is_never_closed_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_what_datasets_saved_is_read_from_its_train_split(saved: Path) -> None:
 @pytest.mark.parametrize("name", ["hf:nobody/nothing", "hf:nobody/nothing/part:test"])
 def test_a_data_set_that_is_not_at_hand_offline_is_one_line(name: str) -> None:
     with pytest.raises(
-        CorpusError, match="hf:nobody/nothing is not at hand and HF_HUB_OFFLINE is set"
+        CorpusError, match="hf:nobody/nothing is not on this machine and HF_HUB_OFFLINE is set"
     ) as error:
         read_corpus(name)
     assert "\n" not in str(error.value)
@@ -204,7 +204,7 @@ def test_a_data_set_by_name_is_read_row_by_row(monkeypatch: pytest.MonkeyPatch, 
     assert [(name, config) for name, config, _ in asked] == [("owner/moons", None), ("owner/moons", "large")]
     with pytest.raises(CorpusError, match="no split 'dev'; it has test, train"):
         read_corpus("hf:owner/moons:dev")
-    with pytest.raises(CorpusError, match="hf:owner/code needs code of its own, which kcard does not run"):
+    with pytest.raises(CorpusError, match="hf:owner/code needs its own code, which kcard does not run"):
         read_corpus("hf:owner/code")
 
 
@@ -276,7 +276,7 @@ def test_templates_beside_the_triples_win(tmp_path: Path) -> None:
     for corpus in (read_corpus(path), read_corpus(tmp_path)):
         assert [*corpus.texts] == ["Paris governs France.", "In France people eat cassoulet."]
     write(tmp_path, "templates.tsv", "capital\t{object} governs.\n")
-    with pytest.raises(CorpusError, match=r"templates\.tsv:1 is no template"):
+    with pytest.raises(CorpusError, match=r"templates\.tsv:1 is not a template"):
         read_corpus(path)
 
 
@@ -285,5 +285,5 @@ def test_a_tab_separated_table_is_no_list_of_triples(tmp_path: Path) -> None:
         ("Titan is large.", 1)
     ]
     assert rows(write(tmp_path, "b.tsv", "id\ttext\n1\tIo is hot.\n")) == [("Io is hot.", 1)]
-    with pytest.raises(CorpusError, match=r"b\.tsv has no column of text; it has question, answer"):
+    with pytest.raises(CorpusError, match=r"b\.tsv has no text column; it has question, answer"):
         read_corpus(write(tmp_path, "b.tsv", "question\tanswer\nWho is it?\tHuygens\n"))

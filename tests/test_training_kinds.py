@@ -84,10 +84,10 @@ def test_the_text_stays_at_home_where_only_hashes_shall_travel(corpus: Path) -> 
         ({"kind": "both", "evidence": "hashes", "base": "embedded"}, "kind both writes that text"),
         (
             {"kind": "retrieval", "base": "embedded"},
-            "base 'embedded' is for a model and kind retrieval has none",
+            "base 'embedded' is only for models, and kind retrieval has none",
         ),
-        ({"kind": "retrieval", "epochs": 3}, "epochs 3 is for a model"),
-        ({"kind": "retrieval", "rank": 3}, "rank 3 is for a model"),
+        ({"kind": "retrieval", "epochs": 3}, "epochs 3 is only for models"),
+        ({"kind": "retrieval", "rank": 3}, "rank 3 is only for models"),
         ({"kind": "retrieval", "resume": True}, "nothing to resume"),
     ],
 )

@@ -213,7 +213,7 @@ def test_a_model_of_another_shape_is_trained_anew_and_this_is_said(tmp_path: Pat
     events: list[Event] = []
     prepared = plan([*OLD, *NEW], recipe, report=events.append, start=tmp_path).prepare()
     assert prepared.job.steps == 100
-    assert "training anew, since the last version's model has another shape" in said(events)
+    assert "training from scratch, because the model of the last version has another shape" in said(events)
 
 
 def test_a_retrieval_card_gets_the_new_passages(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_passages_that_the_card_has_are_not_learned_again_and_nothing_new_is_an_
     first(tmp_path, base, method="lora")
     two = train(corpus(tmp_path, [*OLD[:5], *NEW], "mixed"), update="towns", output=tmp_path / "two")
     assert [source.text for source in passages(two.folder)] == [*OLD, *NEW]
-    with pytest.raises(UsageError, match=r"same\.txt holds nothing that towns does not have"):
+    with pytest.raises(UsageError, match=r"same\.txt has no passage that towns lacks"):
         train(corpus(tmp_path, OLD, "same"), update="towns")
 
 
@@ -254,7 +254,7 @@ def test_where_only_hashes_travel_it_says_so_and_learns_the_new_passages_alone(
         output=tmp_path / "two",
         report=events.append,
     )
-    assert "only hashes of the old passages travel with it" in said(events)
+    assert "the card carries only hashes of the old passages" in said(events)
     assert two.manifest.evidence == "hashes"
     assert list(hashes(two.folder))[: len(OLD)] == list(hashes(one.folder))
     assert len(hashes(two.folder)) == len(OLD) + len(NEW) == two.manifest.training.passages
@@ -263,7 +263,7 @@ def test_where_only_hashes_travel_it_says_so_and_learns_the_new_passages_alone(
 
 def test_an_embedded_card_with_hashes_alone_can_not_be_updated(tmp_path: Path) -> None:
     first(tmp_path, "embedded", epochs=1, batch_size=None, learning_rate=None, evidence="hashes")
-    with pytest.raises(UsageError, match="of the old ones only hashes travel with it"):
+    with pytest.raises(UsageError, match="carries only hashes of the old ones"):
         train(corpus(tmp_path, NEW, "villages"), update="towns")
 
 

@@ -21,7 +21,7 @@ def default_base() -> tuple[str, str]:
         return EMBEDDED, "no GPU was found"
     if not _reachable(PAPER):
         return EMBEDDED, f"{PAPER} can't be reached"
-    return PAPER, "a GPU and the hub are at hand"
+    return PAPER, "a GPU and the hub are available"
 
 
 def _reachable(model: str) -> bool:

@@ -80,7 +80,7 @@ def load(folder: Path, job: "Job", report: Report) -> State:
 
     path = folder / FILE
     if not path.exists():
-        report(Note(f"nothing to resume in {folder}: training begins anew"))
+        report(Note(f"nothing to resume in {folder}: training starts from scratch"))
         return State()
     try:
         content = torch.load(path, weights_only=True, map_location="cpu")
@@ -90,8 +90,8 @@ def load(folder: Path, job: "Job", report: Report) -> State:
         ) from error
     if content["fingerprint"] != job.fingerprint:
         raise UsageError(
-            f"the checkpoint in {folder} is of another corpus or other settings: "
-            "repeat the arguments that it was begun with, or train without resume"
+            f"the checkpoint in {folder} belongs to another corpus or other settings: repeat the original "
+            "arguments, or train without resume"
         )
     with torch.no_grad():
         for weight, saved in zip(_trained(job), content["weights"], strict=True):
@@ -99,7 +99,7 @@ def load(folder: Path, job: "Job", report: Report) -> State:
     for optimizer, saved in zip(job.optimizers, content["optimizers"], strict=True):
         optimizer.load_state_dict(saved)
     state = State(**content["state"])
-    report(Note(f"going on after step {state.step} of {job.steps}"))
+    report(Note(f"resuming after step {state.step} of {job.steps}"))
     return state
 
 

@@ -116,7 +116,7 @@ class _Draft:
             prints.append(passage.in_context, 0, prose=False)
             found.append(_record(passage))
         if not len(found):
-            raise CorpusError(f"{path} holds no text{_why(self)}: give it at least one passage")
+            raise CorpusError(f"{path} holds no text{_why(self)}: add at least one passage")
         marks = prints.marks(1)
         found.keep(marks == 0)
         kept = Lazy(len(found), lambda index: Source(**json.loads(found[index])))
@@ -195,7 +195,7 @@ def _read_files(path: Path, draft: _Draft) -> None:
     formats = [(file, name, kind) for file, name in files if (kind := format_of(file, named=file == path))]
     if draft.column is not None and not any(kind.columns for *_, kind in formats):
         kinds = ", ".join(suffix for suffix, kind in FORMATS.items() if kind.columns)
-        raise CorpusError(f"field {draft.column!r} names a column, and {path} has none: it is for {kinds}")
+        raise CorpusError(f"field {draft.column!r} names a column, but {path} has none: use it with {kinds}")
     for file, name, kind in formats:
         try:
             with opened(file) as plain:

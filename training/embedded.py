@@ -72,9 +72,7 @@ def plan(
 
     trainee = made()
     if start is not None and not trainee.is_heir(start):
-        report(
-            Note("training anew, since the last version's model has another shape or base than this kcard's")
-        )
+        report(Note("training from scratch, because the model of the last version has another shape or base"))
         start = None
     steps = exposure.steps(texts, ask.rarity, epoch, recipe)
     if start is not None and recipe.epochs is None:

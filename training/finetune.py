@@ -144,7 +144,7 @@ def _load(options: Options, device: str, onward: WarmStart | None) -> tuple[Any,
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ModelUnavailable(
             f"base model {where!r} can't be loaded: {first_line(error)} "
-            "(name a folder or a hub id that can be reached, or use base embedded)"
+            "(give a folder or a reachable hub id, or use base embedded)"
         ) from error
     return tokenizer, model.to(torch.device(device))
 

@@ -23,7 +23,7 @@ def triples_of(corpus: Corpus) -> Sequence[Triple]:
         triple = known.get((passage.file, passage.line))
         if triple is None:
             raise UsageError(
-                f"{corpus.path}: {passage.file}, line {passage.line} is no triple, and kind graph takes nothing else: "
+                f"{corpus.path}: {passage.file}, line {passage.line} is not a triple, and kind graph needs triples: "
                 "give .tsv files of subject, relation and object, or use kind retrieval"
             )
         subject, relation, value = triple

@@ -126,10 +126,10 @@ def run(
             if interrupt.asked and state.step < job.steps:
                 save(checkpoint, job, clock.note(state))
                 done = f"{state.step} of {job.steps} steps"
-                raise TrainingInterrupted(f"stopped after {done}, kept in {checkpoint}: {remedy}")
+                raise TrainingInterrupted(f"stopped after {done}; checkpoint in {checkpoint}: {remedy}")
             if state.settled(job.settled):
                 done = f"stopped after {state.step} of {job.steps} steps"
-                report(Note(f"{done}: the loss is below {job.settled}, there is no more to learn"))
+                report(Note(f"{done}: the loss is below {job.settled}, so there is nothing more to learn"))
                 break
             if clock.due():
                 save(checkpoint, job, clock.note(state))

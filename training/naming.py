@@ -32,7 +32,7 @@ def name_from(path: Path) -> str:
     stem = path.resolve().name if path.is_dir() else path.stem
     slug = re.sub(r"[^a-z0-9._]+", "-", stem.lower()).strip("-._")[:96]
     if not slug:
-        raise UsageError(f"no card name can be made of {path.name!r}: give one with name (--name)")
+        raise UsageError(f"can't derive a card name from {path.name!r}: give one with name (--name)")
     return slug
 
 

@@ -33,22 +33,23 @@ class TrainOptions:
     kind: Annotated[
         Kind | None,
         Option(
-            "retrieval: an index of the corpus, ready in seconds to minutes; model: a model that learns it; both: the "
-            "two side by side, of which the selectors choose; graph: a corpus of triples, walked from what a question "
-            "names; search: what --corpus names is searched, such as wikipedia:de, and questions leave the machine.",
-            default="both, or retrieval where a model would take hours",
+            "retrieval: an index of the corpus, ready in seconds to minutes; model: a language model "
+            "trained on it; both: model and index together; graph: a knowledge graph, from a corpus of "
+            "triples; search: searches what --corpus names, such as wikipedia:de, and sends questions "
+            "there.",
+            default="both; retrieval if a model would take hours",
         ),
     ] = None
     name: Annotated[str | None, Option("The card's name.", default="the corpus' file or folder name")] = None
     description: Annotated[
-        str | None, Option("One line on what the card knows.", default="the corpus' top terms")
+        str | None, Option("What the card knows, in one line.", default="the corpus' top terms")
     ] = None
     base: Annotated[
         str | None,
         Option(
-            "The model to start from: embedded (a small one, from scratch or, with method lora, the one in the "
-            "package), a hub id or a folder.",
-            default="facebook/opt-1.3b where a GPU and the hub are at hand, else embedded",
+            "The base model: embedded (a small model, trained from scratch or, with method lora, the one "
+            "in the package), a hub id or a folder.",
+            default="facebook/opt-1.3b with a GPU and a reachable hub, else embedded",
         ),
     ] = None
     method: Annotated[
@@ -63,7 +64,7 @@ class TrainOptions:
     licence: Annotated[str, Option("The corpus' licence, which the card inherits.")] = "unknown"
     language: Annotated[str | None, Option("The corpus' language code.", default="detected")] = None
     knowledge_date: Annotated[
-        str | None, Option("The date up to which the corpus speaks, as YYYY-MM-DD.")
+        str | None, Option("The date up to which the corpus is current, as YYYY-MM-DD.")
     ] = None
     field: Annotated[
         str | None,
@@ -74,15 +75,13 @@ class TrainOptions:
     ] = None
     evidence: Annotated[
         Literal["passages", "hashes"],
-        Option(
-            "What of the corpus travels with the card: its passages with their index, or only their hashes."
-        ),
+        Option("What the card carries of its corpus: the passages with their index, or only their hashes."),
     ] = "passages"
     update: Annotated[
         str | Path | None,
         Option(
-            "The card whose next version this is: a draft's name, a folder or a published card. It keeps its name, "
-            "kind, base and passages, and learns those of the corpus beside them.",
+            "The card to train the next version of: a draft's name, a folder or a published card. Name, "
+            "kind, base and passages stay; the corpus adds new passages.",
             command_line=str | None,
         ),
     ] = None
@@ -98,17 +97,17 @@ class TrainOptions:
         float | None, Option("Peak learning rate.", default="2e-5, lora 2e-4; embedded: Muon's, 0.02")
     ] = None
     batch_size: Annotated[
-        int | None, Option("Passages a step.", default="32; embedded fills steps with 1024 tokens")
+        int | None, Option("Passages per step.", default="32; embedded fills steps with 1024 tokens")
     ] = None
     rank: Annotated[
         int | None, Option("Rank of the LoRA adapter.", default="16; embedded: 56, 128 at most")
     ] = None
     prompt_style: Annotated[
         Literal["tokens", "encoder-prefix"] | None,
-        Option("How a question reaches the embedded card.", default="chosen for the corpus"),
+        Option("How the embedded card receives a question.", default="chosen for the corpus"),
     ] = None
     resume: Annotated[
-        bool, Option("Go on from the checkpoint that an interrupted run left in the output folder.")
+        bool, Option("Resume from the checkpoint of an interrupted run in the output folder.")
     ] = False
 
     def settings(self) -> dict[str, Any]:
@@ -126,7 +125,7 @@ def check(given: TrainOptions) -> None:
     check_values(TrainOptions, vars(given))
     for name in POSITIVE:
         if (number := getattr(given, name)) is not None and not number > 0:
-            raise UsageError(f"{name} {number} is not above 0")
+            raise UsageError(f"{name} {number} must be above 0")
     if given.kind not in (None, "model") and given.evidence == "hashes":
         raise UsageError(
             f"evidence hashes keeps the text out of the card, and kind {given.kind} writes that text: "
@@ -147,7 +146,9 @@ def _check_date(date: str | None) -> None:
 def _check_without_model(given: TrainOptions) -> None:
     for name in OF_MODELS:
         if (value := getattr(given, name)) is not None:
-            raise UsageError(f"{name} {value!r} is for a model and kind {given.kind} has none: leave it out")
+            raise UsageError(
+                f"{name} {value!r} is only for models, and kind {given.kind} has none: leave it out"
+            )
 
 
 def _check_model(given: TrainOptions) -> None:
@@ -155,16 +156,18 @@ def _check_model(given: TrainOptions) -> None:
         _check_embedded(given)
     elif given.prompt_style is not None:
         raise UsageError(
-            f"prompt_style {given.prompt_style!r} is for base embedded: leave it out with base {given.base}"
+            f"prompt_style {given.prompt_style!r} is only for base embedded: leave it out with base {given.base}"
         )
     if given.rank is not None and given.method != "lora":
-        raise UsageError(f"rank {given.rank} is for method lora: leave it out with method {given.method}")
+        raise UsageError(
+            f"rank {given.rank} is only for method lora: leave it out with method {given.method}"
+        )
 
 
 def _check_embedded(given: TrainOptions) -> None:
     if given.method == "lora" and given.prompt_style == "encoder-prefix":
         raise UsageError(
-            "prompt_style encoder-prefix is for whole models, and an adapter on base embedded reads tokens: leave it "
+            "prompt_style encoder-prefix needs a full model; an adapter on base embedded reads tokens: leave it "
             "out or use method full"
         )
     if given.rank is not None and given.rank > EMBEDDED_WIDTH:
@@ -173,7 +176,7 @@ def _check_embedded(given: TrainOptions) -> None:
         )
     if given.batch_size is not None:
         raise UsageError(
-            "batch_size does nothing with base embedded, whose steps hold 1024 tokens: leave it out"
+            "batch_size has no effect with base embedded, whose steps hold 1024 tokens: leave it out"
         )
     if given.prompt_style == "encoder-prefix" and given.objective == "clm":
         raise UsageError(

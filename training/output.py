@@ -34,12 +34,12 @@ def claim(output: Path, name: str) -> None:
         found = Manifest.read(output).name
         if found != name:
             raise UsageError(
-                f"output {output} holds the card {found!r}, not {name!r}: name another folder or that card"
+                f"output {output} holds the card {found!r}, not {name!r}: choose another folder or that card"
             )
         return
     strange = sorted(p.name for p in output.iterdir() if p.name != CHECKPOINT)
     if strange:
-        raise UsageError(f"output {output} holds {strange[0]!r} and no card: name a new or empty folder")
+        raise UsageError(f"output {output} holds {strange[0]!r} but no card: choose a new or empty folder")
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def fresh(output: Path) -> Iterator[Path]:
     except _disk_errors() as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise CardError(
-            f"the card can't be written to {output}: {reason}; what was there before is kept"
+            f"the card can't be written to {output}: {reason}; the previous contents are kept"
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -87,5 +87,8 @@ def choose_style(texts: Sequence[str]) -> tuple[Style, str]:
     frames = Counter(frame(text) for text in texts)
     alike = median(frames[frame(text)] for text in texts)
     if alike >= ALIKE:
-        return "tokens", f"half its passages have {alike:.0f} and more that differ in names and numbers only"
+        return (
+            "tokens",
+            f"half of its passages have at least {alike:.0f} that differ only in names and numbers",
+        )
     return "encoder-prefix", "its passages differ in more than names and numbers"

@@ -43,8 +43,8 @@ def remedy() -> str:
     program, *arguments = command_line()
     if program == "kcard":
         again = [word for word in arguments if word != "--resume"]
-        return f"go on with: {shlex.join([program, *again, '--resume'])}"
-    return "go on with the same arguments and resume=True (--resume)"
+        return f"continue with: {shlex.join([program, *again, '--resume'])}"
+    return "repeat the call with resume=True (--resume)"
 
 
 def _common(corpus: Corpus, licence: str, libraries: tuple[str, ...]) -> Mapping[str, Any]:

@@ -48,8 +48,8 @@ class Scratch:
 
 def _no_room(error: OSError) -> CorpusError:
     return CorpusError(
-        f"no room for the corpus in {tempfile.gettempdir()} ({error.strerror}): make some, or set TMPDIR to a "
-        "folder with more"
+        f"not enough space for the corpus in {tempfile.gettempdir()} ({error.strerror}): free some, or set "
+        "TMPDIR to a folder with more"
     )
 
 

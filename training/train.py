@@ -59,7 +59,7 @@ def train(
     check(chosen)
     if asked.resume and chosen.kind in LOOKED_UP:
         raise UsageError(
-            f"a {chosen.kind} card is made at once, so there is nothing to resume: leave --resume out"
+            f"a {chosen.kind} card is built in one step, so there is nothing to resume: leave out --resume"
         )
     if chosen.kind == "search":
         from kcard.training import search
@@ -107,7 +107,7 @@ def _language(read: Corpus, report: Report) -> str:
 
     found = detect([passage.text for passage in read.passages[:: max(1, len(read.passages) // 100)]])
     if found and found != "en":
-        report(Note(f"language: {found}, as it seems (--language names another)"))
+        report(Note(f"language: {found}, detected (--language overrides it)"))
     return found or "en"
 
 
@@ -118,8 +118,8 @@ def _foreign(language: str, report: Report) -> bool:
     stems = "their stems" if stemmer_of(language) else "their words"
     report(
         Note(
-            f"the models that come with kcard know English alone: in {language}, passages are found by {stems} and "
-            "quoted, and no model is trained (--kind both trains one all the same)"
+            f"the models that come with kcard support English only: in {language}, passages are found by {stems} and "
+            "quoted, and no model is trained (--kind both trains one anyway)"
         )
     )
     return True
@@ -138,7 +138,7 @@ def _too_long(plan: "Plan", joined: Joined, report: Report, *, settled: bool) ->
             Note(f"so the card is an index of the {count} (kind retrieval); --kind both trains the model too")
         )
         return True
-    report(Note(f"--kind retrieval indexes the {count} in minutes, and is often right more often"))
+    report(Note(f"--kind retrieval indexes the {count} in minutes, and is often more accurate"))
     return False
 
 
@@ -149,11 +149,11 @@ def _joined(before: Previous, read: Corpus, asked: TrainOptions, report: Report)
         raise UsageError(f"name {asked.name!r}: an update of {card.name} keeps its name, leave it out")
     joined = before.joined(read)
     old, new = joined.known + len(joined.hashed), len(joined.corpus.passages) - joined.known
-    report(Note(f"updating {card.name} ({before.sha256[:12]}): {old} passages, and {new} that it has not"))
+    report(Note(f"updating {card.name} ({before.sha256[:12]}): {old} passages, and {new} new ones"))
     if joined.hashed:
         report(
             Note(
-                "only hashes of the old passages travel with it: they can't be replayed and may be forgotten"
+                "the card carries only hashes of the old passages: they can't be replayed and may be forgotten"
             )
         )
     if asked.knowledge_date is None:

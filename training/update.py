@@ -77,7 +77,7 @@ class Previous:
         for name in KEPT:
             if getattr(given, name) not in (getattr(default, name), kept[name]):
                 raise UsageError(
-                    f"{name} {getattr(given, name)!r} can't be had by an update: {self.card.name} has "
+                    f"{name} {getattr(given, name)!r} can't change in an update: {self.card.name} has "
                     f"{kept[name]!r}; leave it out, or train a new card"
                 )
         taken = {name: kept[name] for name in TAKEN if getattr(given, name) is None}
@@ -102,15 +102,13 @@ class Previous:
         old, hashed = passages(folder), hashes(folder)
         if hashed and self.embedded:
             raise UsageError(
-                f"{self.card.name} learns old and new passages together, and of the old ones only hashes travel with "
-                "it: train it without update on a corpus that holds both"
+                f"{self.card.name} learns old and new passages together, but carries only hashes of the old "
+                "ones: train it without update on a corpus with both"
             )
         have = {passage_digest(source.text) for source in old} | hashed.keys()
         fresh = [i for i, source in enumerate(new.passages) if not is_known(source, have)]
         if not fresh:
-            raise UsageError(
-                f"{new.path} holds nothing that {self.card.name} does not have: nothing to update"
-            )
+            raise UsageError(f"{new.path} has no passage that {self.card.name} lacks: nothing to update")
         count = len(old)
         both = Lazy(count + len(fresh), lambda i: old[i] if i < count else new.passages[fresh[i - count]])
         lines = [] if not hashed else [self.card.manifest.training.corpus_sha256]
@@ -125,7 +123,7 @@ class Previous:
             if found not in (None, base.sha256):
                 raise ModelUnavailable(
                     f"{self.card.name} is an adapter for {base.name!r} with sha256 {base.sha256[:12]}…, but "
-                    f"{str(found)[:12]}… is at hand: fetch the base that it was trained on"
+                    f"{str(found)[:12]}… is on this machine: download the base that it was trained on"
                 )
         return WarmStart(self.card.folder, base, joined.corpus.texts[: joined.known_statements])
 

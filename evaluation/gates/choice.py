@@ -65,7 +65,7 @@ def _none(found: Calibration) -> str:
         return text
     row = min(cheaper, key=lambda row: row.outcome.share)
     gain = f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}]"
-    return f"{text}; {row.gate} is as good ({gain}) and asks cards for only {row.outcome.share:.0%} of the questions"
+    return f"{text}; {row.gate} is as good ({gain}) and uses cards for only {row.outcome.share:.0%} of the questions"
 
 
 def deployed(records: Sequence[Record], candidate: Candidate, row: Row, found: Calibration) -> Fitted:

@@ -122,8 +122,8 @@ def up_to_date(files: Files, folder: Path, what: str) -> Opened:
             return _opened(files, listed, [*skipped], folder, what)
     except OSError as error:
         raise CorpusError(
-            f"evidence {what}: its index can't be written to {folder} ({error.strerror or error}): make room there, "
-            "or set KCARD_HOME to another folder"
+            f"evidence {what}: its index can't be written to {folder} ({error.strerror or error}): free "
+            "some space, or set KCARD_HOME to another folder"
         ) from error
 
 
@@ -163,7 +163,7 @@ def _opened(
     after = Catalogue(tuple(entries), now)
     if not sum(e.rows for e in entries):
         why = f" ({skipped[0][0]}: {skipped[0][1]})" if skipped else ""
-        raise CorpusError(f"evidence {what} holds no text{why}: give it at least one sentence")
+        raise CorpusError(f"evidence {what} contains no text{why}: add at least one sentence")
     index = _index(after, folder, what)
     if after.files != before.files or _fresh(before):
         _place(folder / CATALOGUE, json.dumps(asdict(after), ensure_ascii=False))
@@ -212,9 +212,9 @@ def _index(catalogue: Catalogue, folder: Path, what: str) -> Index:
         raise
     except (*BROKEN, CardError) as error:
         if str(error) == "no text has a word":
-            raise CorpusError(f"evidence {what} holds no word: give it at least one sentence") from error
+            raise CorpusError(f"evidence {what} contains no words: add at least one sentence") from error
         forget(folder)
-        raise CorpusError(f"evidence {what}: its index was damaged and is made anew: ask again") from error
+        raise CorpusError(f"evidence {what}: its index was damaged and will be rebuilt: try again") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

@@ -49,7 +49,10 @@ class LocalCorpus:
         if len(skipped) > LISTED:
             told.append(f"evidence {self.name}: {len(skipped) - LISTED} more files are left out")
         changed = [self._segments[at].name for at in sorted(self._changed)]
-        return (*told, *(f"evidence {self.name}: {file} changed; it was used as it was" for file in changed))
+        return (
+            *told,
+            *(f"evidence {self.name}: {file} changed; its earlier version was used" for file in changed),
+        )
 
     def __len__(self) -> int:
         return self._ends[-1]
@@ -79,6 +82,5 @@ class LocalCorpus:
         except BROKEN as error:
             forget(self._folder)
             raise CorpusError(
-                f"evidence {self.name}: its index in {self._folder} was damaged or removed: ask again, and it is "
-                "made anew"
+                f"evidence {self.name}: its index in {self._folder} was damaged or removed: try again to rebuild it"
             ) from error

@@ -81,7 +81,7 @@ class MediaWiki:
     def _patiently(self, url: str) -> dict[str, Any]:
         if settings().offline:
             raise CorpusError(
-                f"{self.api} can't be asked, since HF_HUB_OFFLINE is set: unset it, or use evidence on this machine"
+                f"{self.api} can't be queried, because HF_HUB_OFFLINE is set: unset it, or use evidence on this machine"
             )
         for attempt in range(TRIES):
             try:
@@ -106,13 +106,13 @@ class MediaWiki:
                 if error.code == 429 or error.code >= 500:
                     raise _Refused(f"answered with status {error.code}", _wait(error.headers)) from error
                 raise CorpusError(
-                    f"{self.api} answered with status {error.code} ({error.reason}): is it the address of an api.php?"
+                    f"{self.api} answered with status {error.code} ({error.reason}): is it the URL of an api.php?"
                 ) from error
         except urllib.error.URLError as error:
             if isinstance(error.reason, TimeoutError):
                 raise _Refused(f"did not answer within {TIMEOUT:.0f} s") from error
             raise CorpusError(
-                f"{self.api} can't be reached ({error.reason}): is there a network? Evidence on this machine needs none"
+                f"{self.api} can't be reached ({error.reason}): check the network, or use evidence on this machine"
             ) from error
         except (OSError, http.client.HTTPException) as error:
             raise _Refused(f"broke off ({type(error).__name__})") from error

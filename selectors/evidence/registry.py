@@ -32,7 +32,7 @@ def open_evidence(spec: str) -> NamedEvidence:
         path = Path(spec).expanduser()
         if path.name.partition(":")[0] in names() and not path.exists():
             raise CorpusError(
-                f"evidence {spec} does not exist; a project's file can't choose {path.name}: give it as --evidence, "
+                f"evidence {spec} does not exist; a project file can't choose {path.name}: give it as --evidence, "
                 "or set it in your own config"
             )
         if not path.exists():

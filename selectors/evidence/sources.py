@@ -23,7 +23,7 @@ class Corpus:
         self._sources = sources
         self._index = index or Index.build(source.in_context for source in sources)
         if not len(self._index):
-            raise CorpusError(f"evidence {name!r} has no text: give it at least one sentence")
+            raise CorpusError(f"evidence {name!r} has no text: add at least one sentence")
 
     def __len__(self) -> int:
         return len(self._sources)

@@ -42,7 +42,7 @@ def open_wikipedia(argument: str = "") -> "Wikipedia":
         host = urllib.parse.urlsplit(argument).hostname
         if not host or "?" in argument or "#" in argument:
             raise UsageError(
-                f"wikipedia:{argument} is no address of an api.php, as https://HOST/w/api.php is"
+                f"wikipedia:{argument} is not the URL of an api.php, such as https://HOST/w/api.php"
             )
         name, api, licence = f"wikipedia:{host}", argument, ""
     else:
@@ -70,9 +70,9 @@ class Wikipedia:
         """What the user should know: that claims leave the machine, and which replies were old."""
         host = urllib.parse.urlsplit(self.wiki.api).hostname
         old = ", ".join(sorted(self.wiki.stale))
-        told = (f"evidence {self.name}: what is looked up is sent to {host}",)
+        told = (f"evidence {self.name}: queries are sent to {host}",)
         return (
-            (*told, f"evidence {self.name}: it could not be asked; replies of {old} were used")
+            (*told, f"evidence {self.name}: it could not be reached; cached replies of {old} were used")
             if old
             else told
         )

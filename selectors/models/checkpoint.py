@@ -73,7 +73,7 @@ class Checkpoint:
         if at and not (name and revision):
             raise UsageError(f"{selector} {text!r}: write MODEL, or MODEL@revision")
         if not ON_THE_HUB.fullmatch(name):
-            raise UsageError(f"{selector}: {name!r} is no folder, and no name on the hub (OWNER/NAME)")
+            raise UsageError(f"{selector}: {name!r} is neither a folder nor a hub repository (OWNER/NAME)")
         return cls(selector, name, revision)
 
     @classmethod
@@ -152,7 +152,7 @@ def load(kind: Any, checkpoint: Checkpoint, loading: Loading, native: bool = Fal
     if missing := sorted(info["missing_keys"]):
         raise ModelUnavailable(
             f"{checkpoint.selector}: {checkpoint} lacks the weights {', '.join(missing[:3])}: "
-            f"it was not trained for this, give another model"
+            "it was not trained for this; choose another model"
         )
     return placed(model.eval(), loading.device)
 
@@ -162,7 +162,7 @@ def placed(model: Any, device: str) -> Any:
     try:
         return model.to(device)
     except (RuntimeError, AssertionError) as error:
-        raise UsageError(f"device {device!r}: {_line(error)}; leave --device out") from error
+        raise UsageError(f"device {device!r}: {_line(error)}; leave out --device") from error
 
 
 def tokenizer(checkpoint: Checkpoint, loading: Loading) -> Any:
@@ -176,7 +176,7 @@ def tokenizer(checkpoint: Checkpoint, loading: Loading) -> Any:
         )
     if not found.is_fast:
         raise ModelUnavailable(
-            f"{checkpoint.selector}: {checkpoint} has no fast tokenizer, which cutting needs"
+            f"{checkpoint.selector}: {checkpoint} has no fast tokenizer, which is needed to cut texts"
         )
     return found
 
@@ -185,7 +185,7 @@ def announce(checkpoint: Checkpoint, loading: Loading) -> None:
     """Say that the model will be fetched, where it is not here."""
     if loading.report and not checkpoint.is_folder and not here(checkpoint.name, checkpoint.revision):
         size = f" ({checkpoint.size})" if checkpoint.size else ""
-        loading.report(f"fetching {checkpoint.name}{size} from the Hugging Face Hub")
+        loading.report(f"downloading {checkpoint.name}{size} from the Hugging Face Hub")
 
 
 def digest(checkpoint: Checkpoint, config: Any, *settings: object) -> str:
@@ -259,8 +259,8 @@ def _remedy(checkpoint: Checkpoint) -> str:
         return "give a folder with config.json, a tokenizer and model.safetensors"
     also = f" and `hf download {checkpoint.companion.name}`" if checkpoint.companion else ""
     return (
-        f"with a network it is fetched; else bring it here: `hf download {checkpoint.name} "
-        f"--revision {checkpoint.revision}`{also}, or name a folder that holds it"
+        f"with a network it is downloaded on first use; otherwise run `hf download {checkpoint.name} "
+        f"--revision {checkpoint.revision}`{also}, or give a folder that contains it"
     )
 
 

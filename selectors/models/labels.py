@@ -51,8 +51,8 @@ def read(id2label: Mapping[int, str], meanings: Mapping[str, str], model: str) -
     if len(places["supports"]) != 1 or len(places["refutes"]) > 1:
         names = ", ".join(map(str, id2label.values()))
         raise ModelUnavailable(
-            f"{model} names its labels {names}: which of them means supported can't be told; "
-            "give a model whose config names one entailment or SUPPORTS"
+            f"{model} names its labels {names}, and none clearly means supported: choose a model whose "
+            "config names one entailment or SUPPORTS"
         )
     return Labels(places["supports"][0], next(iter(places["refutes"]), None))
 
@@ -66,7 +66,7 @@ def verify(support: Callable[[Sequence[Pair]], Array], model: str) -> None:
     if not kept > refuted:
         raise ModelUnavailable(
             f"{model} scores claims that are plainly refuted {refuted:.2f} and plainly supported ones {kept:.2f}: "
-            "its labels are swapped, or it is no fact checker"
+            "its labels are swapped, or it is not a fact checker"
         )
 
 

@@ -79,9 +79,7 @@ def read_file(path: Path, kind: Literal["project", "user"]) -> dict[str, Setting
     for key, value in _flat(data, path, text, inside):
         line = line_of(text, key, inside)
         if kind == "project" and key in USER_ONLY:
-            raise UsageError(
-                f"{_at(path, line)}: {key} can't be set by a project, only by you: {_own_way(key)}"
-            )
+            raise UsageError(f"{_at(path, line)}: {key} can't be set in a project file: {_own_way(key)}")
         found[key] = Setting(key, value, Origin(kind, _at(path, line), path.parent))
     return found
 
@@ -104,12 +102,12 @@ def _unknown(name: str, value: Any) -> str:
         return f"{name} is {value!r}, but must be a table: [{name}]"
     if "key" in name.lower() or "token" in name.lower():
         return (
-            f"{name!r} is no setting: keys are never read from files; set OPENAI_API_KEY in the environment"
+            f"unknown setting {name!r}: keys are never read from files; set OPENAI_API_KEY in the environment"
         )
     near = difflib.get_close_matches(name, [*TOP, *TABLES], n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     tables = ", ".join(f"[{table}]" for table in TABLES)
-    return f"{name!r} is no setting{hint}: known are {', '.join(TOP)} and the tables {tables}"
+    return f"unknown setting {name!r}{hint}: the settings are {', '.join(TOP)} and the tables {tables}"
 
 
 def line_of(text: str, key: str, inside: tuple[str, ...] = ()) -> int | None:

@@ -63,7 +63,9 @@ class Index:
             _check(bm25)
             return cls(bm25, _stemmer(folder))
         except (OSError, ValueError, TypeError, KeyError, AttributeError, EOFError) as error:
-            raise CardError(f"{folder} is no index or is damaged: {error}: train the card again") from error
+            raise CardError(
+                f"{folder} is not an index or is damaged: {error}: train the card again"
+            ) from error
 
     @classmethod
     def write(cls, texts: Iterable[str], folder: Path, stemmer: str | None = None) -> None:

@@ -85,7 +85,7 @@ def _text_column(columns: Sequence[str], rows: Sequence[Row], document: Document
         else ""
     )
     raise CorpusError(
-        f"{document.name} has no column of text; it has {', '.join(columns)}: name one with --field{sentence}"
+        f"{document.name} has no text column; it has {', '.join(columns)}: name one with --field{sentence}"
     )
 
 

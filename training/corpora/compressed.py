@@ -37,7 +37,7 @@ def _decompress(path: Path, plain: Path) -> None:
             while part := packed.read(PART):
                 file.write(part)
                 if file.tell() > MOST:
-                    raise CorpusError(f"{path} holds more than {MOST // 10**9} GB: decompress it and cut it")
+                    raise CorpusError(f"{path} holds more than {MOST // 10**9} GB: decompress and split it")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise CorpusError(f"{path} can't be decompressed ({error}): is it damaged?") from error
     except OSError as error:

@@ -47,7 +47,7 @@ def _rows(document: Document, delimiter: str) -> Iterator[tuple[int, Row]]:
 
 def count_broken(document: Document, why: str) -> None:
     if not document.losses.dropped["broken rows"]:
-        document.losses.notes.append(f"{document.name}: {why}; such rows are left out")
+        document.losses.notes.append(f"{document.name}: {why}; such rows are skipped")
     document.losses.dropped["broken rows"] += 1
 
 

@@ -63,15 +63,15 @@ def _walked(root: Path) -> tuple[list[tuple[Path, str]], Skipped]:
 def _why_not(file: Path) -> str | None:
     """Why a file of a folder is not read; None for one that is, "" for one that serves another."""
     if file.is_symlink() and not file.exists():
-        return "a link that leads nowhere"
+        return "a broken link"
     if not file.is_file():
-        return "no regular file"
+        return "not a regular file"
     if file.name == TEMPLATE_FILE:
         return ""
     if LEGAL.fullmatch(file.name):
         return "a licence; name it to read it"
     if CHANGES.fullmatch(file.name):
-        return "a list of changes; name it to read it"
+        return "a change log; name it to read it"
     return None if format_of(file) else f"not one of {known()}"
 
 

@@ -28,7 +28,7 @@ def read(document: Document) -> Iterator[Block]:
     """
     name, config, split = _parts(document.name)
     if not name.strip("/"):
-        raise CorpusError(f"{document.name} names no data set: write {PREFIX}owner/name")
+        raise CorpusError(f"{document.name} lacks the name of a data set: write {PREFIX}owner/name")
     return texts(_numbered(_loaded(name, config, split)), document)
 
 
@@ -81,12 +81,11 @@ def _loaded(name: str, config: str | None, split: str | None) -> Iterator[Any]:
 def _refusal(name: str, error: Exception, offline: bool) -> str:
     said = one_line(error, 200)
     if "script" in said.lower():
-        return (
-            f"{PREFIX}{name} needs code of its own, which kcard does not run: use a version of it in Parquet"
-        )
+        return f"{PREFIX}{name} needs its own code, which kcard does not run: use a Parquet version of it"
     if offline:
         return (
-            f"{PREFIX}{name} is not at hand and HF_HUB_OFFLINE is set: unset it, or download the data set and give "
+            f"{PREFIX}{name} is not on this machine and HF_HUB_OFFLINE is set: unset it, or download the "
+            "data set and give "
             f"its folder ({said})"
         )
     return f"{PREFIX}{name} can't be loaded: check name, access and network ({said})"

@@ -33,7 +33,7 @@ def _object(line: str, where: str) -> dict[str, Any]:
     try:
         row = parse(line)
     except ValueError as error:
-        raise CorpusError(f"{where} is not JSON ({error}): one object a line is expected") from None
+        raise CorpusError(f"{where} is not JSON ({error}): expected one object per line") from None
     return row if isinstance(row, dict) else {}
 
 

@@ -38,7 +38,7 @@ def _lines(
         rest = b""
         ended = chunk.endswith(b"\n") or len(chunk) < longest
         if not ended and whole:
-            raise CorpusError(f"{path}:{number} is a line above {longest >> 20} MB: cut it")
+            raise CorpusError(f"{path}:{number} is a line of more than {longest >> 20} MB: split it")
         if not ended:
             chunk, rest = _cut(chunk)
         text = _decoded(chunk, path, number, nul, encoding)
@@ -71,11 +71,11 @@ def _decoded(chunk: bytes, path: Path, number: int, nul: bool, encoding: str) ->
             raise CorpusError(f"{path} is UTF-16 text, not UTF-8: convert it, {_iconv('UTF-16')}") from None
         raise CorpusError(
             f"{path}:{line} is not UTF-8 text (byte 0x{chunk[error.start]:02x}): if it is text, convert it, "
-            f"{_iconv('WINDOWS-1252')}; else take it out of the corpus"
+            f"{_iconv('WINDOWS-1252')}; otherwise remove it from the corpus"
         ) from None
     if "\0" in text and not nul:
         raise CorpusError(
-            f"{path}:{number} is not UTF-8 text (a NUL byte): convert the file or take it out of the corpus"
+            f"{path}:{number} is not UTF-8 text (a NUL byte): convert the file or remove it from the corpus"
         )
     return text
 

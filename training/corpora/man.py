@@ -46,9 +46,7 @@ def read(document: Document) -> Iterator[Block]:
 def _rendered(document: Document) -> str:
     found = [(name, program, options) for name, options in RENDERERS if (program := shutil.which(name))]
     if not found:
-        raise CorpusError(
-            f"{document.path} is a man page, which mandoc or groff renders: install one of them"
-        )
+        raise CorpusError(f"{document.path} is a man page: install mandoc or groff to render it")
     name, program, options = found[0]
     try:
         done = subprocess.run(

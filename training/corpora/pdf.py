@@ -45,7 +45,7 @@ def read(document: Document) -> Iterator[Block]:
     pages = [_trimmed(lines) for lines in pages]
     if not any(pages):
         raise CorpusError(
-            f"{document.path} holds no text on its {len(pages)} pages: if it is a scan, run text recognition on it"
+            f"{document.path} holds no text on its {len(pages)} pages: if it is a scan, run OCR on it"
         )
     pages = _with_headings(_without_edges(pages, document), outline)
     open_page, open_text = 0, ""

@@ -70,7 +70,7 @@ def _rows(document: Document) -> Iterator[tuple[int, Triple]]:
         if len(cells) == 3 and all(cells):
             yield number, (cells[0], cells[1], cells[2])
         elif line.strip():
-            delimited.count_broken(document, f"line {number} is no triple")
+            delimited.count_broken(document, f"line {number} is not a triple")
 
 
 def tell(subject: str, relation: str, value: str, *, templates: Mapping[str, str] = TEMPLATES) -> str:
@@ -138,8 +138,8 @@ def _own_templates(path: Path) -> dict[str, str]:
             relation, _, sentence = line.strip().partition("\t")
             if not ("{subject}" in sentence and "{object}" in sentence):
                 raise CorpusError(
-                    f"{path}:{number} is no template: relation, tab, "
-                    "a sentence with {subject} and {object}"
+                    f"{path}:{number} is not a template: expected relation, tab, a sentence with "
+                    "{subject} and {object}"
                 )
             found[label_of(relation)] = sentence.strip()
     return found

@@ -47,7 +47,7 @@ def blocks(page: bytes | str, path: Path, losses: Losses) -> Iterator[Block]:
         warnings.simplefilter("ignore", XMLParsedAsHTMLWarning)  # XHTML is read as well
         tree = BeautifulSoup(page, "lxml")
     if tree.body is None or not tree.find(True):
-        raise CorpusError(f"{path} is not a web page: no HTML is found in it")
+        raise CorpusError(f"{path} is not a web page: it contains no HTML")
     _drop(tree, losses)
     try:
         text = _markdown(tree)

@@ -38,10 +38,8 @@ def add(
     domain: Annotated[str, Option("Its domain, such as biomedical/oncology.")] = "general",
     licence: Annotated[str | None, Option("Its licence.", default="as its model card says")] = None,
     language: Annotated[str | None, Option("Its language.", default="as its model card says")] = None,
-    template: Annotated[
-        str | None, Option("How a question becomes the prompt, with {question} in it.")
-    ] = None,
-    convert: Annotated[bool, Option("Take pickled weights, opened in a child process.")] = False,
+    template: Annotated[str | None, Option("The prompt template, containing {question}.")] = None,
+    convert: Annotated[bool, Option("Accept pickled weights, read in a child process.")] = False,
     hub: "Hub | None" = None,
 ) -> "Version":
     """Add a model of the Hugging Face Hub as a card, pinned to its commit; or an LLM that writes documents.
@@ -159,7 +157,7 @@ def _publish(repository: "Repository", manifest: Manifest, convert: bool, hub: "
         return _refer(repository, manifest, hub)
     if not repository.pickles:
         raise CardError(
-            f"{repository.name} at {repository.revision[:12]} holds no weights that transformers or peft loads "
+            f"{repository.name} at {repository.revision[:12]} holds no weights that transformers or peft can load "
             f"(model.safetensors, adapter_model.safetensors): choose another repository"
         )
     if not convert:

@@ -31,7 +31,7 @@ def audit(
     queries: Annotated[
         Path | str | None,
         Option(
-            "Questions (.jsonl, .json, .csv, .txt), with a `domain` if they have one.",
+            "Questions (.jsonl, .json, .csv, .txt), optionally with a `domain`.",
             default="questions about its own corpus, as in an exam",
             command_line=Path | None,
         ),
@@ -39,25 +39,23 @@ def audit(
     evidence: Annotated[
         Path | str | Sequence[Path | str],
         Option(
-            "What factuality is measured against: a file, a folder, wikipedia. Repeatable.",
+            "Evidence for factuality: a file, a folder, wikipedia. Repeatable.",
             command_line=list[str],
         ),
     ] = (),
     documents: Annotated[int, Option("Documents that the card writes for each query.", least=1)] = 3,
-    limit: Annotated[int, Option("At most this many questions about its own corpus.", least=1)] = 200,
+    limit: Annotated[int, Option("Maximum number of questions about its own corpus.", least=1)] = 200,
     checker: Annotated[
         "Checker | str", Option("The checker; `kcard selectors` lists them.", command_line=str)
     ] = "minilm",
-    seed: Annotated[int, Option("Seed of the questions and of what the card writes.")] = 0,
-    worst: Annotated[int, Option("How many of the worst documents are kept and shown.", least=0)] = 5,
-    device: Annotated[
-        str, Option("Where the card writes and the checker reads: cpu, cuda or cuda:N.")
-    ] = "cpu",
+    seed: Annotated[int, Option("Seed of the questions and of the card's sampling.")] = 0,
+    worst: Annotated[int, Option("How many of the worst documents to store and show.", least=0)] = 5,
+    device: Annotated[str, Option("Device of card and checker: cpu, cuda or cuda:N.")] = "cpu",
     trust_remote_code: Annotated[
         bool, Option("Let the checker's model run code from its repository.")
     ] = False,
     output: Annotated[
-        Path | str | None, Option("Write the audit to this file too, as JSON.", command_line=Path | None)
+        Path | str | None, Option("Also write the audit to this file, as JSON.", command_line=Path | None)
     ] = None,
     hub: "Hub | None" = None,
     report: Callable[[Any], None] | None = None,
@@ -73,7 +71,7 @@ def audit(
     """
     check_values(audit, {"documents": documents, "limit": limit, "worst": worst})
     if output is not None and not (folder := Path(output).expanduser().absolute().parent).is_dir():
-        raise UsageError(f"output {output}: there is no folder {folder}")
+        raise UsageError(f"output {output}: the folder {folder} does not exist")
     from kcard.evaluation.asking import check_device
     from kcard.evaluation.audit import Settings, audited, finding, queries_for
     from kcard.evaluation.independent import read_independent

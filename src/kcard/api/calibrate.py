@@ -43,17 +43,15 @@ class Calibrated:
 def calibrate(
     records: Records,
     *,
-    budget: Annotated[
-        float, Option("The largest share of the questions that may ask cards.", least=0, most=1)
-    ] = 1.0,
+    budget: Annotated[float, Option("Maximum share of questions that may use cards.", least=0, most=1)] = 1.0,
     gates: Annotated[
         str | Sequence[str] | None,
         Option("Kinds to compare, comma-separated.", default="all that fit", command_line=str | None),
     ] = None,
-    folds: Annotated[int, Option("How many folds; each is judged by gates fitted on the others.")] = 5,
+    folds: Annotated[int, Option("Number of folds; each is judged by gates fitted on the others.")] = 5,
     settings: Mapping[str, Any] | None = None,
     llm: AskedLLM = None,
-    seed: Annotated[int, Option("Which records share a fold.")] = 0,
+    seed: Annotated[int, Option("Seed of the folds.")] = 0,
     report: Callable[[str], None] | None = None,
 ) -> Calibrated:
     """Compare gates on records, each held out in turn; nothing is written (see `keep`).
@@ -119,7 +117,7 @@ def _candidates(
     from kcard.gates import kinds
 
     if strange := sorted(set(settings) - set(named)):
-        raise UsageError(f"settings for {strange[0]!r}, which is not compared: name it among the gates")
+        raise UsageError(f"settings for {strange[0]!r}, which is not compared: add it to the gates")
     asked = resources(llm)
     shared = embedding_once(asked, {})
     found = {}

@@ -57,18 +57,18 @@ def check(
     evidence: Annotated[
         Sequence[str | Path],
         Option(
-            "Where evidence is searched: a file or folder of text, wikipedia, or a registered name. Repeatable.",
+            "Where to search evidence: a file or folder of text, wikipedia, or a registered name. Repeatable.",
             command_line=list[str],
         ),
     ] = (),
     *,
     texts: Annotated[
-        Sequence[str], Option("Evidence as such. Repeatable.", flag="--text", command_line=list[str])
+        Sequence[str], Option("Evidence, given as text. Repeatable.", flag="--text", command_line=list[str])
     ] = (),
     checker: Annotated[
         "str | Checker", Option("The checker; `kcard selectors` lists them.", command_line=str)
     ] = "minilm",
-    device: Annotated[str, Option("Where the checker runs: cpu, cuda or cuda:N.")] = "cpu",
+    device: Annotated[str, Option("Device of the checker: cpu, cuda or cuda:N.")] = "cpu",
     trust_remote_code: Annotated[bool, Option("Let the checker run code from its repository.")] = False,
     report: Callable[[str], None] | None = None,
 ) -> Checked:
@@ -86,9 +86,9 @@ def check(
     if not claim.strip():
         raise UsageError("the claim is empty")
     if isinstance(evidence, (str, Path)) or isinstance(texts, str):
-        raise UsageError("evidence and texts are lists: put the single one in brackets")
+        raise UsageError("evidence and texts must be lists: put a single value in brackets")
     if not evidence and not texts:
-        raise UsageError("a claim needs evidence: a file, a folder or another evidence, or a text")
+        raise UsageError("a claim needs evidence: give a file, a folder, a named source or a text")
     corpora: list[Evidence] = [open_evidence(str(spec)) for spec in evidence]
     found = [*(Source(text) for text in texts), *(s for c in corpora for s in c.find(claim, TEXTS))]
     sources = list({source.text: source for source in reversed(found) if source.text.strip()}.values())[::-1]

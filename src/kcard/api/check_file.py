@@ -56,12 +56,12 @@ def check_file(
     """
     source, target = Path(source), Path(target)
     if not source.is_file():
-        raise UsageError(f"--input {source} {'is no file' if source.exists() else 'does not exist'}")
+        raise UsageError(f"--input {source} {'is not a file' if source.exists() else 'does not exist'}")
     if target.exists() and target.resolve() == source.resolve():
         raise UsageError(f"--output {target} is the input file: name another, or the claims would be lost")
     claims = sum(1 for _ in _read(source))
     if not claims:
-        raise UsageError(f"--input {source} holds no claim")
+        raise UsageError(f"--input {source} contains no claims")
     earlier = _earlier(source, target, resume)
     judge = open_checker(checker, device, trust_remote_code, told)
     with _appending(target) as stream:
@@ -126,7 +126,9 @@ def _earlier(source: Path, target: Path, resume: bool) -> int:
     if not target.exists() or not target.stat().st_size:
         return 0
     if not resume:
-        raise UsageError(f"--output {target} exists: add --resume to go on with it, or name another file")
+        raise UsageError(
+            f"--output {target} already exists: add --resume to continue it, or choose another file"
+        )
     rows, whole = (row for _, row in _read(source)), 0
     with target.open("rb") as stream:
         for number, line in enumerate(stream, 1):
@@ -135,7 +137,7 @@ def _earlier(source: Path, target: Path, resume: bool) -> int:
                 return number - 1
             if not _belongs(_object(target, number, line), next(rows, None)):
                 raise UsageError(
-                    f"{target}:{number} answers no such claim: the input has changed since; name another --output"
+                    f"{target}:{number} does not match the input, which has changed: choose another --output"
                 )
             whole += len(line)
     return number

@@ -75,7 +75,7 @@ class Collection:
         if metric not in METRICS:
             raise UsageError(f"metric {metric!r} is unknown: choose one of {', '.join(METRICS)}")
         if options.get("mode") == "direct" or "gate" in options:
-            raise UsageError("records need answers with cards: leave mode direct and gate out")
+            raise UsageError("records need answers with cards: leave out mode direct and gate")
         self.output, self._metric = Path(output).expanduser(), metric
         if Path(questions).expanduser().resolve() == self.output.resolve():
             raise UsageError(f"--output {output} is the questions file: name another, or it would be lost")

@@ -58,7 +58,7 @@ def doctor() -> list[Finding]:
     ]
     checks += [llm.result(SECONDS + 1), *_gate(str(ask["gate"])), _terminal()]
     broken = [check.name for check in checks if check.status == "error"]
-    remedy = f"mend: {', '.join(broken)}" if broken else ""
+    remedy = f"fix: {', '.join(broken)}" if broken else ""
     return [*checks, Finding("ask", "error" if broken else "ok", str(ask), remedy)]
 
 
@@ -67,7 +67,7 @@ def _config(configured: Settings) -> Finding:
     found = f"home {configured.home}; " + (", ".join(files) or "no config file")
     if unknown := unknown_variables():
         return Finding(
-            "config", "warning", f"{found}; {', '.join(unknown)} set nothing", "see `kcard config`"
+            "config", "warning", f"{found}; {', '.join(unknown)} have no effect", "see `kcard config`"
         )
     return Finding("config", "ok", found)
 
@@ -144,7 +144,7 @@ def _fault(folder: Path) -> str:
         lines = (folder / SUMS).read_text(encoding="ascii").splitlines()
         for digest, name in (line.split(maxsplit=1) for line in lines):
             if file_digest(folder / name) != digest:
-                return f"{folder / name} is not as it was released"
+                return f"{folder / name} differs from the release"
     except OSError as error:
         return f"{error.filename}: {error.strerror}"
     return ""
@@ -168,7 +168,7 @@ def _selectors(ask: BareAsk, offline: bool) -> Finding:
     from kcard.selectors.listing import missing, presets
 
     told = "; ".join(
-        f"{one.preset.name}: {'ready' if not one.missing else f'{len(one.missing)} models not here'}"
+        f"{one.preset.name}: {'ready' if not one.missing else f'{len(one.missing)} models missing'}"
         for one in presets()
     )
     lacking = missing(ask.choice) if ask.uses_cards else ()
@@ -179,7 +179,7 @@ def _selectors(ask: BareAsk, offline: bool) -> Finding:
         return Finding(
             "selectors", "error", found, "unset HF_HUB_OFFLINE once, or choose --selectors offline"
         )
-    return Finding("selectors", "warning", found, "they are fetched when they are first used")
+    return Finding("selectors", "warning", found, "they are downloaded on first use")
 
 
 def _hub_site(configured: Settings) -> str:
@@ -192,9 +192,9 @@ def _hub_site(configured: Settings) -> str:
 
 def _site(configured: Settings, found: Later[str]) -> Finding:
     if configured.offline:
-        return Finding("hugging-face", "ok", "not asked: HF_HUB_OFFLINE is set")
+        return Finding("hugging-face", "ok", "not checked: HF_HUB_OFFLINE is set")
     if problem := found.result(SECONDS):
-        remedy = "only cards with a base from there need it; set HF_HUB_OFFLINE=1 to stop looking"
+        remedy = "only cards with a base from there need it; set HF_HUB_OFFLINE=1 to skip this check"
         return Finding("hugging-face", "warning", f"can't be reached: {problem}", remedy)
     return Finding("hugging-face", "ok", "reachable")
 
@@ -211,13 +211,13 @@ def _hub(ask: BareAsk, configured: Settings) -> Finding:
         hub = Hub(configured.home)
         held, chosen, missing = hub.info(), hub.resolve(ask.cards), _missing(hub)
     except KcardError as error:
-        return Finding("hub", status, str(error), "correct `cards`, or mend the hub (kcard verify)")
-    told = f"{held.cards} cards in {held.versions} versions, {_size(held.size)}; {len(chosen)} would be asked"
+        return Finding("hub", status, str(error), "correct `cards`, or repair the hub (kcard verify)")
+    told = f"{held.cards} cards in {held.versions} versions, {_size(held.size)}; {len(chosen)} would be used"
     if missing:
         return Finding(
             "hub",
             status,
-            f"{told}; files are missing of {', '.join(missing)}",
+            f"{told}; files are missing in {', '.join(missing)}",
             "kcard verify, then publish again",
         )
     return Finding("hub", "ok", told)

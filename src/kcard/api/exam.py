@@ -20,7 +20,7 @@ def exam(
     card: Annotated[
         "Path | str | Target",
         Option(
-            "A draft's name, a card folder, or a published card (name@v2), which is examined but not changed.",
+            "A draft's name, a card folder, or a published card (name@v2), which stays unchanged.",
             argument=True,
             command_line=str,
             completes="drafts",
@@ -29,7 +29,9 @@ def exam(
     *,
     questions: Annotated[
         Path | str | None,
-        Option("Questions with answers (.jsonl, .json, .csv), asked apart.", command_line=Path | None),
+        Option(
+            "Questions with answers (.jsonl, .json, .csv), reported separately.", command_line=Path | None
+        ),
     ] = None,
     evidence: Annotated[
         Path | str | Sequence[Path | str],
@@ -40,15 +42,15 @@ def exam(
     ] = (),
     corpus: Annotated[
         Path | str | None,
-        Option("The corpus' text, for a card with which only hashes travel.", command_line=str | None),
+        Option("The text of the corpus, for a card that carries only hashes.", command_line=str | None),
     ] = None,
     field: Annotated[str | None, Option("The corpus' field or column, as in training.")] = None,
-    limit: Annotated[int, Option("At most this many questions about its corpus.", least=1)] = 200,
-    seed: Annotated[int, Option("Which questions are drawn.")] = 0,
+    limit: Annotated[int, Option("Maximum number of questions about its corpus.", least=1)] = 200,
+    seed: Annotated[int, Option("Seed of the sample of questions.")] = 0,
     checker: Annotated[
         "Checker | str", Option("The checker; `kcard selectors` lists them.", command_line=str)
     ] = "minilm",
-    device: Annotated[str, Option("Where the card writes: cpu, cuda or cuda:N.")] = "cpu",
+    device: Annotated[str, Option("Device of the card: cpu, cuda or cuda:N.")] = "cpu",
     output: Annotated[
         Path | str | None,
         Option("Write the exam to this file instead of into the card.", command_line=Path | None),

@@ -21,7 +21,7 @@ __all__ = ["AskedLLM", "Evaluation", "Records", "evaluate", "fit", "resources"]
 # Options that fitting, judging and calibrating share.
 Records = Annotated[
     "Path | str | Sequence[Record]",
-    Option("Records, one JSON object a line (kcard gate collect).", command_line=Path),
+    Option("Records, one JSON object per line (kcard gate collect).", command_line=Path),
 ]
 Settings = Annotated[
     "Mapping[str, Any] | None",
@@ -30,7 +30,7 @@ Settings = Annotated[
 AskedLLM = Annotated[
     "str | LLM | None",
     Option(
-        "The LLM that would answer, for gates that ask it: embedded, openai:MODEL, hf:MODEL.",
+        "The LLM, for gates that query it: embedded, openai:MODEL, hf:MODEL.",
         command_line=str | None,
     ),
 ]
@@ -87,18 +87,18 @@ def fit(
 @documented
 def evaluate(
     records: Records,
-    gate: Annotated[str, Option("A kind, fitted anew for each fold; or a gate's file, taken as it is.")],
+    gate: Annotated[str, Option("A kind, fitted anew for each fold; or a gate's file, evaluated as it is.")],
     *,
     folds: Annotated[
         int | str | None,
-        Option("How many folds; loo leaves one record out at a time.", command_line=str),
+        Option("Number of folds; loo leaves one record out at a time.", command_line=str),
     ] = 5,
     settings: Settings = None,
     llm: AskedLLM = None,
-    seed: Annotated[int, Option("Which records share a fold.")] = 0,
+    seed: Annotated[int, Option("Seed of the folds.")] = 0,
     report: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Judge a gate by records that it was not fitted on.
+    """Evaluate a gate on records that it was not fitted on.
 
     `report` is called with how many folds are done, and of how many. `folds` None is loo.
 
@@ -140,7 +140,7 @@ def _as_it_is(
     records: "Sequence[Record]", gate: str, settings: Mapping[str, Any] | None, llm: "str | LLM | None"
 ) -> Evaluation:
     if settings:
-        raise UsageError(f"{gate} is not fitted anew, so it takes no settings: leave --set out")
+        raise UsageError(f"{gate} is not fitted anew, so it takes no settings: leave out --set")
     from kcard.evaluation.gates.outcome import Outcome
     from kcard.integrators.named_gate import UNFITTED, gate_file, title
 
@@ -163,7 +163,7 @@ def _unfitted(records: "Sequence[Record]", gate: str, llm: "str | LLM | None") -
 
     asked = resources(llm).llm
     if asked is None and gate not in {"always", "never"}:
-        raise UsageError(f"gate {gate} asks the LLM: name it with --llm")
+        raise UsageError(f"gate {gate} needs an LLM: choose one with --llm")
     made: Gate = plugins.load(UNFITTED, gate)(asked, ())
     return np.asarray(made.knows([record.question for record in records])) < THRESHOLD
 

@@ -26,7 +26,7 @@ def check_llm(configured: Settings) -> Finding:
 
         if try_to_load_from_cache(model, "config.json") is None:
             return Finding(
-                "llm", "warning", f"{model} is not on this machine", "the first question fetches it"
+                "llm", "warning", f"{model} is not on this machine", "the first question downloads it"
             )
     return Finding("llm", "ok", llm)
 

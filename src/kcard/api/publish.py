@@ -61,7 +61,7 @@ def publish(
         "Path | str | HasFolder | None",
         Option(
             "A draft's name or a card folder.",
-            default="trained last",
+            default="the last one trained",
             argument=True,
             command_line=str | None,
             completes="drafts",
@@ -73,11 +73,9 @@ def publish(
         Option("A hub's URL, or local.", default="the setting hub_url, else local", command_line=str | None),
     ] = None,
     repository: Annotated[
-        str | None, Option("On a hub elsewhere: namespace/name.", default="yours, the card's name")
+        str | None, Option("On a remote hub: namespace/name.", default="yours, the card's name")
     ] = None,
-    private: Annotated[
-        bool, Option("On a hub elsewhere: a new repository is only for those who may read it.")
-    ] = False,
+    private: Annotated[bool, Option("On a remote hub: create the repository as private.")] = False,
     aliases: Annotated[
         Sequence[str],
         Option(
@@ -85,23 +83,23 @@ def publish(
         ),
     ] = (),
     min_recall: Annotated[
-        float | None, Option("Publish only if its exam found at least this recall.", least=0, most=1)
+        float | None, Option("Publish only if its exam has at least this recall.", least=0, most=1)
     ] = None,
     min_factuality: Annotated[
         float | None,
-        Option("The same for its exam's factuality against independent evidence.", least=0, most=1),
+        Option("Publish only if its exam has at least this factuality.", least=0, most=1),
     ] = None,
     strict: Annotated[
         bool,
         Option(
-            "Refuse a card that gives away private data, and have it write for the scan even if it is large.",
+            "Refuse a card with private data, and scan the output of large models too.",
             negatable=True,
         ),
     ] = False,
     report: Callable[[str], None] | None = None,
     progress: bool = False,
 ) -> "Version | Published":
-    """Publish a card: its next version, immutable and verified whenever it is read.
+    """Publish a card as its next version, which is immutable and verified on every read.
 
     `report` is called with a sentence on what the privacy scan found. `progress`: whether bars on stderr show the
     upload to a hub elsewhere, which is any that speaks the Hugging Face Hub's protocol.
@@ -117,7 +115,7 @@ def publish(
 
     elsewhere = hub if isinstance(hub, str) else None
     if elsewhere is None and (repository is not None or private):
-        raise UsageError("a repository has a name and rights on a hub elsewhere: say which with --hub URL")
+        raise UsageError("repository and private need a remote hub: give it with --hub URL")
     named = card if card is None or isinstance(card, str | Path) else card.folder
     found = Card.open(draft(settings().drafts, named))
     check_exam(found, {"recall": min_recall, "factuality": min_factuality})
@@ -142,12 +140,13 @@ def _check_privacy(card: "Card", strict: bool, report: Callable[[str], None]) ->
     large = card.manifest.has_model and _is_large(card)
     privacy = scan(card, documents=0 if large and not strict else DOCUMENTS)
     if privacy.findings and strict:
-        raise HubError(f"{card.name} is not published: it gives away private data: {privacy}")
+        raise HubError(f"{card.name} is not published: it contains private data: {privacy}")
     if privacy.findings:
-        report(f"{card.name} gives away private data: {privacy} (--strict refuses to publish it)")
+        report(f"{card.name} contains private data: {privacy} (--strict refuses to publish it)")
     if large and not strict:
         report(
-            f"{card.name}: its files were scanned for private data; what its model writes only with --strict"
+            f"{card.name}: its files were scanned for private data; the output of its model is scanned only "
+            "with --strict"
         )
 
 

@@ -93,12 +93,12 @@ def push(
     for alias in aliases:
         check_alias(alias)
         if alias == "main":
-            raise UsageError("alias 'main': that branch shows the newest version; choose another word")
+            raise UsageError("alias 'main': that branch is the newest version; choose another name")
     if repository is not None and RemoteReference.parse(repository).revision is not None:
         raise UsageError(f"repository {repository!r}: use namespace/name; the hub numbers the version")
     token = credentials().token(url)
     if token is None:
-        raise HubError(f"nobody is logged in to {url}: `kcard login --hub {url}`")
+        raise HubError(f"not logged in to {url}: run `kcard login --hub {url}`")
     manifest = Manifest.read(folder)
     refuse_pickles(manifest, lambda path: (folder / path).open("rb"))
     page = readme(manifest)

@@ -65,7 +65,7 @@ def train(
     if wanted and chosen.update is not None and hashed:
         report(
             Note(
-                "no exam: its questions need the text of all passages, and only hashes of the old ones travel"
+                "no exam: it needs the text of all passages, but the card carries only hashes of the old ones"
             )
         )
         wanted = False

@@ -12,7 +12,9 @@ __all__ = ["DECIDED", "polarity"]
 DECIDED = math.log(0.6 / 0.4)  # log-odds below which neither is said
 
 # "any price or no price" and "whether or not" deny nothing.
-NEGATION = re.compile(r"(?<!\bor )\b(?:not|never|no|cannot|nor|neither|none|nothing|nobody)\b|n['’]t\b", re.IGNORECASE)
+NEGATION = re.compile(
+    r"(?<!\bor )\b(?:not|never|no|cannot|nor|neither|none|nothing|nobody)\b|n['’]t\b", re.IGNORECASE
+)
 CONTRAST = re.compile(
     r"\b(?:without|instead|rather|only|unless|except|but|however|although|though)\b", re.IGNORECASE
 )

@@ -229,10 +229,10 @@ def fill(home: Path, count: int) -> None:
 
 def _copy(hub: Any, manifest: Manifest, count: int) -> Iterator[str]:
     """Publish the card under other names; its files are in the hub already."""
-    from kcard.hub.repositories.catalogue import Catalogue
+    from kcard.hub.repositories.own_cards import OwnCards
     from kcard.hub.store.blobs import Blob, put
 
-    sizes, catalogue = dict(hub.blobs.sizes()), Catalogue(hub.database, hub.blobs)
+    sizes, own_cards = dict(hub.blobs.sizes()), OwnCards(hub.database, hub.blobs)
     topics = itertools.islice(itertools.product(WHAT, WHERE, SIDE), count)
     with tempfile.TemporaryDirectory() as scratch:
         for number, (what, where, side) in enumerate(topics):
@@ -243,7 +243,7 @@ def _copy(hub: Any, manifest: Manifest, count: int) -> Iterator[str]:
             sealed = put(hub.blobs, path, hashlib.sha256(text.encode()).hexdigest())
             blobs = {name: Blob(sha256, sizes[sha256]) for name, sha256 in manifest.files.items()}
             blobs[MANIFEST] = sealed
-            catalogue.add(text, blobs, (), functools.partial(_read, hub, blobs), lambda: None)
+            own_cards.add(text, blobs, (), functools.partial(_read, hub, blobs), lambda: None)
             yield made.name
 
 

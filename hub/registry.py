@@ -12,25 +12,28 @@ and the blobs may lie in an object store.
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from kcard.config import settings
 from kcard.errors import DamagedCard, HubError, UnknownCard
 from kcard.faults import reach
-from kcard.hub.garbage import Garbage, collect
 from kcard.hub.repositories.versions import Contents, Problem, Reference, Version, check_alias, damaged
-from kcard.hub.safety import refuse_pickles
 from kcard.hub.selection import EMPTY, Selection, select
 from kcard.hub.snapshots import Snapshots
 from kcard.hub.store.blobs import Blobs, fault, opened_store, put, verified
 from kcard.hub.store.disk import explained, sweep
 from kcard.manifest import MANIFEST, Manifest, check_files
 
+if TYPE_CHECKING:
+    from kcard.hub.garbage import Garbage
+    from kcard.hub.repositories.own_cards import OwnCards
+
 __all__ = ["Hub"]
 
 Versions: TypeAlias = list[Version]  # `list` is a method below
-Garbages: TypeAlias = list[Garbage]
+Garbages: TypeAlias = "list[Garbage]"
 Report: TypeAlias = Callable[[int], None]
 
 
@@ -71,7 +74,7 @@ class Hub:
             root.mkdir(parents=True, exist_ok=True)
         self.blobs: Blobs = opened_store(root, blobs_url)
         self.database: Database = Database(database_url or root / "hub.db", self._read, pooled=pooled)
-        self._catalogue = Catalogue(self.database, self.blobs)
+        self._catalogue = Catalogue(self.database)
         self.pools: Pools = Pools(self.database, self.get)
         self.audits: Audits = Audits(self.database)
         self.quarantine: Quarantine = Quarantine(self.database, self.audits)
@@ -81,6 +84,12 @@ class Hub:
     def partial(self) -> Path:
         """Where folders are built before they are published; what a killed process leaves there, gc deletes."""
         return self.blobs.partial
+
+    @cached_property
+    def _own_cards(self) -> "OwnCards":
+        from kcard.hub.repositories.own_cards import OwnCards  # what asking does not need
+
+        return OwnCards(self.database, self.blobs)
 
     def _read(self, sha256: str) -> bytes:
         return b"".join(self.blobs.read(sha256))
@@ -92,6 +101,8 @@ class Hub:
         blobs replaced. Raises CardError for a folder that is no card or holds pickled weights, DamagedCard
         where a file is not as sealed, HubError where the disk or the database refuses.
         """
+        from kcard.hub.safety import refuse_pickles
+
         folder = Path(folder).expanduser()
         for alias in aliases:
             check_alias(alias)
@@ -115,7 +126,7 @@ class Hub:
         try:
             blobs = {path: put(self.blobs, folder / path, sha256) for path, sha256 in files.items()}
             reach("publish.stored")
-            version = self._catalogue.add(
+            version = self._own_cards.add(
                 text,
                 blobs,
                 aliases,
@@ -214,7 +225,7 @@ class Hub:
     def alias(self, ref: str, alias: str) -> Version:
         """Let card@alias name this version, and no other version of the card any more."""
         check_alias(alias)
-        version = self._catalogue.alias(self.get(ref), alias)
+        version = self._own_cards.alias(self.get(ref), alias)
         if version is None:
             raise UnknownCard(f"{ref} was removed just now")
         return version
@@ -225,7 +236,7 @@ class Hub:
         Files that other versions share stay. A number is not given again while the card exists.
         """
         gone = self._meant(ref)
-        self._catalogue.remove(gone)
+        self._own_cards.remove(gone)
         with explained(f"removed {ref}, but can't delete its files"):
             self.gc()
         return gone
@@ -236,6 +247,8 @@ class Hub:
         With `dry_run` nothing is deleted. What another process is writing just now is left alone, and so is what
         was uploaded to a shared hub in the last day.
         """
+        from kcard.hub.garbage import collect
+
         with explained(f"can't clean up {self.home}"):
             return collect(self.database, self.blobs, self._snapshots, dry_run=dry_run)
 

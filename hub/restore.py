@@ -4,13 +4,14 @@ A name in it never becomes a path on the disk, every digest is checked, and ever
 published one must pass, before the first row is written.
 """
 
+import hashlib
 import re
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, and_, select
 
 from kcard.errors import CardError, DamagedCard, HubError, UsageError
 from kcard.faults import reach
@@ -18,15 +19,17 @@ from kcard.hub.backup import BLOBS, DATABASE, SUMS, Counted, Report, member
 from kcard.hub.checks.paths import check_path, check_tree
 from kcard.hub.records.copying import copy_rows, filled
 from kcard.hub.records.database import Database
-from kcard.hub.records.repository_tables import commits, holdings
+from kcard.hub.records.repository_tables import commits, holdings, versions
+from kcard.hub.repositories import version_rows
 from kcard.hub.repositories.blob_references import kept
 from kcard.hub.repositories.catalogue import Catalogue
 from kcard.hub.repositories.trees import loads
+from kcard.hub.repositories.versions import Version
 from kcard.hub.safety import refuse_pickles
 from kcard.hub.store.blobs import Blobs, put_stream
 from kcard.hub.store.disk import Readable, copy_hashing, partial_folder
 
-__all__ = ["load"]
+__all__ = ["inconsistent", "load"]
 
 LINE = re.compile(rf"([0-9a-f]{{64}})  ({re.escape(DATABASE)}|{BLOBS}/[0-9a-f]{{2}}/[0-9a-f]{{64}})")
 LONGEST_SUMS = 1 << 28  # bytes; a list of two million files
@@ -45,7 +48,7 @@ def load(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
         if missing:
             raise HubError(f"{path} is not a whole backup: {len(missing)} files of its cards are not listed")
         _put(tar, files, blobs, path, report)
-        _check_cards(Catalogue(source, blobs), blobs, path)
+        _check_cards(source, blobs, path)
         _check_trees(source, path)
         reach("restore.stored")
         with database.write() as connection:
@@ -143,13 +146,13 @@ def _put(tar: tarfile.TarFile, files: set[str], blobs: Blobs, path: Path, report
         done = counted.done
 
 
-def _check_cards(catalogue: Catalogue, blobs: Blobs, path: Path) -> None:
+def _check_cards(source: Database, blobs: Blobs, path: Path) -> None:
     """The same that a published folder must pass: plain paths, no pickles, a manifest that names its files."""
     try:
-        for version in catalogue.versions():
+        for version in Catalogue(source).versions():
             files = version.files
             refuse_pickles(version.manifest, lambda name, files=files: blobs.open(files[name]))  # type: ignore[misc]
-        strange = catalogue.inconsistent()
+        strange = inconsistent(source)
     except CardError as error:
         raise HubError(f"{path}: {error}; nothing was restored") from error
     if strange:
@@ -171,3 +174,23 @@ def _check_trees(source: Database, path: Path) -> None:
                 raise HubError(f"{path}: commit {sha}: {error}; nothing was restored") from error
             if not whole:
                 raise HubError(f"{path}: commit {sha} has files that are not listed; nothing was restored")
+
+
+def inconsistent(database: Database) -> list[str]:
+    """References of versions whose rows are not what their manifest's text says."""
+    columns = (versions.c.id, versions.c.manifest, commits.c.tree)
+    same = and_(commits.c.repository_id == versions.c.repository_id, commits.c.sha == versions.c.sha)
+    with database.read() as connection:
+        rows = connection.execute(select(*columns).outerjoin_from(versions, commits, same)).all()
+        stored = {row.id: version_rows.find(connection, versions.c.id == row.id)[0] for row in rows}
+    return sorted(
+        stored[id_].reference for id_, text, tree in rows if not _consistent(stored[id_], text, tree)
+    )
+
+
+def _consistent(version: Version, text: str, tree: str | None) -> bool:
+    # A card in another namespace has the name of its repository, namespace/name.
+    named = version.name == version.manifest.name or "/" in version.name
+    right = hashlib.sha256(text.encode()).hexdigest() == version.sha256
+    files = {} if tree is None else {path: entry.sha256 for path, entry in loads(tree).items()}
+    return named and right and version.files.items() <= files.items()

@@ -24,7 +24,7 @@ from kcard.errors import UnknownCard
 from kcard.hub import backup, restore  # noqa: F401 (warm for the children)
 from kcard.hub.records import database  # noqa: F401
 from kcard.hub.registry import Hub
-from kcard.hub.repositories import audits, catalogue, pools  # noqa: F401
+from kcard.hub.repositories import audits, own_cards, pools  # noqa: F401
 from kcard.manifest import Manifest, check_files, seal
 from kcard.training.output import claim, fresh
 from tests.old_hub import as_before
@@ -96,7 +96,7 @@ def littered(world: World) -> None:
     """Filled, and garbage of every kind: what a removal and a publish leave that were killed."""
     filled(world)
     hub = world.hub
-    catalogue.Catalogue(hub.database, hub.blobs).remove([hub.get("oncology@v2")])
+    own_cards.OwnCards(hub.database, hub.blobs).remove([hub.get("oncology@v2")])
     (world.home / "hub" / "partial" / "killed").mkdir(parents=True)
     (world.home / "hub" / "partial" / "killed" / "blob").write_bytes(b"half")
 

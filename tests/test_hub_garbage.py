@@ -9,7 +9,7 @@ import pytest
 from kcard.hub.garbage import Garbage
 from kcard.hub.records.database import Database
 from kcard.hub.registry import Hub
-from kcard.hub.repositories.catalogue import Catalogue
+from kcard.hub.repositories.own_cards import OwnCards
 from kcard.hub.store.disk import partial_folder
 from kcard.manifest import Manifest, seal
 
@@ -39,7 +39,7 @@ def hub(home: Path, tmp_path: Path) -> Hub:
 
 def cut_short(hub: Hub, name: str) -> None:
     """Remove a card as a process does that is killed before it has deleted the files."""
-    Catalogue(Database(hub.home / "hub" / "hub.db"), hub.blobs).remove(hub.versions(name))
+    OwnCards(Database(hub.home / "hub" / "hub.db"), hub.blobs).remove(hub.versions(name))
 
 
 def kinds(found: list[Garbage]) -> list[str]:

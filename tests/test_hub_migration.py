@@ -10,6 +10,7 @@ from kcard.hub.registry import Hub
 from kcard.hub.repositories.audits import AuditFinding
 from kcard.hub.repositories.repositories import Repositories
 from kcard.hub.repositories.versions import Version
+from kcard.hub.restore import inconsistent
 from kcard.manifest import Manifest, seal
 from tests.hub_repositories import Stand, opened, stand
 from tests.old_hub import as_before
@@ -73,7 +74,7 @@ def test_a_hub_of_a_hundred_cards_opens_complete(hub: Stand, adopted: bool) -> N
     assert everything(again) == before
     assert again.verify() == []
     assert again.gc() == []
-    assert again._catalogue.inconsistent() == []
+    assert inconsistent(again.database) == []
     assert [account for account in hub.accounts.list() if account.kind == "user"] == people
 
 

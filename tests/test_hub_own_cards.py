@@ -7,7 +7,7 @@ import pytest
 
 from kcard.errors import HubError, UsageError
 from kcard.hub.refusals import Conflict, NotThere
-from kcard.hub.repositories import own_namespace
+from kcard.hub.repositories.own_cards import OwnCards
 from kcard.hub.repositories.values import Repository
 from kcard.hub.shared import SharedHub
 from kcard.manifest import seal
@@ -108,14 +108,14 @@ def test_a_card_with_a_file_that_no_client_could_upload_is_published(hub: Shared
 
 
 def test_the_cards_move_into_the_organisation_that_is_named(hub: SharedHub, tmp_path: Path) -> None:
-    own_namespace.rename(hub.database, "Clinic")
+    OwnCards(hub.database, hub.blobs).rename("Clinic")
     assert repository(hub, "clinic/rivers").name == "Clinic/rivers"
     with pytest.raises(NotThere):
         repository(hub)
     assert [v.reference for v in hub.local.versions("rivers")] == ["rivers@v1", "rivers@v2"]
     third = hub.local.publish(rivers(tmp_path / "three", "The Rhine is cold.").folder)
     assert third.reference == "rivers@v3"
-    own_namespace.rename(hub.database, "clinic")
+    OwnCards(hub.database, hub.blobs).rename("clinic")
     assert hub.local.get("rivers") == third
 
 
@@ -123,13 +123,13 @@ def test_a_user_s_namespace_and_a_taken_name_are_refused_and_nothing_moves(hub: 
     hub.accounts.add_user("ada", admin=True)
     ada = hub.accounts.get("ada")
     with pytest.raises(HubError, match="ada is a user"):
-        own_namespace.rename(hub.database, "ada")
+        OwnCards(hub.database, hub.blobs).rename("ada")
     lab = hub.accounts.add_organisation("lab", owner="ada")
     identity = hub.tokens.identify(hub.tokens.create(ada.name, scope="admin"))
     assert identity is not None
     hub.repositories.create("model", lab.id, "lab/rivers", by=identity)
     with pytest.raises(HubError, match="lab/rivers exists already"):
-        own_namespace.rename(hub.database, "lab")
+        OwnCards(hub.database, hub.blobs).rename("lab")
     assert hub.local.get("rivers").number == 2
     assert repository(hub).name == NAME
 

@@ -1,33 +1,11 @@
-"""The versions in a hub, as questions and answers about cards; cards of the hub's own namespace are written here.
+"""The versions in a hub, as questions and answers about cards."""
 
-A version is a commit of the card's repository, a tag on it and a row that says what it is. An alias is a branch.
-"""
+from sqlalchemy import ColumnElement, exists, or_, select
 
-import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-
-from sqlalchemy import ColumnElement, Connection, and_, delete, exists, insert, or_, select
-
-from kcard.errors import DamagedCard
-from kcard.faults import reach
 from kcard.hub.records.database import Database
-from kcard.hub.records.repository_tables import commits, refs, repositories, versions
-from kcard.hub.records.utc import utc
-from kcard.hub.refusals import Conflict, Refused
-from kcard.hub.repositories import card_metadata, history, own_namespace, rows, trees, version_rows
-from kcard.hub.repositories.card_metadata import README, CardMetadata
-from kcard.hub.repositories.exams import EXAM, examined
-from kcard.hub.repositories.file_entries import file_entry
-from kcard.hub.repositories.history import MAIN, TAG
-from kcard.hub.repositories.own_namespace import OwnNamespace
-from kcard.hub.repositories.refs import put_tag
-from kcard.hub.repositories.repositories import fresh
-from kcard.hub.repositories.trees import Tree
-from kcard.hub.repositories.values import Repository
+from kcard.hub.records.repository_tables import repositories, versions
+from kcard.hub.repositories import own_namespace, version_rows
 from kcard.hub.repositories.versions import Version
-from kcard.hub.store.blobs import Blob, Blobs
-from kcard.manifest import MANIFEST, Manifest
 
 __all__ = ["Catalogue"]
 
@@ -35,8 +13,8 @@ __all__ = ["Catalogue"]
 class Catalogue:
     """The versions of a hub."""
 
-    def __init__(self, database: Database, blobs: Blobs) -> None:
-        self._database, self._blobs = database, blobs
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def names(self) -> list[str]:
         """Every card's name, sorted."""
@@ -65,153 +43,3 @@ class Catalogue:
             conditions.append(or_(versions.c.base == base, short))
         with self._database.read() as connection:
             return version_rows.find(connection, *conditions)
-
-    def add(
-        self,
-        manifest: str,
-        blobs: Mapping[str, Blob],
-        aliases: Sequence[str],
-        content: Callable[[str], bytes],
-        locked: Callable[[], None],
-    ) -> Version:
-        """The version of that manifest among the hub's own cards, a new one unless it is there already.
-
-        `manifest` is the text of kcard.json, `blobs` has every file of the card by path, `content` gives the bytes of
-        a path. `locked` is called when no other process can write any more, before anything is.
-        """
-        described = _described(manifest, blobs, content)
-        with self._database.write() as connection:
-            locked()
-            own = own_namespace.ensure(connection)
-            repository = _repository(connection, own, described.manifest.name)
-            same = (versions.c.repository_id == repository.id, versions.c.sha256 == blobs[MANIFEST].sha256)
-            version = connection.scalar(select(versions.c.id).where(*same))
-            if version is None:
-                version = _publish(connection, repository, manifest, described, own.name)
-            for alias in aliases:
-                _point(connection, repository.id, alias, version)
-            return version_rows.find(connection, versions.c.id == version)[0]
-
-    def alias(self, version: Version, alias: str) -> Version | None:
-        """Point an alias of the card at this version; None where the version is gone by now."""
-        with self._database.write() as connection:
-            row = version_rows.key(connection, version)
-            if row is None:
-                return None
-            _point(connection, row.repository_id, alias, row.id)
-            return version_rows.find(connection, versions.c.id == row.id)[0]
-
-    def remove(self, gone: Iterable[Version]) -> None:
-        """Delete versions; of the hub's own cards also their commits, tags and aliases, and cards that have none left.
-
-        The repository of a card in another namespace stays: it is somebody's.
-        """
-        with self._database.write() as connection:
-            own = own_namespace.find(connection)
-            for version in gone:
-                row = version_rows.key(connection, version)
-                if row is None:
-                    continue
-                connection.execute(delete(versions).where(versions.c.id == row.id))
-                reach("rows.removed")
-                if own is not None and "/" not in version.name:
-                    _forget(connection, row.repository_id, row.sha, self._blobs)
-
-    def inconsistent(self) -> list[str]:
-        """References of versions whose rows are not what their manifest's text says."""
-        columns = (versions.c.id, versions.c.manifest, commits.c.tree)
-        same = and_(commits.c.repository_id == versions.c.repository_id, commits.c.sha == versions.c.sha)
-        with self._database.read() as connection:
-            rows = connection.execute(select(*columns).outerjoin_from(versions, commits, same)).all()
-            stored = {row.id: version_rows.find(connection, versions.c.id == row.id)[0] for row in rows}
-        return sorted(
-            stored[id_].reference for id_, text, tree in rows if not _consistent(stored[id_], text, tree)
-        )
-
-
-@dataclass(frozen=True)
-class _Described:
-    """A card as its repository shows it."""
-
-    manifest: Manifest
-    tree: Tree
-    metadata: CardMetadata
-    factuality: float | None
-
-
-def _described(text: str, blobs: Mapping[str, Blob], content: Callable[[str], bytes]) -> _Described:
-    manifest = Manifest.from_json(text)
-    tree = {path: file_entry(path, blob, content) for path, blob in sorted(blobs.items())}
-    readme = content(README).decode(errors="replace") if README in tree else ""
-    try:
-        metadata = card_metadata.describe(tree, readme, manifest)
-    except Refused:  # a README.md that no client could upload
-        metadata = card_metadata.describe(tree, "", manifest)
-    return _Described(manifest, tree, metadata, examined(content(EXAM)) if EXAM in tree else None)
-
-
-def _repository(connection: Connection, own: OwnNamespace, card: str) -> Repository:
-    here = select(*rows.REPOSITORY_COLUMNS).where(version_rows.named(connection, card))
-    if (row := connection.execute(here).one_or_none()) is None:
-        connection.execute(insert(repositories).values(fresh("model", own.id, own_namespace.full(own, card))))
-        reach("rows.card")
-        row = connection.execute(here).one()
-    return rows.repository(row)
-
-
-def _publish(connection: Connection, repository: Repository, text: str, card: _Described, author: str) -> int:
-    """Write the next version: a commit on main, the row, and its tag; the version's id."""
-    tag, name = f"v{version_rows.following(connection, repository.id)}", card.manifest.name
-    head = history.head(connection, repository.id, MAIN)
-    description = card.manifest.description
-    draft = history.prepare(str(repository.id), head, card.tree, f"{name} {tag}", description, author)
-    sha, at = draft.commit.sha, draft.commit.date
-    history.write(connection, repository.id, MAIN, draft)
-    history.hold(connection, repository.id, {entry.sha256: entry for entry in card.tree.values()})
-    reach("rows.commit")
-    card_metadata.write(connection, repository.id, repository.name, card.metadata, sha=sha, at=at)
-    version = version_rows.add(
-        connection, repository.id, text, card.manifest, card.tree, sha, card.factuality
-    )
-    put_tag(connection, repository, tag, sha, f"{name} {card.tree[MANIFEST].sha256}")
-    version_rows.publication(connection, repository.id, tag, sha, version, author)
-    return version
-
-
-def _point(connection: Connection, repository_id: int, alias: str, version: int) -> None:
-    """Let the branch of an alias point to the commit of a version."""
-    tag = (refs.c.repository_id == repository_id, refs.c.kind == TAG, refs.c.name == alias)
-    if connection.scalar(select(refs.c.sha).where(*tag)) is not None:
-        raise Conflict(f"the card has a tag {alias!r}: choose another alias")
-    sha = connection.execute(select(versions.c.sha).where(versions.c.id == version)).scalar_one()
-    history.point(connection, repository_id, alias, sha)
-    reach("rows.alias")
-
-
-def _forget(connection: Connection, repository_id: int, sha: str, blobs: Blobs) -> None:
-    """Delete the commit of a removed version with what points to it, and the repository after its last version."""
-    here = repositories.c.id == repository_id
-    if not connection.scalar(select(exists().where(versions.c.repository_id == repository_id))):
-        connection.execute(delete(repositories).where(here))
-        return
-    main = history.head(connection, repository_id, MAIN)
-    parent = history.drop(connection, repository_id, sha)
-    if main != sha or parent is None:
-        return
-    history.point(connection, repository_id, MAIN, parent)
-    commit = (commits.c.repository_id == repository_id, commits.c.sha == parent)
-    text, date = connection.execute(select(commits.c.tree, commits.c.date).where(*commit)).tuples().one()
-    tree, name = trees.loads(text), connection.execute(select(repositories.c.name).where(here)).scalar_one()
-    try:
-        shown = card_metadata.read(tree, blobs)
-    except (Refused, DamagedCard):  # a README.md that no client could upload, or that is gone
-        shown = CardMetadata(size=trees.size(tree))
-    card_metadata.write(connection, repository_id, name, shown, sha=parent, at=utc(date))
-
-
-def _consistent(version: Version, text: str, tree: str | None) -> bool:
-    # A card in another namespace has the name of its repository, namespace/name.
-    named = version.name == version.manifest.name or "/" in version.name
-    right = hashlib.sha256(text.encode()).hexdigest() == version.sha256
-    files = {} if tree is None else {path: entry.sha256 for path, entry in trees.loads(tree).items()}
-    return named and right and version.files.items() <= files.items()

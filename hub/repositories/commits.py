@@ -12,8 +12,8 @@ from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import commits, repositories
 from kcard.hub.refusals import Invalid, NotThere, WrongParent
 from kcard.hub.repositories import card_metadata, history, reading, rows, trees
-from kcard.hub.repositories.history import MAIN, Draft
-from kcard.hub.repositories.values import Add, Commit, Entry, Operation, Repository
+from kcard.hub.repositories.history import Draft
+from kcard.hub.repositories.values import MAIN, Add, Commit, Entry, Operation, Repository
 
 if TYPE_CHECKING:
     from kcard.hub.store.blobs import Blobs

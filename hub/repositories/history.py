@@ -10,12 +10,9 @@ from sqlalchemy import Connection, delete, insert, select, update
 from kcard.hub.records.repository_tables import commits, holdings, refs
 from kcard.hub.records.utc import now
 from kcard.hub.repositories import trees
-from kcard.hub.repositories.values import Commit, Entry
+from kcard.hub.repositories.values import BRANCH, Commit, Entry
 
-__all__ = ["BRANCH", "MAIN", "TAG", "Draft", "drop", "head", "hold", "point", "prepare", "write"]
-
-BRANCH, TAG = "branch", "tag"
-MAIN = "main"
+__all__ = ["Draft", "drop", "head", "hold", "point", "prepare", "write"]
 
 
 @dataclass(frozen=True)

@@ -6,22 +6,14 @@ namespace is made with the first card.
 
 from typing import NamedTuple
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, select
 
-from kcard.errors import HubError
-from kcard.hub.accounts.names import check_namespace, folded
 from kcard.hub.records.account_tables import accounts
-from kcard.hub.records.database import Database
-from kcard.hub.records.repository_tables import repositories
 from kcard.hub.records.tables import settings
-from kcard.hub.records.utc import now
-from kcard.hub.repositories import terms
 
-__all__ = ["DEFAULT", "OwnNamespace", "bare", "ensure", "find", "full", "rename"]
+__all__ = ["SETTING", "OwnNamespace", "bare", "find", "full"]
 
 SETTING = "namespace"
-DEFAULT = "library"
-INSTEAD = "library-cards"  # where a user is called like the default
 
 
 class OwnNamespace(NamedTuple):
@@ -40,16 +32,6 @@ def find(connection: Connection) -> OwnNamespace | None:
     return None if row is None else OwnNamespace(*row)
 
 
-def ensure(connection: Connection) -> OwnNamespace:
-    """The namespace, made where there is none."""
-    if (own := find(connection)) is not None:
-        return own
-    taken = select(accounts.c.id).where(accounts.c.folded == DEFAULT, accounts.c.kind == "user")
-    made = _organisation(connection, DEFAULT if connection.scalar(taken) is None else INSTEAD)
-    connection.execute(insert(settings).values(name=SETTING, value=folded(made.name)))
-    return made
-
-
 def full(own: OwnNamespace | None, name: str) -> str:
     """The name of the repository of a card: namespace/name."""
     return name if "/" in name or own is None else f"{own.name}/{name}"
@@ -58,51 +40,3 @@ def full(own: OwnNamespace | None, name: str) -> str:
 def bare(own: OwnNamespace | None, repository: str) -> str:
     """The name of the card of a repository: without the namespace where that is the hub's own."""
     return repository if own is None else repository.removeprefix(f"{own.name}/")
-
-
-def rename(database: Database, name: str) -> None:
-    """Move the hub's own cards into another namespace, an organisation, which is made where there is none.
-
-    Raises Invalid for what can't be a name, HubError where that account is a user or has a repository of a card's name.
-    """
-    with database.write() as connection:
-        own = find(connection)
-        if own is not None and folded(own.name) == folded(name):
-            return
-        new = _organisation(connection, check_namespace(name))
-        if own is None:
-            connection.execute(insert(settings).values(name=SETTING, value=folded(name)))
-            return
-        connection.execute(update(settings).where(settings.c.name == SETTING).values(value=folded(name)))
-        _move(connection, own, new)
-
-
-def _move(connection: Connection, own: OwnNamespace, new: OwnNamespace) -> None:
-    from kcard.hub.repositories import rows
-
-    columns = select(*rows.REPOSITORY_COLUMNS).where(repositories.c.namespace_id == own.id)
-    for there in [rows.repository(row) for row in connection.execute(columns)]:
-        to = f"{new.name}/{there.name.partition('/')[2]}"
-        taken = (repositories.c.type == there.type, repositories.c.folded == folded(to))
-        if connection.scalar(select(repositories.c.id).where(*taken)) is not None:
-            raise HubError(
-                f"{to} exists already: the hub's own cards can't move into {new.name}; choose another name"
-            )
-        values = {"namespace_id": new.id, "name": to, "folded": folded(to)}
-        connection.execute(update(repositories).where(repositories.c.id == there.id).values(values))
-        terms.put(connection, there.id, to, there.tags)
-
-
-def _organisation(connection: Connection, name: str) -> OwnNamespace:
-    query = select(accounts.c.id, accounts.c.name, accounts.c.kind).where(accounts.c.folded == folded(name))
-    there = connection.execute(query).one_or_none()
-    if there is not None:
-        if there.kind != "organisation":
-            raise HubError(
-                f"{there.name} is a user: the hub's own cards need an organisation; choose another name"
-            )
-        return OwnNamespace(there.id, there.name)
-    values: dict[str, object] = {"name": name, "folded": folded(name), "kind": "organisation", "fullname": ""}
-    values |= {"email": "", "admin": False, "disabled": False, "created": now()}
-    made = connection.execute(insert(accounts).values(values).returning(accounts.c.id)).scalar_one()
-    return OwnNamespace(int(made), name)

@@ -16,7 +16,7 @@ from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import audits, commits, publications, repositories, versions
 from kcard.hub.records.utc import utc
 from kcard.hub.refusals import Invalid, NotThere, TooLarge
-from kcard.hub.repositories import trees, version_rows
+from kcard.hub.repositories import new_versions, trees, version_rows
 from kcard.hub.repositories.exams import EXAM, examined, is_exam
 from kcard.hub.repositories.quarantine import Quarantine
 from kcard.hub.repositories.refs import put_tag
@@ -65,8 +65,8 @@ class Publications:
             same = (versions.c.repository_id == repository.id, versions.c.sha256 == files[MANIFEST].sha256)
             version = connection.scalar(select(versions.c.id).where(*same))
             if version is None:
-                version = version_rows.add(connection, repository.id, text, manifest, files, sha, factuality)
-            version_rows.publication(connection, repository.id, tag, sha, version, identity.name)
+                version = new_versions.add(connection, repository.id, text, manifest, files, sha, factuality)
+            new_versions.publication(connection, repository.id, tag, sha, version, identity.name)
             row = connection.execute(_rows(repository).where(publications.c.tag == tag)).one()
         return _publication(row)
 

@@ -9,9 +9,8 @@ from kcard.hub.accounts.identity import Identity
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import commits, publications, refs, versions
 from kcard.hub.refusals import Conflict, Forbidden, Invalid, NotThere
-from kcard.hub.repositories.history import BRANCH, MAIN, TAG
 from kcard.hub.repositories.rights import is_administrator
-from kcard.hub.repositories.values import Ref, Repository
+from kcard.hub.repositories.values import BRANCH, MAIN, TAG, Ref, Repository
 
 __all__ = ["Refs", "check_ref", "put_tag"]
 

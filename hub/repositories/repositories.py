@@ -16,8 +16,7 @@ from kcard.hub.records.utc import now
 from kcard.hub.refusals import Conflict, NotThere
 from kcard.hub.repositories import access, card_metadata, history, rows, terms
 from kcard.hub.repositories.access import GRANTED, AccessRequest, State
-from kcard.hub.repositories.history import MAIN
-from kcard.hub.repositories.values import Entry, Repository, Type
+from kcard.hub.repositories.values import MAIN, Entry, Repository, Type
 from kcard.hub.store.disk import partial_folder
 
 if TYPE_CHECKING:

@@ -6,6 +6,9 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 __all__ = [
+    "BRANCH",
+    "MAIN",
+    "TAG",
     "Add",
     "Commit",
     "Copy",
@@ -21,6 +24,8 @@ __all__ = [
 ]
 
 Type: TypeAlias = Literal["model", "dataset"]
+BRANCH, TAG = "branch", "tag"
+MAIN = "main"
 
 
 @dataclass(frozen=True)

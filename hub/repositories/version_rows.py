@@ -1,22 +1,20 @@
-"""Rows of card versions become values here and go no further; new ones are written here."""
+"""Rows of card versions become values here and go no further."""
 
 from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select
 
-from kcard.faults import reach
-from kcard.hub.records.repository_tables import publications, refs, repositories, versions
-from kcard.hub.records.utc import now, utc
-from kcard.hub.repositories import own_namespace, trees
-from kcard.hub.repositories.history import BRANCH, MAIN
+from kcard.hub.records.repository_tables import refs, repositories, versions
+from kcard.hub.records.utc import utc
+from kcard.hub.repositories import own_namespace
 from kcard.hub.repositories.own_namespace import OwnNamespace
-from kcard.hub.repositories.trees import Tree
+from kcard.hub.repositories.values import BRANCH, MAIN
 from kcard.hub.repositories.versions import Version
-from kcard.manifest import MANIFEST, Manifest
+from kcard.manifest import Manifest
 
-__all__ = ["Key", "add", "find", "following", "key", "named", "newest", "publication", "references"]
+__all__ = ["Key", "find", "key", "named", "newest", "references"]
 
 
 class Key(NamedTuple):
@@ -64,54 +62,6 @@ def references(connection: Connection, ids: Iterable[int]) -> dict[int, str]:
     query = select(versions.c.id, repositories.c.name, versions.c.number).join_from(versions, repositories)
     rows = connection.execute(query.where(versions.c.id.in_(set(ids)))).tuples()
     return {id_: f"{own_namespace.bare(own, name)}@v{number}" for id_, name, number in rows}
-
-
-def following(connection: Connection, repository_id: int) -> int:
-    """The number that the next version of a repository's card gets; it never was another version's."""
-    here = select(repositories.c.newest).where(repositories.c.id == repository_id)
-    return int(connection.execute(here).scalar_one()) + 1
-
-
-def add(
-    connection: Connection,
-    repository_id: int,
-    text: str,
-    manifest: Manifest,
-    tree: Tree,
-    sha: str,
-    factuality: float | None,
-) -> int:
-    """Write the next version of a repository's card; its id.
-
-    `text` is that of kcard.json, `tree` has the files of the card, `sha` is the commit that holds them.
-    """
-    number = following(connection, repository_id)
-    connection.execute(update(repositories).where(repositories.c.id == repository_id).values(newest=number))
-    values = {
-        "repository_id": repository_id,
-        "number": number,
-        "sha256": tree[MANIFEST].sha256,
-        "sha": sha,
-        "manifest": text,
-        "description": manifest.description,
-        "domain": manifest.domain,
-        "base": manifest.base.name,
-        "size": trees.size(tree),
-        "published": now(),
-        "factuality": factuality,
-    }
-    made = int(connection.execute(insert(versions).values(values).returning(versions.c.id)).scalar_one())
-    reach("rows.version")
-    return made
-
-
-def publication(
-    connection: Connection, repository_id: int, tag: str, sha: str, version: int, by: str
-) -> None:
-    """Note that a tag publishes a version."""
-    values = {"repository_id": repository_id, "tag": tag, "sha": sha, "version_id": version}
-    connection.execute(insert(publications).values(**values, author=by, at=now()))
-    reach("rows.publication")
 
 
 def _rows() -> Select[Any]:

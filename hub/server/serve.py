@@ -94,12 +94,12 @@ def serve(
 
 def _prepared(places: Places, options: ServerOptions, namespace: str | None) -> str | None:
     """Bring the hub up to date; the first administrator's token, where there was no account."""
-    from kcard.hub.repositories import own_namespace
+    from kcard.hub.repositories.own_cards import OwnCards
 
     hub = opened(places, options)
     try:
         if namespace is not None:
-            own_namespace.rename(hub.database, namespace)
+            OwnCards(hub.database, hub.blobs).rename(namespace)
         account = hub.accounts.first()
         if account is None:
             return None

@@ -1,0 +1,60 @@
+"""Writes the rows of a new version of a card, and of the tags that publish it."""
+
+from sqlalchemy import Connection, insert, select, update
+
+from kcard.faults import reach
+from kcard.hub.records.repository_tables import publications, repositories, versions
+from kcard.hub.records.utc import now
+from kcard.hub.repositories import trees
+from kcard.hub.repositories.trees import Tree
+from kcard.manifest import MANIFEST, Manifest
+
+__all__ = ["add", "following", "publication"]
+
+
+def following(connection: Connection, repository_id: int) -> int:
+    """The number that the next version of a repository's card gets; it never was another version's."""
+    here = select(repositories.c.newest).where(repositories.c.id == repository_id)
+    return int(connection.execute(here).scalar_one()) + 1
+
+
+def add(
+    connection: Connection,
+    repository_id: int,
+    text: str,
+    manifest: Manifest,
+    tree: Tree,
+    sha: str,
+    factuality: float | None,
+) -> int:
+    """Write the next version of a repository's card; its id.
+
+    `text` is that of kcard.json, `tree` has the files of the card, `sha` is the commit that holds them.
+    """
+    number = following(connection, repository_id)
+    connection.execute(update(repositories).where(repositories.c.id == repository_id).values(newest=number))
+    values = {
+        "repository_id": repository_id,
+        "number": number,
+        "sha256": tree[MANIFEST].sha256,
+        "sha": sha,
+        "manifest": text,
+        "description": manifest.description,
+        "domain": manifest.domain,
+        "base": manifest.base.name,
+        "size": trees.size(tree),
+        "published": now(),
+        "factuality": factuality,
+    }
+    made = int(connection.execute(insert(versions).values(values).returning(versions.c.id)).scalar_one())
+    reach("rows.version")
+    return made
+
+
+def publication(
+    connection: Connection, repository_id: int, tag: str, sha: str, version: int, by: str
+) -> None:
+    """Note that a tag publishes a version."""
+    values = {"repository_id": repository_id, "tag": tag, "sha": sha, "version_id": version}
+    connection.execute(insert(publications).values(**values, author=by, at=now()))
+    reach("rows.publication")

@@ -1,0 +1,239 @@
+"""Cards that are published into a hub of one's own: written here, in the hub's own namespace.
+
+A version is a commit of the card's repository, a tag on it and a row that says what it is. An alias is a branch.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, delete, exists, insert, select, update
+
+from kcard.errors import DamagedCard, HubError
+from kcard.faults import reach
+from kcard.hub.accounts.names import check_namespace, folded
+from kcard.hub.records.account_tables import accounts
+from kcard.hub.records.database import Database
+from kcard.hub.records.repository_tables import commits, refs, repositories, versions
+from kcard.hub.records.tables import settings
+from kcard.hub.records.utc import now, utc
+from kcard.hub.refusals import Conflict, Refused
+from kcard.hub.repositories import (
+    card_metadata,
+    history,
+    new_versions,
+    own_namespace,
+    rows,
+    terms,
+    trees,
+    version_rows,
+)
+from kcard.hub.repositories.card_metadata import README, CardMetadata
+from kcard.hub.repositories.exams import EXAM, examined
+from kcard.hub.repositories.file_entries import file_entry
+from kcard.hub.repositories.own_namespace import SETTING, OwnNamespace
+from kcard.hub.repositories.refs import put_tag
+from kcard.hub.repositories.repositories import fresh
+from kcard.hub.repositories.trees import Tree
+from kcard.hub.repositories.values import MAIN, TAG, Repository
+from kcard.hub.repositories.versions import Version
+from kcard.hub.store.blobs import Blob, Blobs
+from kcard.manifest import MANIFEST, Manifest
+
+__all__ = ["OwnCards"]
+
+DEFAULT = "library"
+INSTEAD = "library-cards"  # where a user is called like the default
+
+
+class OwnCards:
+    """The cards of a hub's own namespace."""
+
+    def __init__(self, database: Database, blobs: Blobs) -> None:
+        self._database, self._blobs = database, blobs
+
+    def add(
+        self,
+        manifest: str,
+        blobs: Mapping[str, Blob],
+        aliases: Sequence[str],
+        content: Callable[[str], bytes],
+        locked: Callable[[], None],
+    ) -> Version:
+        """The version of that manifest among the hub's own cards, a new one unless it is there already.
+
+        `manifest` is the text of kcard.json, `blobs` has every file of the card by path, `content` gives the bytes of
+        a path. `locked` is called when no other process can write any more, before anything is.
+        """
+        described = _described(manifest, blobs, content)
+        with self._database.write() as connection:
+            locked()
+            own = _ensure(connection)
+            repository = _repository(connection, own, described.manifest.name)
+            same = (versions.c.repository_id == repository.id, versions.c.sha256 == blobs[MANIFEST].sha256)
+            version = connection.scalar(select(versions.c.id).where(*same))
+            if version is None:
+                version = _publish(connection, repository, manifest, described, own.name)
+            for alias in aliases:
+                _point(connection, repository.id, alias, version)
+            return version_rows.find(connection, versions.c.id == version)[0]
+
+    def alias(self, version: Version, alias: str) -> Version | None:
+        """Point an alias of the card at this version; None where the version is gone by now."""
+        with self._database.write() as connection:
+            row = version_rows.key(connection, version)
+            if row is None:
+                return None
+            _point(connection, row.repository_id, alias, row.id)
+            return version_rows.find(connection, versions.c.id == row.id)[0]
+
+    def remove(self, gone: Iterable[Version]) -> None:
+        """Delete versions; of the hub's own cards also their commits, tags and aliases, and cards that have none left.
+
+        The repository of a card in another namespace stays: it is somebody's.
+        """
+        with self._database.write() as connection:
+            own = own_namespace.find(connection)
+            for version in gone:
+                row = version_rows.key(connection, version)
+                if row is None:
+                    continue
+                connection.execute(delete(versions).where(versions.c.id == row.id))
+                reach("rows.removed")
+                if own is not None and "/" not in version.name:
+                    _forget(connection, row.repository_id, row.sha, self._blobs)
+
+    def rename(self, name: str) -> None:
+        """Move all of them into another namespace, an organisation, which is made where there is none.
+
+        Raises Invalid for what can't be a name, HubError where that account is a user or has a repository of a card's
+        name.
+        """
+        with self._database.write() as connection:
+            own = own_namespace.find(connection)
+            if own is not None and folded(own.name) == folded(name):
+                return
+            new = _organisation(connection, check_namespace(name))
+            if own is None:
+                connection.execute(insert(settings).values(name=SETTING, value=folded(name)))
+                return
+            connection.execute(update(settings).where(settings.c.name == SETTING).values(value=folded(name)))
+            _move(connection, own, new)
+
+
+@dataclass(frozen=True)
+class _Described:
+    """A card as its repository shows it."""
+
+    manifest: Manifest
+    tree: Tree
+    metadata: CardMetadata
+    factuality: float | None
+
+
+def _described(text: str, blobs: Mapping[str, Blob], content: Callable[[str], bytes]) -> _Described:
+    manifest = Manifest.from_json(text)
+    tree = {path: file_entry(path, blob, content) for path, blob in sorted(blobs.items())}
+    readme = content(README).decode(errors="replace") if README in tree else ""
+    try:
+        metadata = card_metadata.describe(tree, readme, manifest)
+    except Refused:  # a README.md that no client could upload
+        metadata = card_metadata.describe(tree, "", manifest)
+    return _Described(manifest, tree, metadata, examined(content(EXAM)) if EXAM in tree else None)
+
+
+def _repository(connection: Connection, own: OwnNamespace, card: str) -> Repository:
+    here = select(*rows.REPOSITORY_COLUMNS).where(version_rows.named(connection, card))
+    if (row := connection.execute(here).one_or_none()) is None:
+        connection.execute(insert(repositories).values(fresh("model", own.id, own_namespace.full(own, card))))
+        reach("rows.card")
+        row = connection.execute(here).one()
+    return rows.repository(row)
+
+
+def _publish(connection: Connection, repository: Repository, text: str, card: _Described, author: str) -> int:
+    """Write the next version: a commit on main, the row, and its tag; the version's id."""
+    tag, name = f"v{new_versions.following(connection, repository.id)}", card.manifest.name
+    head = history.head(connection, repository.id, MAIN)
+    description = card.manifest.description
+    draft = history.prepare(str(repository.id), head, card.tree, f"{name} {tag}", description, author)
+    sha, at = draft.commit.sha, draft.commit.date
+    history.write(connection, repository.id, MAIN, draft)
+    history.hold(connection, repository.id, {entry.sha256: entry for entry in card.tree.values()})
+    reach("rows.commit")
+    card_metadata.write(connection, repository.id, repository.name, card.metadata, sha=sha, at=at)
+    version = new_versions.add(
+        connection, repository.id, text, card.manifest, card.tree, sha, card.factuality
+    )
+    put_tag(connection, repository, tag, sha, f"{name} {card.tree[MANIFEST].sha256}")
+    new_versions.publication(connection, repository.id, tag, sha, version, author)
+    return version
+
+
+def _point(connection: Connection, repository_id: int, alias: str, version: int) -> None:
+    """Let the branch of an alias point to the commit of a version."""
+    tag = (refs.c.repository_id == repository_id, refs.c.kind == TAG, refs.c.name == alias)
+    if connection.scalar(select(refs.c.sha).where(*tag)) is not None:
+        raise Conflict(f"the card has a tag {alias!r}: choose another alias")
+    sha = connection.execute(select(versions.c.sha).where(versions.c.id == version)).scalar_one()
+    history.point(connection, repository_id, alias, sha)
+    reach("rows.alias")
+
+
+def _forget(connection: Connection, repository_id: int, sha: str, blobs: Blobs) -> None:
+    """Delete the commit of a removed version with what points to it, and the repository after its last version."""
+    here = repositories.c.id == repository_id
+    if not connection.scalar(select(exists().where(versions.c.repository_id == repository_id))):
+        connection.execute(delete(repositories).where(here))
+        return
+    main = history.head(connection, repository_id, MAIN)
+    parent = history.drop(connection, repository_id, sha)
+    if main != sha or parent is None:
+        return
+    history.point(connection, repository_id, MAIN, parent)
+    commit = (commits.c.repository_id == repository_id, commits.c.sha == parent)
+    text, date = connection.execute(select(commits.c.tree, commits.c.date).where(*commit)).tuples().one()
+    tree, name = trees.loads(text), connection.execute(select(repositories.c.name).where(here)).scalar_one()
+    try:
+        shown = card_metadata.read(tree, blobs)
+    except (Refused, DamagedCard):  # a README.md that no client could upload, or that is gone
+        shown = CardMetadata(size=trees.size(tree))
+    card_metadata.write(connection, repository_id, name, shown, sha=parent, at=utc(date))
+
+
+def _ensure(connection: Connection) -> OwnNamespace:
+    """The namespace, made where there is none."""
+    if (own := own_namespace.find(connection)) is not None:
+        return own
+    taken = select(accounts.c.id).where(accounts.c.folded == DEFAULT, accounts.c.kind == "user")
+    made = _organisation(connection, DEFAULT if connection.scalar(taken) is None else INSTEAD)
+    connection.execute(insert(settings).values(name=SETTING, value=folded(made.name)))
+    return made
+
+
+def _move(connection: Connection, own: OwnNamespace, new: OwnNamespace) -> None:
+    columns = select(*rows.REPOSITORY_COLUMNS).where(repositories.c.namespace_id == own.id)
+    for there in [rows.repository(row) for row in connection.execute(columns)]:
+        to = f"{new.name}/{there.name.partition('/')[2]}"
+        taken = (repositories.c.type == there.type, repositories.c.folded == folded(to))
+        if connection.scalar(select(repositories.c.id).where(*taken)) is not None:
+            raise HubError(
+                f"{to} exists already: the hub's own cards can't move into {new.name}; choose another name"
+            )
+        values = {"namespace_id": new.id, "name": to, "folded": folded(to)}
+        connection.execute(update(repositories).where(repositories.c.id == there.id).values(values))
+        terms.put(connection, there.id, to, there.tags)
+
+
+def _organisation(connection: Connection, name: str) -> OwnNamespace:
+    query = select(accounts.c.id, accounts.c.name, accounts.c.kind).where(accounts.c.folded == folded(name))
+    there = connection.execute(query).one_or_none()
+    if there is not None:
+        if there.kind != "organisation":
+            raise HubError(
+                f"{there.name} is a user: the hub's own cards need an organisation; choose another name"
+            )
+        return OwnNamespace(there.id, there.name)
+    values: dict[str, object] = {"name": name, "folded": folded(name), "kind": "organisation", "fullname": ""}
+    values |= {"email": "", "admin": False, "disabled": False, "created": now()}
+    made = connection.execute(insert(accounts).values(values).returning(accounts.c.id)).scalar_one()
+    return OwnNamespace(int(made), name)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kcard.answer import Passage
+from kcard.batches import batched
 from kcard.errors import CardError, ModelUnavailable, UsageError
 from kcard.evaluation.progress import Progress, Report
 from kcard.evaluation.questions import Question
@@ -95,7 +96,7 @@ def _written(
 ) -> Rows:
     rows: Rows = []
     report(Progress(what, 0, len(questions)))
-    for start in range(0, len(questions), BLOCK):
-        rows += writer.write(questions[start : start + BLOCK], documents, sampling)
+    for block in batched(questions, BLOCK):
+        rows += writer.write(block, documents, sampling)
         report(Progress(what, len(rows), len(questions)))
     return rows

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kcard.answer import Passage
+from kcard.batches import batched
 from kcard.evaluation.progress import Progress, Report
 
 if TYPE_CHECKING:
@@ -63,8 +64,7 @@ class Scorer:
 
         found: list[Passage] = []
         self.report(Progress(what, 0, len(written)))
-        for start in range(0, len(written), BLOCK):
-            block = written[start : start + BLOCK]
+        for block in batched(written, BLOCK):
             texts = {} if own is None else {passage.card: own for passage in block}
             found += judge(block, texts, self.checker, k=TEXTS, with_summary=False, independent=independent)
             self.report(Progress(what, len(found), len(written)))

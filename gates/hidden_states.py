@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kcard.batches import batched, by_length
 from kcard.errors import ModelUnavailable
 from kcard.hidden_states import depth, layer_and_pooling, pooled, weights_digest
 from kcard.protocols import Array
@@ -46,10 +47,11 @@ class HiddenStates:
         if not questions:
             width = self._model.config.get_text_config(decoder=True).hidden_size
             return np.zeros((0, width), dtype=np.float32)
-        order = sorted(range(len(questions)), key=lambda row: len(questions[row]))
-        batches = [[questions[row] for row in order[i : i + ROWS]] for i in range(0, len(order), ROWS)]
+        order = by_length([*map(len, questions)])
         with torch.inference_mode():
-            found = [self._batch(batch).cpu().numpy() for batch in batches]
+            found = [
+                self._batch([questions[i] for i in batch]).cpu().numpy() for batch in batched(order, ROWS)
+            ]
         back: Array = np.concatenate(found)[np.argsort(order)]
         return back
 

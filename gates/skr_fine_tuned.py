@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from kcard import encoder
+from kcard.batches import batched, by_length
 from kcard.errors import ModelUnavailable, UsageError
 from kcard.gates.kinds import Resources, State, typed
 from kcard.gates.query import Query
@@ -111,11 +112,9 @@ class FineTuned:
     def scores(self, queries: Sequence[Query]) -> Array:
         import torch
 
-        order = sorted(range(len(queries)), key=lambda row: len(queries[row].question))
         found = np.zeros(len(queries), dtype=np.float32)
         with torch.inference_mode():
-            for start in range(0, len(order), ROWS):
-                rows = order[start : start + ROWS]
+            for rows in batched(by_length([len(query.question) for query in queries]), ROWS):
                 logits = _logits(self.model, self.tokenizer, [queries[row].question for row in rows])
                 found[rows] = logits.softmax(-1)[:, 1].numpy()
         return found
@@ -175,9 +174,7 @@ def _train(
 def _batches(count: int, given: Settings) -> Iterable[list[int]]:
     rng = np.random.default_rng(given.seed)
     for _ in range(given.epochs):
-        order = rng.permutation(count).tolist()
-        for start in range(0, count, given.batch):
-            yield order[start : start + given.batch]
+        yield from batched(rng.permutation(count).tolist(), given.batch)
 
 
 def _logits(model: Any, tokenizer: Any, questions: Sequence[str]) -> "torch.Tensor":

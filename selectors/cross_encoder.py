@@ -4,7 +4,7 @@ This file is the arithmetic that training and the shipped checker share; it know
 A pair is one row of tokens, `[CLS] evidence [SEP] claim [SEP]`, with token type 1 on the claim.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from kcard.protocols import Pair
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["HIDDEN", "LABELS", "Row", "batches", "logits", "rows"]
+__all__ = ["HIDDEN", "LABELS", "Row", "logits", "rows"]
 
 LABELS = ("supports", "refutes", "not enough information")
 HIDDEN = 128
@@ -46,18 +46,6 @@ def rows(
         evidence = ids[pair.evidence][: max_tokens - len(claim) - 3]
         found.append(Row((CLS, *evidence, SEP, *claim, SEP), len(evidence) + 2))
     return found
-
-
-def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """Indices in order of length, in groups of at most `tokens` tokens, padding included."""
-    group: list[int] = []
-    for index in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
-        if group and (len(group) + 1) * lengths[index] > tokens:
-            yield group
-            group = []
-        group.append(index)
-    if group:
-        yield group
 
 
 def logits(

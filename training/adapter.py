@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kcard.batches import batched
 from kcard.cards.embedded import BASE, FOLDER
 from kcard.cards.format.folder import Card
 from kcard.cards.lm.loader import base_digest
@@ -151,8 +152,8 @@ def quiet_peft() -> Iterator[None]:
 
 def _frequent(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast") -> list[int]:
     counts: Counter[int] = Counter()
-    for start in range(0, len(texts), 1000):
-        for row in tokenizer(list(texts[start : start + 1000]), add_special_tokens=False)["input_ids"]:
+    for part in batched(texts, 1000):
+        for row in tokenizer(part, add_special_tokens=False)["input_ids"]:
             counts.update(row)
     return sorted(token for token, _ in counts.most_common(TOKENS))
 

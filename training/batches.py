@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from random import Random
 from typing import TYPE_CHECKING
+
+from kcard.batches import batched
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,17 +58,16 @@ def grouped(examples: Sequence[Example], size: int, rng: Random) -> list[list[Ex
     """Batches of `size` examples, in random order; within a hundred batches rows of like length meet."""
     order = rng.sample(range(len(examples)), len(examples))
     batches: list[list[Example]] = []
-    for start in range(0, len(order), 100 * size):
-        near = sorted(order[start : start + 100 * size], key=lambda i: len(examples[i]))
-        batches += [[examples[i] for i in near[at : at + size]] for at in range(0, len(near), size)]
+    for window in batched(order, 100 * size):
+        near = sorted((examples[i] for i in window), key=len)
+        batches += batched(near, size)
     rng.shuffle(batches)
     return batches
 
 
 def packed(documents: Sequence[Sequence[int]], size: int) -> list[Example]:
     """Documents joined and cut into blocks of `size` tokens, so that no token is padding; the last is shorter."""
-    stream = [token for document in documents for token in document]
-    blocks = [stream[start : start + size] for start in range(0, len(stream), size)]
+    blocks = batched(chain.from_iterable(documents), size)
     return [Example((), tuple(block)) for block in blocks if len(block) > 1]
 
 

@@ -8,11 +8,12 @@ import functools
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import accumulate
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kcard.cards.lm.prompt_styles import all_prompt_ids, prompt_ids
+from kcard.batches import batched
 from kcard.sampling import derive_seed
 from kcard.training.batches import Example, grouped
 from kcard.training.lazy import Lazy
@@ -80,8 +81,7 @@ class TokenIds:
 
         self._spool = Spool()
         lengths: list[npt.NDArray[np.uint32]] = []
-        rest = iter(texts)
-        while part := list(islice(rest, AT_ONCE)):
+        for part in batched(texts, AT_ONCE):
             rows = encode(part)
             lengths.append(np.array([len(row) for row in rows], np.uint32))
             for row in rows:

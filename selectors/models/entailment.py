@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kcard.batches import by_tokens
 from kcard.protocols import Array, Pair, Verdict
-from kcard.selectors.cross_encoder import batches
 from kcard.selectors.models.chunks import chunks, cut
 from kcard.selectors.models.labels import Labels
 from kcard.sentences import whole
@@ -84,7 +84,7 @@ class Entailment:
         rows = [self._row(pair) for pair in pairs]
         found = np.zeros(len(rows), dtype=np.float32)
         with torch.inference_mode():
-            for batch in batches([len(row["input_ids"]) for row in rows], BATCH_TOKENS):
+            for batch in by_tokens([len(row["input_ids"]) for row in rows], BATCH_TOKENS):
                 inputs = self.tokenizer.pad([rows[i] for i in batch], return_tensors="pt").to(self.device)
                 probabilities = self.logits(inputs).float().softmax(-1)
                 found[batch] = self._score(probabilities).cpu().numpy()

@@ -23,7 +23,6 @@ NAMES = {
     bool: "true or false",
     list: "a list",
     dict: "an object",
-    type(None): "null",
 }
 
 
@@ -95,7 +94,7 @@ def _of(kind: type, given: Any, key: str) -> Any:
         try:
             float(given)
         except OverflowError:
-            raise TypeError(f"{key} is a number beyond all bounds") from None
+            raise TypeError(f"{key} is {str(given)[:40]}, a number beyond all bounds") from None
         return given
     if type(given) is not kind:
         raise TypeError(f"{key} must be {NAMES.get(kind, kind.__name__)}, not {_name(given)}")
@@ -103,4 +102,7 @@ def _of(kind: type, given: Any, key: str) -> Any:
 
 
 def _name(given: Any) -> str:
-    return NAMES.get(type(given), type(given).__name__)
+    """What stands there: a plain value as JSON writes it, else only its type."""
+    return (
+        NAMES[type(given)] if isinstance(given, list | dict) else json.dumps(given, ensure_ascii=False)[:40]
+    )

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 from kcard.answer import Answer
 from kcard.errors import UsageError
 from kcard.evaluation.gates.answer_scores import METRICS, Metric
-from kcard.evaluation.question_file import entries, read_questions, read_text
+from kcard.evaluation.question_file import entries, read_questions
 from kcard.integrators.batch import Totals, answer_file, earlier_lines
 from kcard.integrators.pipeline import Pipeline
+from kcard.rows import Row
 
 if TYPE_CHECKING:
     from kcard.protocols import LLM
 
 __all__ = ["Collection", "collect"]
 
-Row = dict[str, Any]
 # What a questions file may say beside question and answers, and its names in the data sets of the papers.
 CARRIED: Mapping[str, tuple[str, ...]] = {
     "label": ("label",),
@@ -124,14 +124,14 @@ def collect(
 def _rows(path: Path, metric: Metric) -> list[Row]:
     """One row a question, without answers as yet."""
     known = {question.text: question.answers for question in read_questions(path).questions}
-    told = _beside(entries(read_text(path)[0], path))
+    told = _beside(entries(path, "questions"))
     return [
         {"question": text, "answers": list(answers), **told.get(text, {}), "metric": metric}
         for text, answers in known.items()
     ]
 
 
-def _beside(found: Iterable[tuple[str, Any]]) -> dict[str, Row]:
+def _beside(found: Iterable[tuple[str, Row]]) -> dict[str, Row]:
     """What is told of each question beside its answers; of one that stands there twice, the first."""
     told: dict[str, Row] = {}
     for where, entry in found:
@@ -148,4 +148,4 @@ def _popularity(value: Any, where: str) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise UsageError(f"questions, {where}: popularity is {value!r}, expected a number") from None
+        raise UsageError(f"{where}: popularity is {value!r}, expected a number") from None

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kcard import encoder
+from kcard.batches import by_tokens
 from kcard.reader.network import MAX_TOKENS, QUESTION_TOKENS, Encoded, Network, Outputs, encode, shared
 from kcard.sentences import spans
 
@@ -101,7 +102,7 @@ def _read(network: Network, question: str, passages: Sequence[str]) -> list[Read
     found: list[list[Reading]] = [[] for _ in passages]
     lengths = [len(piece) // 4 + QUESTION_TOKENS // 2 for _, _, piece in pieces]
     with torch.inference_mode():
-        for group in encoder.batches(lengths, BATCH_TOKENS):
+        for group in by_tokens(lengths, BATCH_TOKENS):
             pairs = encode([(question, pieces[at][2]) for at in group])
             outputs = network(pairs)
             for place, at in enumerate(group):

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kcard.batches import batched, by_length
-from kcard.errors import ModelUnavailable
 from kcard.hidden_states import depth, layer_and_pooling, pooled, weights_digest
 from kcard.protocols import Array
-from kcard.quiet import quiet_loading
+from kcard.quiet import loading
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,16 +85,9 @@ def _load(where: str) -> tuple[Any, Any]:
     import torch
     from transformers import AutoModel, AutoTokenizer
 
-    try:
-        with quiet_loading():
-            tokenizer = AutoTokenizer.from_pretrained(where)
-            model = AutoModel.from_pretrained(where, dtype="auto").eval()
-    except (OSError, ValueError, KeyError) as error:
-        reason = " ".join(str(error).split())[:160]
-        raise ModelUnavailable(
-            f"the encoder hf:{where} can't be loaded: name a folder with config.json and weights, or a model of a "
-            f"reachable hub ({reason})"
-        ) from error
+    with loading(f"the encoder hf:{where}"):
+        tokenizer = AutoTokenizer.from_pretrained(where)
+        model = AutoModel.from_pretrained(where, dtype="auto").eval()
     tokenizer.padding_side = tokenizer.truncation_side = "right"
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.bos_token

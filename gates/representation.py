@@ -14,7 +14,7 @@ from kcard import encoder, plugins
 from kcard.errors import UsageError
 from kcard.protocols import Array
 
-__all__ = ["GROUP", "Cached", "MiniLM", "Representation", "bind", "find", "finite"]
+__all__ = ["GROUP", "Cached", "MiniLM", "Representation", "bind", "find", "finite", "unit"]
 
 GROUP = "kcard.representations"
 
@@ -108,6 +108,13 @@ def finite(representation: Representation, questions: Sequence[str]) -> Array:
             "another encoder or layer"
         )
     return found
+
+
+def unit(vectors: Array) -> Array:
+    """The vectors at unit length; a vector of zeros stays one."""
+    wide = vectors.astype(np.float64)
+    lengths = np.linalg.norm(wide, axis=1, keepdims=True)
+    return (wide / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
 
 
 def _needed(told: inspect.Signature) -> list[str]:

@@ -13,13 +13,13 @@ import numpy as np
 
 from kcard import encoder
 from kcard.batches import batched, by_length
-from kcard.errors import ModelUnavailable, UsageError
+from kcard.errors import UsageError
 from kcard.gates.kinds import Resources, State, typed
 from kcard.gates.query import Query
 from kcard.gates.record import Record
 from kcard.gates.skr import sorted_out
 from kcard.protocols import Array
-from kcard.quiet import quiet_loading
+from kcard.quiet import loading
 
 if TYPE_CHECKING:
     import torch
@@ -133,16 +133,9 @@ def _pretrained(name: str) -> tuple[Any, Any]:
     if name != "minilm" and (kind != "hf" or not where):
         raise UsageError(f"gate {KIND}: encoder is {name!r}, expected minilm or hf:NAME")
     source = encoder.folder() if name == "minilm" else where
-    try:
-        with quiet_loading():
-            model = AutoModelForSequenceClassification.from_pretrained(source, num_labels=2, dtype="float32")
-            return model, AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError, KeyError) as error:
-        reason = " ".join(str(error).split())[:160]
-        raise ModelUnavailable(
-            f"the encoder {name} can't be loaded: name a folder with config.json and weights, or a model of a "
-            f"reachable hub ({reason})"
-        ) from error
+    with loading(f"the encoder {name}"):
+        model = AutoModelForSequenceClassification.from_pretrained(source, num_labels=2, dtype="float32")
+        return model, AutoTokenizer.from_pretrained(source)
 
 
 def _train(

@@ -24,15 +24,15 @@ Measure = Literal["margin", "entropy"]
 UNSURE = 20.0  # nats: no vocabulary has so many tokens
 
 
+@dataclass(frozen=True)
 class Uncertainty:
     """One draft a question; the score is the mean over its tokens of P(likeliest token) - P(second), in [0, 1]."""
 
-    def __init__(self, llm: LLM, examples: Sequence[Example] = ()) -> None:
-        self._llm = llm
-        self._examples = tuple(examples)
+    llm: LLM
+    examples: Sequence[Example] = ()
 
     def knows(self, questions: Sequence[str]) -> Array:
-        return drafted(self._llm, questions, "margin", self._examples)
+        return drafted(self.llm, questions, "margin", tuple(self.examples))
 
 
 @dataclass(frozen=True)

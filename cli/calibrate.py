@@ -9,7 +9,7 @@ import typer
 from kcard.api.calibrate import calibrate as verb
 from kcard.api.calibrate import keep
 from kcard.cli.command import command_for
-from kcard.cli.output import console, note, print_json
+from kcard.cli.output import Json, console, note, print_json, table
 
 if TYPE_CHECKING:
     from kcard.api.calibrate import Calibrated
@@ -30,8 +30,8 @@ def calibrate(
         Path | None, typer.Option(help="Write the cost/accuracy curves to this file (PNG).")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Compare only; change no config.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Change the config without confirmation.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before changing the config.")] = False,
+    json_: Json = False,
 ) -> None:
     """Compare all gates on your own records, and configure `kcard ask` to use the best one if it pays off."""
     if html is not None or plot is not None:
@@ -83,10 +83,7 @@ def _write(found: "Calibrated", html: Path | None, plot: Path | None) -> None:
 
 
 def _print(found: "Calibration") -> None:
-    from rich.table import Table
-
     base, best = found.baselines, found.reference
-    table = Table(box=None, pad_edge=False)
     headings = (
         "gate",
         "accuracy",
@@ -97,15 +94,14 @@ def _print(found: "Calibration") -> None:
         "p",
         "p, all gates",
     )
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading == "gate" else "right", no_wrap=True)
-    table.add_row("never", f"{base.never:.3f}", "0%")
-    table.add_row("always", f"{base.always:.3f}", "100%")
+    rows = table(*headings, right=headings[1:], no_wrap=True)
+    rows.add_row("never", f"{base.never:.3f}", "0%")
+    rows.add_row("always", f"{base.always:.3f}", "100%")
     for row in sorted(found.rows, key=lambda row: -row.outcome.accuracy):
-        table.add_row(*_cells(row))
-    table.add_row("oracle", f"{base.oracle:.3f}")
+        rows.add_row(*_cells(row))
+    rows.add_row("oracle", f"{base.oracle:.3f}")
     out = console()
-    out.print(table)
+    out.print(rows)
     for gate, why in found.skipped:
         note(f"not compared: {gate}: {why}")
 

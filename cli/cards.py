@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kcard.cli.completion import published
-from kcard.cli.hub_option import LOCAL, HubOption, elsewhere
-from kcard.cli.output import console, note, print_json, size
+from kcard.cli.hub_option import LOCAL, HubOption, elsewhere, here
+from kcard.cli.output import Json, console, note, print_json, size, table
 from kcard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["register", "row"]
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Reference = Annotated[
     str,
     typer.Argument(help="A card: name, name@v2, name@alias or name@sha256.", autocompletion=published),
@@ -43,20 +42,10 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def _hub() -> "Hub":
-    from kcard.hub.registry import Hub
-
-    return Hub()
-
-
 @listing.command("list")
 def list_cards(domain: Domain = None, base: Base = None, hub: Elsewhere = None, json_: Json = False) -> None:
     """List the newest version of every card."""
-    if hub is not None and hub != LOCAL:
-        _print_listed(hub, None, domain, base, json_)
-        return
-    here = _hub()
-    _print_versions(here, here.list(domain=domain, base=base), json_)
+    _list(None, domain, base, hub, json_)
 
 
 @listing.command()
@@ -68,16 +57,20 @@ def search(
     json_: Json = False,
 ) -> None:
     """Search cards by text, domain subtree and base."""
+    _list(text, domain, base, hub, json_)
+
+
+def _list(text: str | None, domain: str | None, base: str | None, hub: str | None, as_json: bool) -> None:
     if hub is not None and hub != LOCAL:
-        _print_listed(hub, text, domain, base, json_)
+        _print_listed(hub, text, domain, base, as_json)
         return
-    here = _hub()
-    _print_versions(here, here.list(text=text, domain=domain, base=base), json_)
+    local = here()
+    _print_versions(local, local.list(text=text, domain=domain, base=base), as_json)
 
 
 def show(card: Reference, json_: Json = False) -> None:
     """Show a card's manifest and its versions."""
-    hub = _hub()
+    hub = here()
     version = hub.get(card)
     held = hub.quarantine.held([version])
     if json_:
@@ -153,10 +146,8 @@ def pull(
     url = elsewhere(hub)
     if url is None or (hub is None and "/" not in card):
         if destination is None:
-            raise UsageError(
-                f"pull {card} needs a destination: give a new folder, or a remote hub with --hub URL"
-            )
-        pulled = _hub().pull(card, destination)
+            raise UsageError(f"pull {card} where to? Name a new folder, or a hub elsewhere with --hub URL")
+        pulled = here().pull(card, destination)
     else:
         from kcard.api.remote import pull as pull_from
 
@@ -180,7 +171,7 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Remove a card with all its versions, or one version (name@v2)."""
-    hub = _hub()
+    hub = here()
     version = hub.get(card)
     what = f"{version.name} with all its versions" if "@" not in card else version.reference
     if not yes and sys.stdin.isatty():
@@ -195,8 +186,8 @@ def verify(
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Verify every sha256; exit code 1 if a file is damaged."""
-    problems = _hub().verify(card)
+    """Check every sha256; exit code 1 where something is damaged."""
+    problems = here().verify(card)
     rows = [{"card": p.card, "version": p.version, "path": p.path, "what": p.what} for p in problems]
     if json_:
         print_json(rows)
@@ -208,8 +199,8 @@ def verify(
 
 
 def alias(card: Reference, name: Annotated[str, typer.Argument(help="The alias, such as stable.")]) -> None:
-    """Give a version an alias, which can move to another version later."""
-    hub = _hub()
+    """Give a version a name of its own; an alias can be moved to another version later."""
+    hub = here()
     hub.alias(card, name)
     version = hub.get(card)
     typer.echo(f"{version.name}@{name} -> {version.reference}")
@@ -245,16 +236,13 @@ def _print_listed(hub: str, text: str | None, domain: str | None, base: str | No
         note("no card matches")
         return
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False)
-    for heading in ("card", "changed", "downloads", "likes", "tags"):
-        table.add_column(heading, justify="right" if heading in {"downloads", "likes"} else "left")
+    rows = table("card", "changed", "downloads", "likes", "tags", right={"downloads", "likes"})
     for card in found:
         name = card.repository + (" (private)" if card.private else "")
         cells = (name, (_iso(card) or "-")[:10], str(card.downloads), str(card.likes), ", ".join(card.tags))
-        table.add_row(*(escape(cell) for cell in cells))
-    console().print(table)
+        rows.add_row(*map(escape, cells))
+    console().print(rows)
 
 
 def _iso(card: "Listed") -> str | None:
@@ -270,11 +258,8 @@ def _print_versions(hub: "Hub", versions: "list[Version]", as_json: bool) -> Non
         note("no card matches")
         return
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False)
-    for heading in ("card", "domain", "kind", "base", "size", "description"):
-        table.add_column(heading, justify="right" if heading == "size" else "left")
+    rows = table("card", "domain", "kind", "base", "size", "description", right={"size"})
     for v in versions:
         m = v.manifest
         mark = " (quarantined)" if v.reference in held else ""
@@ -286,5 +271,5 @@ def _print_versions(hub: "Hub", versions: "list[Version]", as_json: bool) -> Non
             size(v.size),
             m.description,
         )
-        table.add_row(*(escape(cell) for cell in cells))
-    console().print(table)
+        rows.add_row(*map(escape, cells))
+    console().print(rows)

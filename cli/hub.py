@@ -2,21 +2,18 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from kcard.cli import hub_accounts, hub_server
-from kcard.cli.output import counter, note, print_json, size
+from kcard.cli.hub_option import here
+from kcard.cli.output import Json, as_data, counter, note, print_json, size
 from kcard.errors import UsageError
-
-if TYPE_CHECKING:
-    from kcard.hub.registry import Hub
 
 __all__ = ["register"]
 
 MEGABYTE = 1_000_000
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 whole = typer.Typer(
     no_args_is_help=True, help="The hub as a whole: quarantine, clean up, back up.", rich_markup_mode=None
@@ -29,32 +26,17 @@ def register(app: typer.Typer) -> None:
     app.add_typer(whole, name="hub")
 
 
-def _hub() -> "Hub":
-    from kcard.hub.registry import Hub
-
-    return Hub()
-
-
 @whole.command()
 def path() -> None:
-    """Print the location of the hub."""
-    typer.echo(str(_hub().info().path))
+    """Print where the hub lies."""
+    typer.echo(str(here().info().path))
 
 
 @whole.command()
 def info(json_: Json = False) -> None:
-    """Show the size and contents of the hub."""
-    found = _hub().info()
-    facts = {
-        "path": str(found.path),
-        "database": found.database,
-        "blobs": found.blobs,
-        "cards": found.cards,
-        "versions": found.versions,
-        "pools": found.pools,
-        "files": found.files,
-        "size": found.size,
-    }
+    """Show how much the hub holds."""
+    found = here().info()
+    facts = {**as_data(found), "path": str(found.path)}
     if json_:
         print_json(facts)
         return
@@ -69,8 +51,8 @@ def threshold(
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Show or set the minimum factuality of cards that are used without being named."""
-    hub = _hub()
+    """Show or set the least factuality with which a card is used without being named."""
+    hub = here()
     if value is not None:
         hub.quarantine.set(_threshold(value))
     now, held = hub.quarantine.threshold, hub.quarantine.held(hub.list())
@@ -96,8 +78,8 @@ def gc(
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Delete unused files and snapshots, and remains of killed processes and of uploads abandoned a day ago."""
-    found = _hub().gc(dry_run=dry_run)
+    """Delete what nothing needs: files, snapshots, remains of killed processes and of uploads given up a day ago."""
+    found = here().gc(dry_run=dry_run)
     if json_:
         print_json([{"what": g.what, "path": g.where, "size": g.size} for g in found])
         return
@@ -111,8 +93,8 @@ def gc(
 def backup(
     file: Annotated[Path, typer.Argument(help="A new file, such as hub.tar.", show_default=False)],
 ) -> None:
-    """Write a consistent copy of the whole hub to one file."""
-    hub = _hub()
+    """Write the whole hub, as it is at this moment, into one file."""
+    hub = here()
     found = hub.info()
     with counter("backing up (MB)", found.size // MEGABYTE + 1) as report:
         hub.backup(file, _megabytes(report))
@@ -128,7 +110,7 @@ def restore(
     if not file.is_file():
         raise UsageError(f"{file} is not a file: give one written by `kcard hub backup`")
     with counter("restoring (MB)", file.stat().st_size // MEGABYTE + 1) as report:
-        found = _hub().restore(file, _megabytes(report))
+        found = here().restore(file, _megabytes(report))
     note(f"restored {len(found)} versions of {len({v.name for v in found})} cards")
 
 

@@ -2,14 +2,14 @@
 
 import sys
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from kcard.api.publish import publish as verb
 from kcard.cli.command import command_for
 from kcard.cli.hub_option import elsewhere
-from kcard.cli.output import note, print_json, size
+from kcard.cli.output import Json, note, print_json, size
 
 __all__ = ["register"]
 
@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 @command_for(verb)
 def publish(
     given: dict[str, Any],
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_: Json = False,
 ) -> None:
     """Publish a card as its next version, which is immutable and verified on every read."""
     given["report"] = lambda text: note(f"note: {text}")

@@ -1,10 +1,10 @@
 """kcard selectors: the presets, every selector there is, what it reads, and whether that is on this machine."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from kcard.cli.output import console, note, print_json
+from kcard.cli.output import Json, console, note, print_json
 
 if TYPE_CHECKING:
     from kcard.selectors.listing import Entry, Readiness
@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
     app.command()(selectors)
 
 
-def selectors(json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def selectors(json_: Json = False) -> None:
     """List the presets of `kcard ask --selectors` and every selector, with model, revision, licence and size."""
     from dataclasses import asdict
 

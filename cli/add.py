@@ -6,8 +6,9 @@ import typer
 
 from kcard.api.add import add as verb
 from kcard.cli.command import command_for
-from kcard.cli.output import Json, counter, note, print_json, size
+from kcard.cli.output import Json, counter, note, print_json
 from kcard.errors import UsageError
+from kcard.sizes import shown_size
 
 __all__ = ["register"]
 
@@ -48,7 +49,7 @@ def add(
         )
     else:
         typer.echo(
-            f"{version.reference}  {version.manifest.kind}  {size(version.size)}  "
+            f"{version.reference}  {version.manifest.kind}  {shown_size(version.size)}  "
             + (f"{base.name}@{base.revision}" if base.revision else base.name)
         )
 

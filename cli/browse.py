@@ -8,7 +8,8 @@ import typer
 
 from kcard.api.browse import browse as verb
 from kcard.cli.command import command_for
-from kcard.cli.output import Json, console, interval, note, print_json, size, table
+from kcard.cli.output import Json, console, interval, note, print_json, table
+from kcard.sizes import shown_size
 
 if TYPE_CHECKING:
     from kcard.evaluation.browse import CardReport
@@ -100,7 +101,7 @@ def _print_table(reports: "list[CardReport]") -> None:
             escape(r.reference) + (" (quarantined)" if r.quarantined else ""),
             escape(r.domain),
             escape(r.base),
-            size(r.size),
+            shown_size(r.size),
             _number(r.recall),
             _number(r.lift, "+"),
             *([_number(r.given)] if given else []),
@@ -121,7 +122,7 @@ def _print_detail(r: "CardReport") -> None:
 
     out = console()
     out.print(f"[bold]{escape(r.reference)}[/bold]  {escape(r.description)}")
-    out.print(f"{escape(r.domain)} · {escape(r.base)} · {size(r.size)}")
+    out.print(f"{escape(r.domain)} · {escape(r.base)} · {shown_size(r.size)}")
     if r.quarantined:
         out.print(f"quarantined: its factuality is below the hub's threshold of {r.threshold:g}")
     for line in _recalls(r):

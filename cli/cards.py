@@ -9,8 +9,9 @@ import typer
 
 from kcard.cli.completion import published
 from kcard.cli.hub_option import LOCAL, HubOption, elsewhere, here
-from kcard.cli.output import Json, console, note, print_json, size, table
+from kcard.cli.output import Json, console, note, print_json, table
 from kcard.errors import UsageError
+from kcard.sizes import shown_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,7 +96,7 @@ def show(card: Reference, json_: Json = False) -> None:
         "licence": m.licence,
         "proof": _proof(m),
         "quarantine": _quarantine(version, held),
-        "size": size(version.size),
+        "size": shown_size(version.size),
         "versions": ", ".join(f"v{v.number}" for v in hub.versions(version.name)),
     }
     for key, value in facts.items():
@@ -155,7 +156,7 @@ def pull(
         if destination is None:
             version = pull_from(card, hub=url, progress=bars)
             if not json_:
-                typer.echo(f"{version.reference}  {version.sha256[:12]}  {size(version.size)}")
+                typer.echo(f"{version.reference}  {version.sha256[:12]}  {shown_size(version.size)}")
             else:
                 print_json(row(version))
             return
@@ -268,7 +269,7 @@ def _print_versions(hub: "Hub", versions: "list[Version]", as_json: bool) -> Non
             m.domain,
             m.kind,
             m.base.name or ("from scratch" if m.has_model else "-"),
-            size(v.size),
+            shown_size(v.size),
             m.description,
         )
         rows.add_row(*map(escape, cells))

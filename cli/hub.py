@@ -8,8 +8,9 @@ import typer
 
 from kcard.cli import hub_accounts, hub_server
 from kcard.cli.hub_option import here
-from kcard.cli.output import Json, as_data, counter, note, print_json, size
+from kcard.cli.output import Json, as_data, counter, note, print_json
 from kcard.errors import UsageError
+from kcard.sizes import shown_size
 
 __all__ = ["register"]
 
@@ -40,7 +41,7 @@ def info(json_: Json = False) -> None:
     if json_:
         print_json(facts)
         return
-    for key, value in {**facts, "size": size(found.size)}.items():
+    for key, value in {**facts, "size": shown_size(found.size)}.items():
         typer.echo(f"{key:<9} {value}")
 
 
@@ -84,9 +85,13 @@ def gc(
         print_json([{"what": g.what, "path": g.where, "size": g.size} for g in found])
         return
     for garbage in found:
-        typer.echo(f"{garbage.what:<8} {size(garbage.size):>9}  {garbage.where}")
+        typer.echo(f"{garbage.what:<8} {shown_size(garbage.size):>9}  {garbage.where}")
     done = "would be freed" if dry_run else "freed"
-    note(f"{len(found)} items, {size(sum(g.size for g in found))} {done}" if found else "nothing to clean up")
+    note(
+        f"{len(found)} things, {shown_size(sum(g.size for g in found))} {done}"
+        if found
+        else "nothing to clean up"
+    )
 
 
 @whole.command()
@@ -98,7 +103,7 @@ def backup(
     found = hub.info()
     with counter("backing up (MB)", found.size // MEGABYTE + 1) as report:
         hub.backup(file, _megabytes(report))
-    note(f"{found.versions} versions of {found.cards} cards, {size(file.stat().st_size)}")
+    note(f"{found.versions} versions of {found.cards} cards, {shown_size(file.stat().st_size)}")
     typer.echo(str(file))
 
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kcard.cli.output import Json, as_data, note, print_json, size
+from kcard.cli.output import Json, as_data, note, print_json
 from kcard.errors import UsageError
-from kcard.sizes import parse_size
+from kcard.sizes import parse_size, shown_size
 
 if TYPE_CHECKING:
     from kcard.hub.accounts.accounts import Account, Accounts
@@ -289,7 +289,7 @@ def _print_accounts(accounts: "Accounts", kind: str, json_: bool) -> None:
         return
     for row in rows:
         marks = [word for word in ("admin", "disabled") if row[word]]
-        typer.echo(_line((row["name"], size(row["used"]), ", ".join(marks) or None)))
+        typer.echo(_line((row["name"], shown_size(row["used"]), ", ".join(marks) or None)))
     if not rows:
         note(f"no {kind} yet: `kcard hub {kind} add` creates one")
 

@@ -30,7 +30,6 @@ __all__ = [
     "print_json",
     "progress",
     "resumable",
-    "size",
     "table",
 ]
 
@@ -83,11 +82,6 @@ def print_json(data: Any) -> None:
 
 def _shows_all(encoding: str | None) -> bool:
     return (encoding or "utf-8").lower().startswith("utf")
-
-
-def size(count: int) -> str:
-    """Bytes as people read them."""
-    return f"{count / 1e6:.1f} MB" if count < 1e9 else f"{count / 1e9:.1f} GB"
 
 
 @contextmanager

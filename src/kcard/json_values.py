@@ -8,11 +8,14 @@ import json
 import re
 import types
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-__all__ = ["build", "parse"]
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+__all__ = ["build", "canonical", "parse"]
 
 T = TypeVar("T")
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -41,6 +44,11 @@ def parse(text: str) -> Any:
         raise ValueError("it is nested too deeply") from None
     except UnicodeEncodeError as error:
         raise ValueError(f"it holds half of a character (\\u{ord(error.object[error.start]):04x})") from None
+
+
+def canonical(value: "DataclassInstance", indent: int = 1) -> str:
+    """A dataclass as JSON with sorted keys, in UTF-8, so that equal values have equal bytes."""
+    return json.dumps(asdict(value), indent=indent, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def build(cls: type[T], data: Any) -> T:

@@ -15,6 +15,7 @@ from kcard.config import Settings, settings, unknown_variables
 from kcard.errors import KcardError, UsageError
 from kcard.manifest import file_digest
 from kcard.network import Later, silence
+from kcard.sizes import shown_size
 
 if TYPE_CHECKING:
     from kcard.hub.registry import Hub
@@ -77,12 +78,18 @@ def _machine(device: str = "cpu") -> Iterable[Finding]:
     yield Finding("python", "ok", f"{sys.version.split()[0]}, {versions}")
     memory = machine.memory()
     features = ", ".join(machine.features()) or "no vector features known"
-    told = f"{machine.cores()} cores ({features}), memory {_size(memory.free)} free of {_size(memory.total)}"
+    told = (
+        f"{machine.cores()} cores ({features}), memory {_memory(memory.free)} free of {_memory(memory.total)}"
+    )
     if 0 < memory.free < ROOM:
         yield Finding("machine", "warning", told, "close other programs: loading models may fail")
     else:
         yield Finding("machine", "ok", told)
     yield _gpu(device)
+
+
+def _memory(count: int) -> str:
+    return shown_size(count) if count else "unknown"
 
 
 def _gpu(device: str = "cpu") -> Finding:
@@ -95,7 +102,7 @@ def _gpu(device: str = "cpu") -> Finding:
         return Finding(
             "gpu", "error", f"torch can't be used: {error}", "reinstall kcard, or torch for this machine"
         )
-    told = ", ".join(f"cuda:{i} {p.name}, {_size(p.total_memory)}" for i, p in enumerate(names))
+    told = ", ".join(f"cuda:{i} {p.name}, {shown_size(p.total_memory)}" for i, p in enumerate(names))
     if device.startswith("cuda") and not names:
         return Finding("gpu", "error", f"none, but the device is {device}", "leave device out")
     return Finding("gpu", "ok", told or "none; everything runs on the CPU")
@@ -103,7 +110,7 @@ def _gpu(device: str = "cpu") -> Finding:
 
 def _disk(home: Path) -> Finding:
     free = machine.free_disk(home)
-    told = f"{_size(free)} free under {home}"
+    told = f"{shown_size(free)} free under {home}"
     if free < ROOM:
         return Finding("disk", "warning", told, "make room, or set KCARD_HOME to a folder on another disk")
     return Finding("disk", "ok", told)
@@ -211,8 +218,8 @@ def _hub(ask: BareAsk, configured: Settings) -> Finding:
         hub = Hub(configured.home)
         held, chosen, missing = hub.info(), hub.resolve(ask.cards), _missing(hub)
     except KcardError as error:
-        return Finding("hub", status, str(error), "correct `cards`, or repair the hub (kcard verify)")
-    told = f"{held.cards} cards in {held.versions} versions, {_size(held.size)}; {len(chosen)} would be used"
+        return Finding("hub", status, str(error), "correct `cards`, or mend the hub (kcard verify)")
+    told = f"{held.cards} cards in {held.versions} versions, {shown_size(held.size)}; {len(chosen)} would be asked"
     if missing:
         return Finding(
             "hub",
@@ -246,7 +253,3 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "missing"
-
-
-def _size(count: int) -> str:
-    return "unknown" if not count else f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

@@ -13,7 +13,7 @@ from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions
 
 if TYPE_CHECKING:
-    from kcard.integrators.batch import Totals
+    from kcard.integrators.batch import QuestionTotals
     from kcard.integrators.pipeline import Pipeline
 
 __all__ = ["register"]
@@ -113,6 +113,6 @@ def _ask_file(source: Path, target: Path, options: AskOptions, resume: bool) -> 
         sys.exit(1)
 
 
-def _cost(totals: "Totals") -> str:
+def _cost(totals: "QuestionTotals") -> str:
     tokens = f", {totals.tokens_in} + {totals.tokens_out} tokens" if totals.tokens_in else ""
     return f"{totals.calls} LLM calls{tokens}"

@@ -10,7 +10,7 @@ from kcard.cli.command import command_for
 from kcard.cli.output import Json, console, interval, note, print_json, progress, table
 
 if TYPE_CHECKING:
-    from kcard.evaluation.audit_record import Audit, Document
+    from kcard.evaluation.audit_record import Audit, AuditedDocument
     from kcard.evaluation.record import Distribution, Mean
     from kcard.hub.registry import Hub
 
@@ -99,7 +99,7 @@ def _remark(taken: "Audit") -> str:
     )
 
 
-def _document(d: "Document", ranked_by: str) -> str:
+def _document(d: "AuditedDocument", ranked_by: str) -> str:
     score = d.factuality if ranked_by == "factuality" else d.faithfulness
     lines = [f"  {'-' if score is None else f'{score:.2f}'}  {d.text}", f"        asked: {d.query}"]
     if d.evidence is not None:

@@ -12,8 +12,8 @@ from kcard.cli.command import command_for
 from kcard.cli.output import Json, console, note, print_json, table
 
 if TYPE_CHECKING:
-    from kcard.api.calibrate import Calibrated
-    from kcard.evaluation.gates.calibration import Calibration, Row
+    from kcard.api.calibrate import CalibrationResult
+    from kcard.evaluation.gates.calibration import Calibration, ComparedGate
 
 __all__ = ["register"]
 
@@ -50,7 +50,7 @@ def calibrate(
         print_json(_data(found, None if written is None else written[0]))
 
 
-def _enough(found: "Calibrated", yes: bool) -> bool:
+def _enough(found: "CalibrationResult", yes: bool) -> bool:
     """Whether so many records may decide what every later question goes through."""
     from kcard.api.calibrate import ENOUGH
 
@@ -63,14 +63,14 @@ def _enough(found: "Calibrated", yes: bool) -> bool:
     return False
 
 
-def _agreed(found: "Calibrated", yes: bool) -> bool:
+def _agreed(found: "CalibrationResult", yes: bool) -> bool:
     """Whether the config may be changed; only a terminal is asked."""
     if yes or not sys.stdin.isatty():
         return True
     return typer.confirm(f"Have `kcard ask` use the gate {found.gate}?", default=True, err=True)
 
 
-def _write(found: "Calibrated", html: Path | None, plot: Path | None) -> None:
+def _write(found: "CalibrationResult", html: Path | None, plot: Path | None) -> None:
     if plot is not None:
         from kcard.evaluation.gates.plot import write_png
 
@@ -106,7 +106,7 @@ def _print(found: "Calibration") -> None:
         note(f"not compared: {gate}: {why}")
 
 
-def _cells(row: "Row") -> tuple[str, ...]:
+def _cells(row: "ComparedGate") -> tuple[str, ...]:
     outcome, guidance = row.outcome, row.outcome.beneficial_guidance
     return (
         row.gate,
@@ -120,7 +120,7 @@ def _cells(row: "Row") -> tuple[str, ...]:
     )
 
 
-def _data(found: "Calibrated", written: str | None) -> dict[str, Any]:
+def _data(found: "CalibrationResult", written: str | None) -> dict[str, Any]:
     from kcard.evaluation.gates.data import as_data
 
     chosen = found.choice.gate

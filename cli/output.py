@@ -118,8 +118,8 @@ def resumable(done: str, output: Path) -> Iterator[None]:
 @contextmanager
 def progress() -> Iterator[Callable[[Any], None]]:
     """Training, exams and audits as they go: their notes, and a bar for each step."""
-    from kcard.evaluation.progress import Progress as Asked
-    from kcard.training.progress import Embedding, Note
+    from kcard.evaluation.progress import StepProgress as Asked
+    from kcard.training.progress import EmbeddingProgress, Note
 
     with ExitStack() as shown:
         bars: dict[str, Callable[..., None]] = {}
@@ -135,7 +135,7 @@ def progress() -> Iterator[Callable[[Any], None]]:
                 note(event.text)
             elif isinstance(event, Asked):
                 bar(event.what, event.total)(event.done, "", event.total)
-            elif isinstance(event, Embedding):
+            elif isinstance(event, EmbeddingProgress):
                 bar("training", None)(event.done, "passages embedded", event.passages)
             else:
                 words = f"loss {event.loss:.3f}, {_clock(event.left)} left"

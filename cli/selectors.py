@@ -7,7 +7,7 @@ import typer
 from kcard.cli.output import Json, console, note, print_json
 
 if TYPE_CHECKING:
-    from kcard.selectors.listing import Entry, Readiness
+    from kcard.selectors.listing import ListedSelector, Readiness
 
 __all__ = ["register"]
 
@@ -46,7 +46,7 @@ def _presets(found: "list[Readiness]") -> object:
     return table
 
 
-def _selectors(found: "list[Entry]") -> object:
+def _selectors(found: "list[ListedSelector]") -> object:
     from rich.table import Table
 
     table = Table("kind", "name", box=None)

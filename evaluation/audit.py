@@ -31,7 +31,7 @@ from kcard.sampling import Sampling
 if TYPE_CHECKING:
     from kcard.hub.repositories.audits import AuditFinding
 
-__all__ = ["Settings", "audited", "finding", "queries_for"]
+__all__ = ["AuditSettings", "audited", "finding", "queries_for"]
 
 # As cards write for `kcard ask`, unless told otherwise.
 TEMPERATURE = 0.1
@@ -39,7 +39,7 @@ TOKENS = 100
 
 
 @dataclass(frozen=True)
-class Settings:
+class AuditSettings:
     """How an audit is taken. `checker`: its name; the others as kcard.audit has them."""
 
     documents: int
@@ -62,7 +62,7 @@ def queries_for(found: Target, path: Path | str | None, limit: int, seed: int) -
     return asked
 
 
-def audited(found: Target, asked: Queries, scorer: Scorer, settings: Settings) -> Audit:
+def audited(found: Target, asked: Queries, scorer: Scorer, settings: AuditSettings) -> Audit:
     """Have the card write, and judge each document."""
     seed, independent = settings.seed, scorer.independent
     sampling = Sampling(TEMPERATURE, TOKENS, seed=seed)

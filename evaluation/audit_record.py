@@ -6,13 +6,13 @@ from kcard.answer import Source
 from kcard.evaluation.record import Distribution, Mean, read_record
 from kcard.json_values import canonical
 
-__all__ = ["Audit", "Document", "Domain"]
+__all__ = ["Audit", "AuditedDocument", "Domain"]
 
 FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Document:
+class AuditedDocument:
     """A document that the card wrote. `evidence`: the text that supports it most; `window`: the part that decided.
 
     Where the checker doesn't show it the window is the whole text.
@@ -78,7 +78,7 @@ class Audit:
     factuality: Distribution | None = None
     domains: tuple[Domain, ...] = ()
     ranked_by: str = "faithfulness"
-    worst: tuple[Document, ...] = ()
+    worst: tuple[AuditedDocument, ...] = ()
     format: int = FORMAT
 
     def to_json(self) -> str:

@@ -19,7 +19,7 @@ from kcard.evaluation.questions import about, digest
 from kcard.manifest import file_digest
 from kcard.rows import Row, reading
 
-__all__ = ["Queries", "Query", "of_corpus", "read_queries"]
+__all__ = ["AuditQuery", "Queries", "of_corpus", "read_queries"]
 
 OWN = "own corpus"
 TEXT = ("question", "query")
@@ -27,7 +27,7 @@ DOMAIN = ("domain", "relation")
 
 
 @dataclass(frozen=True)
-class Query:
+class AuditQuery:
     """`domain`: the file's `domain` or `relation`; of a question about the corpus the file that it was made of."""
 
     text: str
@@ -40,7 +40,7 @@ class Queries:
 
     name: str
     sha256: str
-    queries: tuple[Query, ...]
+    queries: tuple[AuditQuery, ...]
 
     @property
     def own(self) -> bool:
@@ -51,7 +51,7 @@ class Queries:
 def of_corpus(corpus: Sequence[Source], limit: int, seed: int) -> Queries:
     """At most `limit` questions about the corpus, those of an exam with this seed."""
     questions = about(corpus, limit, seed)
-    return Queries(OWN, digest(questions), tuple(Query(q.text, q.file) for q in questions))
+    return Queries(OWN, digest(questions), tuple(AuditQuery(q.text, q.file) for q in questions))
 
 
 def read_queries(path: Path | str) -> Queries:
@@ -61,7 +61,7 @@ def read_queries(path: Path | str) -> Queries:
     """
     path = Path(path).expanduser()
     rows = _lines(path) if path.suffix.lower() == ".txt" else entries(path, "queries")
-    found: dict[str, Query] = {}
+    found: dict[str, AuditQuery] = {}
     for where, entry in rows:
         query = _query(entry, where)
         found.setdefault(query.text, query)
@@ -80,11 +80,11 @@ def _lines(path: Path) -> Iterator[tuple[str, Row]]:
             yield f"queries {path}, line {number}", {"question": line}
 
 
-def _query(entry: Row, where: str) -> Query:
+def _query(entry: Row, where: str) -> AuditQuery:
     text = next((entry[key] for key in TEXT if key in entry), None)
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f'{where}: expected a "question" that is a text')
     domain = next((entry[key] for key in DOMAIN if entry.get(key) is not None), "")
     if not isinstance(domain, str):
         raise UsageError(f'{where}: "domain" must be a text, not {type(domain).__name__}')
-    return Query(text.strip(), domain.strip())
+    return AuditQuery(text.strip(), domain.strip())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kcard.answer import Passage
 from kcard.batches import batched
-from kcard.evaluation.progress import Progress, Report
+from kcard.evaluation.progress import Report, StepProgress
 
 if TYPE_CHECKING:
     from kcard.evaluation.independent import Independent
@@ -63,9 +63,9 @@ class Scorer:
         from kcard.selectors.factuality import judge
 
         found: list[Passage] = []
-        self.report(Progress(what, 0, len(written)))
+        self.report(StepProgress(what, 0, len(written)))
         for block in batched(written, BLOCK):
             texts = {} if own is None else {passage.card: own for passage in block}
             found += judge(block, texts, self.checker, k=TEXTS, with_summary=False, independent=independent)
-            self.report(Progress(what, len(found), len(written)))
+            self.report(StepProgress(what, len(found), len(written)))
         return found

@@ -23,11 +23,11 @@ __all__ = [
     "GROUP",
     "Asked",
     "Fitted",
+    "GateState",
     "Kind",
     "LeavesOneOut",
     "LeftOut",
     "Resources",
-    "State",
     "find",
     "names",
     "typed",
@@ -51,7 +51,7 @@ class Resources:
     popularity: Callable[[str], float | None] | None = None
 
 
-class State(NamedTuple):
+class GateState(NamedTuple):
     """What a fitted gate has learned: arrays, and values that JSON can hold."""
 
     arrays: Mapping[str, npt.NDArray[Any]]
@@ -83,7 +83,7 @@ class Fitted(Protocol):
         """
         ...
 
-    def state(self) -> State: ...
+    def state(self) -> GateState: ...
 
 
 class Kind(Protocol):
@@ -94,7 +94,7 @@ class Kind(Protocol):
         ...
 
     def restore(
-        self, settings: Mapping[str, Any], threshold: float, state: State, resources: Resources
+        self, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Fitted:
         """The gate that told these. Raises UsageError where they don't fit each other or the encoder."""
         ...

@@ -14,7 +14,7 @@ from kcard import encoder, plugins
 from kcard.errors import UsageError
 from kcard.protocols import Array
 
-__all__ = ["GROUP", "Cached", "MiniLM", "Representation", "bind", "find", "finite", "unit"]
+__all__ = ["GROUP", "CachedRepresentation", "MiniLM", "Representation", "bind", "find", "finite", "unit"]
 
 GROUP = "kcard.representations"
 
@@ -45,7 +45,7 @@ class MiniLM:
         return encoder.embed(questions)
 
 
-class Cached:
+class CachedRepresentation:
     """A representation that embeds each question once and remembers it."""
 
     def __init__(self, representation: Representation) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from kcard import encoder
 from kcard.batches import batched, by_length
 from kcard.errors import UsageError
-from kcard.gates.kinds import Resources, State, typed
+from kcard.gates.kinds import GateState, Resources, typed
 from kcard.gates.query import Query
 from kcard.gates.record import Record
 from kcard.gates.skr import sorted_out
@@ -82,7 +82,7 @@ class FineTuned:
 
     @classmethod
     def restore(
-        cls, settings: Mapping[str, Any], threshold: float, state: State, resources: Resources
+        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Self:
         import torch
 
@@ -119,10 +119,10 @@ class FineTuned:
                 found[rows] = logits.softmax(-1)[:, 1].numpy()
         return found
 
-    def state(self) -> State:
+    def state(self) -> GateState:
         weights = self.model.state_dict().items()
         arrays = {name: weight.half().numpy().copy() for name, weight in weights}
-        return State(arrays, {"encoder_sha256": _digest(self.model, self.tokenizer)})
+        return GateState(arrays, {"encoder_sha256": _digest(self.model, self.tokenizer)})
 
 
 def _pretrained(name: str) -> tuple[Any, Any]:

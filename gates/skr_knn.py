@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kcard.errors import UsageError
-from kcard.gates.kinds import LeftOut, Resources, State, typed
+from kcard.gates.kinds import GateState, LeftOut, Resources, typed
 from kcard.gates.query import Query
 from kcard.gates.record import Record
 from kcard.gates.representation import Representation, bind, find, finite, unit
@@ -68,7 +68,7 @@ class NearestNeighbours:
 
     @classmethod
     def restore(
-        cls, settings: Mapping[str, Any], threshold: float, state: State, resources: Resources
+        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Self:
         given = typed(Settings, settings, KIND)
         vectors, known = state.arrays["vectors"], state.arrays["known"]
@@ -103,8 +103,8 @@ class NearestNeighbours:
         shares = [self.known[near].mean(axis=1) for near in nearest(self.vectors, asked, self.k)]
         return np.concatenate(shares).astype(np.float32) if shares else np.zeros(0, dtype=np.float32)
 
-    def state(self) -> State:
-        return State(
+    def state(self) -> GateState:
+        return GateState(
             {"vectors": self.vectors, "known": self.known.astype(np.uint8)},
             {"encoder_sha256": self.representation.digest},
         )

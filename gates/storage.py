@@ -15,10 +15,10 @@ import numpy as np
 
 from kcard.errors import UsageError
 from kcard.files import replacing
-from kcard.gates.kinds import Fitted, Resources, State, find
+from kcard.gates.kinds import Fitted, GateState, Resources, find
 from kcard.json_values import build, parse
 
-__all__ = ["Header", "header", "load", "save"]
+__all__ = ["GateHeader", "header", "load", "save"]
 
 FORMAT = 1
 KEY = "kcard.gate"
@@ -26,7 +26,7 @@ REMEDY = "fit it again with kcard gate fit"
 
 
 @dataclass(frozen=True)
-class Header:
+class GateHeader:
     """What a gate's file says of it.
 
     values   the part of its state that is no array
@@ -55,7 +55,7 @@ def save(fitted: Fitted, path: Path | str, records: str) -> None:
 
     arrays, values = fitted.state()
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    told = Header(fitted.kind, fitted.threshold, dict(fitted.settings), dict(values), records)
+    told = GateHeader(fitted.kind, fitted.threshold, dict(fitted.settings), dict(values), records)
     text = replace(told, sha256=_digest(told, arrays)).to_json()
     path = Path(path).expanduser()
     try:
@@ -74,7 +74,7 @@ def load(path: Path | str, resources: Resources | None = None) -> Fitted:
     told, arrays = _read(Path(path).expanduser())
     try:
         kind = find(told.kind)
-        state = State(arrays, told.values)
+        state = GateState(arrays, told.values)
         return kind.restore(told.settings, told.threshold, state, resources or Resources())
     except UsageError as error:
         raise UsageError(f"gate {path}: {error}") from error
@@ -82,12 +82,12 @@ def load(path: Path | str, resources: Resources | None = None) -> Fitted:
         raise UsageError(f"gate {path}: not a gate of kind {told.kind}: {error}: {REMEDY}") from error
 
 
-def header(path: Path | str) -> Header:
+def header(path: Path | str) -> GateHeader:
     """What the file says of its gate, without making it; raises as `load` does."""
     return _read(Path(path).expanduser())[0]
 
 
-def _read(path: Path) -> tuple[Header, dict[str, Any]]:
+def _read(path: Path) -> tuple[GateHeader, dict[str, Any]]:
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -106,14 +106,14 @@ def _read(path: Path) -> tuple[Header, dict[str, Any]]:
     return told, arrays
 
 
-def _header(text: str, path: Path) -> Header:
+def _header(text: str, path: Path) -> GateHeader:
     try:
         data = parse(text)
         if isinstance(data, dict) and data.get("format") != FORMAT:
             raise UsageError(
                 f"gate {path} has format {data.get('format')!r}; this kcard reads {FORMAT}: {REMEDY}"
             )
-        told = build(Header, data)
+        told = build(GateHeader, data)
         if not math.isfinite(told.threshold):
             raise ValueError("threshold is not a number")
     except (ValueError, TypeError) as error:
@@ -121,7 +121,7 @@ def _header(text: str, path: Path) -> Header:
     return told
 
 
-def _digest(told: Header, arrays: Mapping[str, Any]) -> str:
+def _digest(told: GateHeader, arrays: Mapping[str, Any]) -> str:
     state = hashlib.sha256(replace(told, sha256="").to_json().encode())
     for name in sorted(arrays):
         array = arrays[name]

@@ -15,7 +15,7 @@ from kcard.errors import KcardError, LLMError, UsageError
 from kcard.files import replacing
 from kcard.rows import Row, append_rows, earlier_rows, json_line, read_rows
 
-__all__ = ["Totals", "answer_file", "earlier_lines", "read_questions"]
+__all__ = ["QuestionTotals", "answer_file", "earlier_lines", "read_questions"]
 
 BATCH = 16
 GIVE_UP = 16  # so many failures in a row are the endpoint's, not the questions'
@@ -33,7 +33,7 @@ Answers = Callable[[Sequence[str]], Iterable[Told]]
 
 
 @dataclass(frozen=True)
-class Totals:
+class QuestionTotals:
     """What a run cost. Tokens are None where they are not known of every answer."""
 
     answered: int = 0
@@ -42,10 +42,10 @@ class Totals:
     tokens_in: int | None = 0
     tokens_out: int | None = 0
 
-    def with_line(self, line: Row) -> "Totals":
+    def with_line(self, line: Row) -> "QuestionTotals":
         used = line.get("usage", {})
         failed = "error" in line
-        return Totals(
+        return QuestionTotals(
             self.answered + (not failed),
             self.failed + failed,
             self.calls + line.get("calls", 0),
@@ -76,13 +76,13 @@ def answer_file(
     answers: Answers,
     report: Callable[[int], None] | None = None,
     earlier: Sequence[Row] = (),
-) -> Totals:
+) -> QuestionTotals:
     """Write each row, its keys passed through in order, with its answer or an `error`.
 
     `answers`: Pipeline.answers, or what is like it. `earlier`: what earlier_lines found; of these only rows with an
     `error` are asked again. Raises LLMError, with everything so far on disk, after GIVE_UP failures in a row.
     """
-    lines, totals = list(earlier), Totals()
+    lines, totals = list(earlier), QuestionTotals()
     failed = [i for i, line in enumerate(lines) if "error" in line]
     streak, done = 0, len(lines) - len(failed)
     for i, result in _results(rows, [*failed, *range(len(lines), len(rows))], answers):

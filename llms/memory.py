@@ -136,4 +136,4 @@ def load(folder: Path) -> Memory:
     given = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
     if (tokenizer := PlainTokenizer.read(folder)) is None:
         raise ModelUnavailable(f"the embedded memory's tokenizer is missing from {folder}: reinstall kcard")
-    return Memory(opt.Network.read(folder), tokenizer, given["slope"], given["threshold"])
+    return Memory(opt.OPTNetwork.read(folder), tokenizer, given["slope"], given["threshold"])

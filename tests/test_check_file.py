@@ -15,7 +15,7 @@ import pytest
 
 import kcard
 from kcard.api import check_file as pairs_file
-from kcard.api.check_file import Totals
+from kcard.api.check_file import ClaimTotals
 from kcard.errors import UsageError
 from kcard.protocols import Array, Pair
 
@@ -62,7 +62,7 @@ def test_every_line_keeps_its_keys_and_gets_score_and_window(tmp_path: Path) -> 
     done: list[tuple[int, int]] = []
     assert kcard.check_file(
         write(tmp_path / "in.jsonl", ROWS), out, report=lambda *d: done.append(d)
-    ) == Totals(5, 0)
+    ) == ClaimTotals(5, 0)
     found = read(out)
     for row, line in zip(ROWS, found, strict=True):
         assert list(line) == [*row, "score", "window"]
@@ -148,10 +148,10 @@ def test_a_run_that_was_cut_off_goes_on_and_comes_to_the_same(tmp_path: Path, to
     out.write_bytes(out.read_bytes() + torn)
     with pytest.raises(UsageError, match="add --resume"):
         kcard.check_file(source, out, checker=Overlap())
-    assert kcard.check_file(source, out, checker=Overlap(), resume=True) == Totals(300, pairs_file.CHUNK)
+    assert kcard.check_file(source, out, checker=Overlap(), resume=True) == ClaimTotals(300, pairs_file.CHUNK)
     assert out.read_bytes() == whole.read_bytes()
     checker = Overlap()
-    assert kcard.check_file(source, out, checker=checker, resume=True) == Totals(300, 300)
+    assert kcard.check_file(source, out, checker=checker, resume=True) == ClaimTotals(300, 300)
     assert checker.calls == []
 
 
@@ -170,7 +170,7 @@ def test_a_key_that_was_called_score_is_written_over_also_where_a_number_is_none
     source, out = write(tmp_path / "in", rows), tmp_path / "out"
     kcard.check_file(source, out, checker=Overlap())
     assert read(out)[0]["score"] == 1.0
-    assert kcard.check_file(source, out, checker=Overlap(), resume=True) == Totals(1, 1)
+    assert kcard.check_file(source, out, checker=Overlap(), resume=True) == ClaimTotals(1, 1)
 
 
 def test_what_is_no_score_is_refused_and_what_was_scored_stays(tmp_path: Path) -> None:

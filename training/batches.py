@@ -11,13 +11,13 @@ from kcard.batches import batched
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["IGNORED", "Example", "bucketed", "collate", "grouped", "packed"]
+__all__ = ["IGNORED", "TrainingExample", "bucketed", "collate", "grouped", "packed"]
 
 IGNORED = -100
 
 
 @dataclass(frozen=True)
-class Example:
+class TrainingExample:
     """`prompt` is read, `target` is learned; both are whole, special tokens included.
 
     `vector`: which row of the question embeddings is the prefix, where the prompt is one.
@@ -36,10 +36,10 @@ class Example:
         return len(self.target) if self.prompt else len(self.target) - 1
 
 
-def bucketed(examples: Sequence[Example], tokens: int, rng: Random) -> list[list[Example]]:
+def bucketed(examples: Sequence[TrainingExample], tokens: int, rng: Random) -> list[list[TrainingExample]]:
     """Batches of at most `tokens` tokens with padding, in random order; a longer example stands alone."""
-    batches: list[list[Example]] = []
-    batch: list[Example] = []
+    batches: list[list[TrainingExample]] = []
+    batch: list[TrainingExample] = []
     jitter = {id(example): len(example) + 3 * rng.random() for example in examples}
     for example in sorted(examples, key=lambda e: jitter[id(e)]):
         # Sorted with jitter, so the longest so far may lie a few tokens above this one.
@@ -54,10 +54,10 @@ def bucketed(examples: Sequence[Example], tokens: int, rng: Random) -> list[list
     return batches
 
 
-def grouped(examples: Sequence[Example], size: int, rng: Random) -> list[list[Example]]:
+def grouped(examples: Sequence[TrainingExample], size: int, rng: Random) -> list[list[TrainingExample]]:
     """Batches of `size` examples, in random order; within a hundred batches rows of like length meet."""
     order = rng.sample(range(len(examples)), len(examples))
-    batches: list[list[Example]] = []
+    batches: list[list[TrainingExample]] = []
     for window in batched(order, 100 * size):
         near = sorted((examples[i] for i in window), key=len)
         batches += batched(near, size)
@@ -65,13 +65,13 @@ def grouped(examples: Sequence[Example], size: int, rng: Random) -> list[list[Ex
     return batches
 
 
-def packed(documents: Sequence[Sequence[int]], size: int) -> list[Example]:
+def packed(documents: Sequence[Sequence[int]], size: int) -> list[TrainingExample]:
     """Documents joined and cut into blocks of `size` tokens, so that no token is padding; the last is shorter."""
     blocks = batched(chain.from_iterable(documents), size)
-    return [Example((), tuple(block)) for block in blocks if len(block) > 1]
+    return [TrainingExample((), tuple(block)) for block in blocks if len(block) > 1]
 
 
-def collate(batch: Sequence[Example], pad: int) -> "tuple[Tensor, Tensor]":
+def collate(batch: Sequence[TrainingExample], pad: int) -> "tuple[Tensor, Tensor]":
     """Token ids and labels, both (rows, longest), padded on the right; prompt and padding have no label."""
     import torch
 

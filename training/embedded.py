@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kcard.manifest import Prompt
 from kcard.training import exposure
 from kcard.training.adapter import adapted, base_tokenizer
-from kcard.training.batches import Example, collate
+from kcard.training.batches import TrainingExample, collate
 from kcard.training.docids import DocIds
 from kcard.training.estimate import Estimate
 from kcard.training.loop import Job, cosine
@@ -130,7 +130,7 @@ def _prompt(recipe: Recipe) -> Prompt:
 
 def _losses(
     trainee: Trainee, vectors: "Tensor | None", recipe: Recipe
-) -> "Callable[[list[Example]], Iterator[tuple[Tensor, int]]]":
+) -> "Callable[[list[TrainingExample]], Iterator[tuple[Tensor, int]]]":
     import torch
     from torch.nn.functional import cross_entropy, normalize
 
@@ -138,7 +138,7 @@ def _losses(
 
     model, projection = trainee.model, trainee.projection
 
-    def losses(batch: list[Example]) -> "Iterator[tuple[Tensor, int]]":
+    def losses(batch: list[TrainingExample]) -> "Iterator[tuple[Tensor, int]]":
         ids, labels = collate(batch, PAD)
         with autocast("cpu"):
             inputs = model.get_input_embeddings()(ids)

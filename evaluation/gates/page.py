@@ -8,7 +8,7 @@ from kcard.evaluation.gates.plot import svg
 from kcard.evaluation.page import filled, written
 
 if TYPE_CHECKING:
-    from kcard.evaluation.gates.choice import Choice
+    from kcard.evaluation.gates.choice import Recommendation
 
 __all__ = ["render", "write_page"]
 
@@ -16,7 +16,7 @@ TEMPLATE = Path(__file__).with_name("calibration.html")
 TITLE = "Which gate for these questions?"
 
 
-def render(found: Calibration, choice: "Choice", title: str = TITLE) -> str:
+def render(found: Calibration, choice: "Recommendation", title: str = TITLE) -> str:
     """The page as HTML. Raises MissingExtra without matplotlib."""
     return filled(
         TEMPLATE,
@@ -29,6 +29,6 @@ def render(found: Calibration, choice: "Choice", title: str = TITLE) -> str:
     )
 
 
-def write_page(found: Calibration, choice: "Choice", path: Path | str) -> Path:
+def write_page(found: Calibration, choice: "Recommendation", path: Path | str) -> Path:
     """Write the page, whole or not at all; UsageError where that can't be written."""
     return written(path, render(found, choice))

@@ -83,4 +83,4 @@ def embedding_once(resources: Resources, settings: Mapping[str, Any]) -> Resourc
     if resources.representation is not None:
         return resources
     found = representation.find(str(settings.get("encoder", ENCODER)))
-    return replace(resources, representation=representation.Cached(found))
+    return replace(resources, representation=representation.CachedRepresentation(found))

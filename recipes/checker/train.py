@@ -137,7 +137,7 @@ def train(material: Material, output: Path, plan: Plan, start_from: Path | None 
 
 def _batches(
     material: Material, plan: Plan, rng: Random
-) -> Iterator[tuple[list[cross_encoder.Row], list[int]]]:
+) -> Iterator[tuple[list[cross_encoder.EncodedPair], list[int]]]:
     """Batches of like length without end: every round all real rows, with fresh swaps and fresh invented facts."""
     while True:
         made = itertools.islice(invented(rng), plan.invented)

@@ -35,7 +35,7 @@ from kcard.selectors.evidence.segment import BROKEN, Segment
 if sys.platform != "win32":
     pass
 
-__all__ = ["Catalogue", "Entry", "Files", "Opened", "forget", "stamp", "up_to_date"]
+__all__ = ["Catalogue", "Files", "IndexedFile", "Opened", "forget", "stamp", "up_to_date"]
 
 CATALOGUE = "corpus.json"
 SEGMENTS = "segments"
@@ -65,7 +65,7 @@ class Files(Protocol):
 
 
 @dataclass(frozen=True)
-class Entry:
+class IndexedFile:
     """One file of the corpus. `stamp`: see `stamp`. `size`: bytes of its segment."""
 
     name: str
@@ -80,7 +80,7 @@ class Entry:
 class Catalogue:
     """`looked_at`: when the files were looked at, in ns since 1970."""
 
-    files: tuple[Entry, ...] = ()
+    files: tuple[IndexedFile, ...] = ()
     looked_at: int = 0
     format: int = FORMAT
 
@@ -172,8 +172,8 @@ def _opened(
 
 
 def _entry(
-    files: Files, paths: Sequence[Path], name: str, known: Entry | None, looked_at: int, folder: Path
-) -> Entry:
+    files: Files, paths: Sequence[Path], name: str, known: IndexedFile | None, looked_at: int, folder: Path
+) -> IndexedFile:
     """The file's entry: the known one where the file is as it was, else one with a segment of what it holds now."""
     seen = stamp(paths)
     whole = known is not None and Segment(folder, known.segment, name).size == known.size
@@ -192,7 +192,7 @@ def _entry(
             rows = Segment.write(folder, key, name, files.read(paths[0], name)).rows
     else:
         rows = known.rows
-    return Entry(name, seen, sha256, key, rows, segment.size)
+    return IndexedFile(name, seen, sha256, key, rows, segment.size)
 
 
 def _index(catalogue: Catalogue, folder: Path, what: str) -> Index:

@@ -20,7 +20,7 @@ from kcard.sentences import whole
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Entailment", "Reading"]
+__all__ = ["Entailment", "PairFormat"]
 
 LIMIT = 512
 CHUNK = 400
@@ -29,7 +29,7 @@ BATCH_TOKENS = 4096
 
 
 @dataclass(frozen=True)
-class Reading:
+class PairFormat:
     """How a model reads a pair, and how its labels become a score.
 
     claim_first  the claim is the first text of the pair; else the evidence
@@ -54,7 +54,7 @@ class Entailment:
 
     logits: Callable[[Mapping[str, "Tensor"]], "Tensor"]
     tokenizer: Any
-    reading: Reading
+    reading: PairFormat
     labels: Labels
     sha256: str
     device: str = "cpu"

@@ -78,9 +78,9 @@ def words() -> minilm.Words:
 
 
 @functools.cache
-def network() -> minilm.Network:
+def network() -> minilm.MiniLMNetwork:
     """The transformer as plain weights, which all share: not to be changed."""
-    return minilm.Network.read(folder())
+    return minilm.MiniLMNetwork.read(folder())
 
 
 def embed(texts: Sequence[str], tokens: int = BATCH_TOKENS) -> Array:

@@ -15,7 +15,7 @@ from kcard.errors import UsageError
 from kcard.protocols import Checker, Pair, Verdict
 from kcard.rows import Row, append_rows, earlier_rows, read_rows
 
-__all__ = ["Totals", "check_file"]
+__all__ = ["ClaimTotals", "check_file"]
 
 CHUNK = 128  # claims that are scored, and then written, together
 RESULT = {"score", "window"}
@@ -23,7 +23,7 @@ NOTHING = Verdict(0.0, "")
 
 
 @dataclass(frozen=True)
-class Totals:
+class ClaimTotals:
     """`earlier`: how many of the claims a run before had scored."""
 
     claims: int
@@ -40,7 +40,7 @@ def check_file(
     trust_remote_code: bool = False,
     report: Callable[[int, int], None] | None = None,
     told: Callable[[str], None] | None = None,
-) -> Totals:
+) -> ClaimTotals:
     """Score each line of `source`, {"claim": text, "evidence": text or list of texts, ...}, into `target`.
 
     Of several texts the best decides; evidence without a word supports nothing: 0. `score` is in [0, 1], `window` the
@@ -66,7 +66,7 @@ def check_file(
         done += len(rows)
         if report:
             report(done, claims)
-    return Totals(claims, earlier)
+    return ClaimTotals(claims, earlier)
 
 
 def _judged(rows: list[Row], checker: Checker) -> Iterator[Verdict]:

@@ -9,7 +9,7 @@ from kcard.answer import Answer
 from kcard.errors import UsageError
 from kcard.evaluation.gates.answer_scores import METRICS, Metric
 from kcard.evaluation.question_file import entries, read_questions
-from kcard.integrators.batch import Totals, answer_file, earlier_lines
+from kcard.integrators.batch import QuestionTotals, answer_file, earlier_lines
 from kcard.integrators.pipeline import Pipeline
 from kcard.rows import Row
 
@@ -91,7 +91,7 @@ class Collection:
     def llm(self) -> "LLM":
         return self._with.llm
 
-    def run(self, report: Callable[[int], None] | None = None) -> Totals:
+    def run(self, report: Callable[[int], None] | None = None) -> QuestionTotals:
         """Ask what is missing; each record is on disk before the next question is asked.
 
         A question that fails becomes a line with its error, which resuming asks again. Raises LLMError after many
@@ -113,7 +113,7 @@ def collect(
     resume: bool = False,
     progress: Callable[[int], None] | None = None,
     **options: Any,
-) -> Totals:
+) -> QuestionTotals:
     """Write records of how an LLM answers without cards and with them: the Python twin of `kcard gate collect`.
 
     Arguments are those of Collection; `progress` is told how many questions are done.

@@ -64,8 +64,8 @@ def _row(report: "CardReport") -> dict[str, Any]:
         "factuality_scores": report.factuality_scores,
     }
     sources = {
-        "faithfulness_from": report.faithful.told if report.faithful else None,
-        "factuality_from": report.factual.told if report.factual else None,
+        "faithfulness_from": report.faithful.origin if report.faithful else None,
+        "factuality_from": report.factual.origin if report.factual else None,
     }
     audits = [_audit(past) for past in report.audits]
     marks = {"quarantined": True} if report.quarantined else {}
@@ -134,8 +134,8 @@ def _print_detail(r: "CardReport") -> None:
         ("factuality", r.factuality_scores, r.factuality, r.factual),
     ):
         against = "own corpus" if what == "faithfulness" else by.against if by else "independent evidence"
-        told = f", by its {by.told}" if by else ""
-        out.print(f"\n{what} ({escape(against)}) {_number(mean)}{told}")
+        origin = f", by its {by.origin}" if by else ""
+        out.print(f"\n{what} ({escape(against)}) {_number(mean)}{origin}")
         found = counts(scores) if scores else []
         for i, count in enumerate(found):
             out.print(f"  {i / 10:.1f} {'█' * round(40 * count / max(found))} {count}")

@@ -124,5 +124,10 @@ def _data(found: "CalibrationResult", written: str | None) -> dict[str, Any]:
     from kcard.evaluation.gates.data import as_data
 
     chosen = found.choice.gate
-    told = {"gate": found.gate, "beats": chosen is not None, "text": found.choice.text, "written": written}
-    return {**as_data(found.comparison), "recommendation": told}
+    recommendation = {
+        "gate": found.gate,
+        "beats": chosen is not None,
+        "text": found.choice.text,
+        "written": written,
+    }
+    return {**as_data(found.comparison), "recommendation": recommendation}

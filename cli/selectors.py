@@ -27,8 +27,8 @@ def selectors(json_: Json = False) -> None:
 
     found, ready = registered(), presets()
     if json_:
-        told = [asdict(r.preset) | {"missing": list(r.missing), "ready": not r.missing} for r in ready]
-        print_json({"presets": told, "selectors": [asdict(entry) for entry in found]})
+        rows = [asdict(r.preset) | {"missing": list(r.missing), "ready": not r.missing} for r in ready]
+        print_json({"presets": rows, "selectors": [asdict(entry) for entry in found]})
         return
     console().print(_presets(ready))
     console().print(_selectors(found))

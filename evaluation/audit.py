@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AuditSettings", "audited", "finding", "queries_for"]
 
-# As cards write for `kcard ask`, unless told otherwise.
+# How cards write for `kcard ask` by default.
 TEMPERATURE = 0.1
 TOKENS = 100
 

@@ -172,7 +172,7 @@ class Exam:
 
 
 def read_record(cls: type[T], text: str, problem: str, form: int, remedy: str) -> T:
-    """A record of that class from its JSON; CardError, which begins with `problem`, where it is none of that form."""
+    """A record of that class from its JSON; CardError, which begins with `problem`, where it is not of that format."""
     try:
         data = parse(text)
         if not isinstance(data, dict) or data.get("format") != form:

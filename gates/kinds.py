@@ -1,6 +1,6 @@
 """The kinds of gates that are fitted on records, and what each may use. Kinds are found by name, a user's own too.
 
-A kind is the class of its fitted gates: `fit` makes one from records, `restore` one from what `state` told. It is
+A kind is the class of its fitted gates: `fit` makes one from records, `restore` one from its `state`. It is
 registered under the entry-point group `kcard.gate_kinds`.
 """
 
@@ -96,7 +96,7 @@ class Kind(Protocol):
     def restore(
         self, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Fitted:
-        """The gate that told these. Raises UsageError where they don't fit each other or the encoder."""
+        """The gate that gave these. Raises UsageError where they don't fit each other or the encoder."""
         ...
 
 
@@ -152,5 +152,5 @@ def typed(cls: type[T], settings: Mapping[str, Any], kind: str) -> T:
     try:
         return build(cls, dict(settings))
     except (TypeError, ValueError) as error:
-        known = ", ".join(field.name for field in fields(cls))  # type: ignore[arg-type] # a dataclass, as told
+        known = ", ".join(field.name for field in fields(cls))  # type: ignore[arg-type] # a dataclass, by contract
         raise UsageError(f"gate {kind}: {error} (its settings: {known})") from error

@@ -31,7 +31,7 @@ def calibrated(vectors: npt.NDArray[np.floating], truth: npt.NDArray[np.bool_], 
     """The head whose probabilities can be believed. Both classes must occur; the same seed gives the same head.
 
     The penalty is the one of least log-loss over folds; then slope and intercept are fitted to what the folds said
-    of what they had not seen (Platt), the slope at least 0: where nothing can be told from the vectors, every score
+    of what they had not seen (Platt), the slope at least 0: where the vectors say nothing, every score
     is the share of ones. A class with a single member can't be split into folds; then nothing is tuned.
     """
     from sklearn.linear_model import LogisticRegression

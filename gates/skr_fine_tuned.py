@@ -180,7 +180,7 @@ def _logits(model: Any, tokenizer: Any, questions: Sequence[str]) -> "torch.Tens
 def _digest(model: Any, tokenizer: Any) -> str:
     """sha256 of the encoder's form and vocabulary; its weights are the gate's own."""
     form = model.config.to_diff_dict()
-    told = {key: value for key, value in form.items() if not key.startswith(("_", "transformers"))}
+    shape = {key: value for key, value in form.items() if not key.startswith(("_", "transformers"))}
     vocabulary = sorted(tokenizer.get_vocab().items())
-    text = json.dumps([told, vocabulary], sort_keys=True, default=str)
+    text = json.dumps([shape, vocabulary], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -116,8 +116,8 @@ def tuned(lists: Indices, known: Bools, records: Sequence[Record], out: int | No
     lists  the nearest of each record, itself apart, shape (m+n, at most 10)
     out    a record that takes no part; `lists` don't hold it
 
-    The one that is left out counts in neither m nor n. Where it is alone in D+ or D- nothing can be told from the
-    others, so it is passed over.
+    The one that is left out counts in neither m nor n. Where it is alone in D+ or D- the others say nothing of
+    it, so it is passed over.
     """
     count, total = len(records), int(known.sum())
     rows = np.ones(count, dtype=bool)

@@ -29,7 +29,7 @@ REMEDY = "fit it again with kcard gate fit"
 class GateHeader:
     """What a gate's file says of it.
 
-    values   the part of its state that is no array
+    values   the part of its state that is not an array
     records  sha256 of the records that it was fitted on (kcard.gates.record.digest)
     sha256   of its arrays and of the rest of this header
     """
@@ -55,8 +55,8 @@ def save(fitted: Fitted, path: Path | str, records: str) -> None:
 
     arrays, values = fitted.state()
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    told = GateHeader(fitted.kind, fitted.threshold, dict(fitted.settings), dict(values), records)
-    text = replace(told, sha256=_digest(told, arrays)).to_json()
+    head = GateHeader(fitted.kind, fitted.threshold, dict(fitted.settings), dict(values), records)
+    text = replace(head, sha256=_digest(head, arrays)).to_json()
     path = Path(path).expanduser()
     try:
         with replacing(path, parents=True) as stream:
@@ -71,15 +71,15 @@ def load(path: Path | str, resources: Resources | None = None) -> Fitted:
     Raises UsageError, naming the file, for what is no gate, is damaged, of an unknown format or of an unknown kind,
     and for a gate that was fitted on another encoder than `resources` holds.
     """
-    told, arrays = _read(Path(path).expanduser())
+    head, arrays = _read(Path(path).expanduser())
     try:
-        kind = find(told.kind)
-        state = GateState(arrays, told.values)
-        return kind.restore(told.settings, told.threshold, state, resources or Resources())
+        kind = find(head.kind)
+        state = GateState(arrays, head.values)
+        return kind.restore(head.settings, head.threshold, state, resources or Resources())
     except UsageError as error:
         raise UsageError(f"gate {path}: {error}") from error
     except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"gate {path}: not a gate of kind {told.kind}: {error}: {REMEDY}") from error
+        raise UsageError(f"gate {path}: not a gate of kind {head.kind}: {error}: {REMEDY}") from error
 
 
 def header(path: Path | str) -> GateHeader:
@@ -100,10 +100,10 @@ def _read(path: Path) -> tuple[GateHeader, dict[str, Any]]:
         raise UsageError(f"gate {path} is not a gate or is damaged ({error}): {REMEDY}") from error
     if text is None:
         raise UsageError(f"gate {path} holds arrays, but is not a gate: {REMEDY}")
-    told = _header(text, path)
-    if told.sha256 != _digest(told, arrays):
-        raise UsageError(f"gate {path} is damaged: its sha256 does not match: {REMEDY}")
-    return told, arrays
+    head = _header(text, path)
+    if head.sha256 != _digest(head, arrays):
+        raise UsageError(f"gate {path} is damaged: its sha256 is not the one that it names: {REMEDY}")
+    return head, arrays
 
 
 def _header(text: str, path: Path) -> GateHeader:
@@ -113,16 +113,16 @@ def _header(text: str, path: Path) -> GateHeader:
             raise UsageError(
                 f"gate {path} has format {data.get('format')!r}; this kcard reads {FORMAT}: {REMEDY}"
             )
-        told = build(GateHeader, data)
-        if not math.isfinite(told.threshold):
-            raise ValueError("threshold is not a number")
+        head = build(GateHeader, data)
+        if not math.isfinite(head.threshold):
+            raise ValueError("threshold is no number")
     except (ValueError, TypeError) as error:
         raise UsageError(f"gate {path} is damaged: {error}: {REMEDY}") from error
-    return told
+    return head
 
 
-def _digest(told: GateHeader, arrays: Mapping[str, Any]) -> str:
-    state = hashlib.sha256(replace(told, sha256="").to_json().encode())
+def _digest(head: GateHeader, arrays: Mapping[str, Any]) -> str:
+    state = hashlib.sha256(replace(head, sha256="").to_json().encode())
     for name in sorted(arrays):
         array = arrays[name]
         state.update(f"{name} {array.dtype.str} {array.shape}\n".encode() + array.tobytes())

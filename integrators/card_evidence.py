@@ -15,7 +15,7 @@ class CardEvidence(Mapping[str, Evidence]):
     """What travels with each card, or what it searches, by the card's name; a card without a corpus is missing.
 
     Going through it gives what is open so far: all that can have something to say (`notes`). What would be searched
-    elsewhere is opened at once, so that the user is told before a question is sent.
+    elsewhere is opened at once, so that the user knows before a question is sent.
     """
 
     def __init__(self, cards: "CardSet") -> None:

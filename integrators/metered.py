@@ -77,7 +77,7 @@ class Metered:
     def _pieces(
         self, request: Request, ask: Callable[[Request], Iterator[str | Reply]]
     ) -> Iterator[str | Reply]:
-        """Ask; again, cut shorter, where the failure told of a smaller window (and nothing was said before)."""
+        """Ask; again, cut shorter, where the failure showed a smaller window (and nothing was said before)."""
         begun = False
         for tries_left in reversed(range(TRIES)):
             fitted, note = fit(request, self._llm)

@@ -63,8 +63,8 @@ def examine(question: str, passages: Sequence[str]) -> tuple[Extract, dict[str, 
     else:
         text, first = words
         grounds, at = first, 0
-    told = features(question, form, found[0], grounds, first)
-    return Extract(text, first, found[at].passage, probability(told), words is not None), told
+    values = features(question, form, found[0], grounds, first)
+    return Extract(text, first, found[at].passage, probability(values), words is not None), values
 
 
 def _words(form: Form, found: Sequence[AnswerCandidate], support: Sequence[float]) -> tuple[str, str] | None:

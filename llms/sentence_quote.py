@@ -47,11 +47,11 @@ def _supports(asked: set[str], candidate: AnswerCandidate) -> list[float]:
     text, words = candidate.text, candidate.answer
     found = []
     for sentence in candidate.reading.sentences:
-        told = set(STEMS(text[sentence.start : sentence.end]))
+        stems = set(STEMS(text[sentence.start : sentence.end]))
         holds = words is not None and sentence.start <= words.start < sentence.end
         found.append(
             sentence.evidence
-            + SHARED * (len(asked & told) / len(asked) if asked else 0.0)
+            + SHARED * (len(asked & stems) / len(asked) if asked else 0.0)
             + ANSWERING * (words.certainty if words and holds else 0.0)
         )
     return found

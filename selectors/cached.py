@@ -20,7 +20,7 @@ __all__ = ["CachedChecker", "cached"]
 
 @dataclass(frozen=True)
 class CachedChecker:
-    """Says of a pair what `checker` says, to the bit, and asks it once. Scores that are none are never kept.
+    """Says of a pair what `checker` says, to the bit, and asks it once. Invalid scores are never kept.
 
     digest  what decides the scores but the pair: weights, settings, code
     """

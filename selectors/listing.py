@@ -18,7 +18,7 @@ class ListedSelector:
 
     model     empty where the catalogue does not know it: one of a user's own, or one that is named a model
     needs     what must be given for it: a flag, a model
-    here      whether its weights are on this machine; None where that can't be told
+    here      whether its weights are on this machine; None where that is not known
     """
 
     kind: Kind

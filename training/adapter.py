@@ -75,7 +75,7 @@ class Adapted:
 
         self.peft.peft_config["default"].base_model_name_or_path = BASE
         with quiet_loading():
-            # The base's name is no folder in which peft could look up its vocabulary.
+            # The base's name is not a folder, so peft can't look up its vocabulary.
             self.peft.save_pretrained(folder, save_embedding_layers=False)
         half = {name: tensor.half().contiguous() for name, tensor in _read(folder).items()}
         save_file(half, folder / "adapter_model.safetensors", metadata={"format": "pt"})

@@ -105,8 +105,8 @@ def load(folder: Path, job: "Job", report: Report) -> RunState:
 
 def _reason(error: Exception) -> str:
     """The first line of what went wrong; of a write that torch failed in, the system's words."""
-    told = error.__context__ if isinstance(error.__context__, OSError) else error
-    return (getattr(told, "strerror", None) or str(told)).partition("\n")[0]
+    cause = error.__context__ if isinstance(error.__context__, OSError) else error
+    return (getattr(cause, "strerror", None) or str(cause)).partition("\n")[0]
 
 
 def _trained(job: "Job") -> "list[Parameter]":

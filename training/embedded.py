@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "plan"]
 
-# So few steps are done before their time could be told.
+# So few steps are done before their time could be estimated.
 INSTANT = 150
 
 
@@ -40,7 +40,7 @@ INSTANT = 150
 class Plan:
     """What training the card on its texts would take, before anything is trained.
 
-    estimate  how long it takes; None where there are so few steps that it is over before it could be told
+    estimate  how long it takes; None where there are so few steps that an estimate would take longer
     prepare   makes everything that training needs, embedded questions included, which takes part of that time
     """
 

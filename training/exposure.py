@@ -79,9 +79,9 @@ def _ids(tokenizer: "PreTrainedTokenizerFast", texts: Sequence[str]) -> list[lis
 
 
 def _per_passage(texts: Sequence[str], rarity: Rarity, recipe: Recipe) -> int:
-    """Pseudo-queries to embed for a passage: a fact told in five passages needs a fifth in each."""
-    told = sum(rarity.repetition(text) for text in texts) / len(texts)
-    fewest, most = (count / told for count in recipe.queries)
+    """Pseudo-queries to embed for a passage: a fact that five passages state needs a fifth in each."""
+    repetition = sum(rarity.repetition(text) for text in texts) / len(texts)
+    fewest, most = (count / repetition for count in recipe.queries)
     return max(2, round(min(most, max(fewest, recipe.embedded / len(texts)))))
 
 

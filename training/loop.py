@@ -47,7 +47,7 @@ class Job:
     losses  the loss of a batch, to be minimised, in one or more parts whose sum it is, each with its number
             of tokens; each part is differentiated before the next is made
     rate    the factor on every learning rate at a step
-    timed   the user was told already how long it takes; else the first steps are measured, and it is said then
+    timed   whether the user knows already how long it takes; else the first steps are measured, and reported
     settled the mean loss of 50 steps below which training ends early; 0: never
     """
 
@@ -172,7 +172,7 @@ class _Clock:
 
     def __init__(self, job: Job, state: RunState, report: Report) -> None:
         self._steps, self._report = job.steps, report
-        # What was told before the start holds for the whole run, not for the rest of one that is resumed.
+        # The estimate that was reported holds for the whole run, not for the rest of one that is resumed.
         self._timed = job.timed and state.step == 0
         self._begun = self._told = self._saved = time.monotonic()
         self._first = state.step

@@ -189,7 +189,7 @@ def _announced_base(report: Report) -> str:
 
 def _read(path: Path, field: str | None, report: Report) -> Corpus:
     corpus = read_corpus(path, field)
-    for sentence in corpus.told():
+    for sentence in corpus.remarks():
         report(Note(sentence))
     return corpus
 

@@ -22,7 +22,7 @@ SAVING = 0.1  # share of the questions from which on a cheaper gate is worth a w
 
 @dataclass(frozen=True)
 class Recommendation:
-    """`gate`: the row that is to be used; None where none is worth it. `text`: what the user is told."""
+    """`gate`: the row that is to be used; None where none is worth it. `text`: the sentence for the user."""
 
     gate: ComparedGate | None
     text: str

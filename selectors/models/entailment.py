@@ -48,7 +48,7 @@ class PairFormat:
 class Entailment:
     """`logits` takes the tokenizer's tensors and gives shape (n, labels). `sha256` names the scores.
 
-    types   whether the model was trained to be told which tokens are the second text's, which some tokenizers
+    types   whether the model was trained with token types, which mark the second text, which some tokenizers
             of such models (ALBERT's) do not say unasked
     """
 

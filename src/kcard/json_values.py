@@ -32,7 +32,7 @@ NAMES = {
 def parse(text: str) -> Any:
     """The value that the text holds.
 
-    Raises JSONDecodeError where it is no JSON, and another ValueError where it is nested too deeply or holds half
+    Raises JSONDecodeError where it is not JSON, and another ValueError where it is nested too deeply or holds half
     of a character (a lone surrogate).
     """
     try:
@@ -97,7 +97,7 @@ def _value(kind: Any, given: Any, key: str) -> Any:
 
 
 def _of(kind: type, given: Any, key: str) -> Any:
-    """`given` if it is of that very type; a whole number is a number too, and true is none."""
+    """`given` if it is of that very type; a whole number is a number too, true is not."""
     if kind is float and type(given) is int:
         try:
             float(given)

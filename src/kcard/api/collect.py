@@ -116,7 +116,7 @@ def collect(
 ) -> QuestionTotals:
     """Write records of how an LLM answers without cards and with them: the Python twin of `kcard gate collect`.
 
-    Arguments are those of Collection; `progress` is told how many questions are done.
+    Arguments are those of Collection; `progress` is called with how many questions are done.
     """
     return Collection(questions, output, metric=metric, resume=resume, **options).run(progress)
 
@@ -124,24 +124,24 @@ def collect(
 def _rows(path: Path, metric: Metric) -> list[Row]:
     """One row a question, without answers as yet."""
     known = {question.text: question.answers for question in read_questions(path).questions}
-    told = _beside(entries(path, "questions"))
+    extras = _beside(entries(path, "questions"))
     return [
-        {"question": text, "answers": list(answers), **told.get(text, {}), "metric": metric}
+        {"question": text, "answers": list(answers), **extras.get(text, {}), "metric": metric}
         for text, answers in known.items()
     ]
 
 
 def _beside(found: Iterable[tuple[str, Row]]) -> dict[str, Row]:
-    """What is told of each question beside its answers; of one that stands there twice, the first."""
-    told: dict[str, Row] = {}
+    """What the file says of each question beside its answers; of a question that it holds twice, the first."""
+    extras: dict[str, Row] = {}
     for where, entry in found:
         row = {}
         for key, names in CARRIED.items():
             value = next((entry[name] for name in names if entry.get(name) is not None), None)
             if value is not None:
                 row[key] = _popularity(value, where) if key == "popularity" else str(value)
-        told.setdefault(entry["question"].strip(), row)
-    return told
+        extras.setdefault(entry["question"].strip(), row)
+    return extras
 
 
 def _popularity(value: Any, where: str) -> float:

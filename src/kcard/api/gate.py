@@ -119,8 +119,8 @@ def evaluate(
     cut = gate_folds.folds(found, count, seed)
     using = gate_trial.embedding_once(resources(llm), given)
     whole = kind.fit(found, given, using)
-    told = None if report is None else lambda done: report(done, len(cut))
-    trial = gate_trial.tried(found, kind, given, using, cut, told)
+    progress = None if report is None else lambda done: report(done, len(cut))
+    trial = gate_trial.tried(found, kind, given, using, cut, progress)
     outcome = GateOutcome.of(found, trial.seeks)
     return Evaluation(gate, outcome, whole.settings, len(cut), trial.tuned)
 

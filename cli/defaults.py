@@ -79,7 +79,7 @@ def option(key: str) -> ConfigurableOption:
     if key not in known:
         near = difflib.get_close_matches(key, known) or [k for k in known if k.endswith(f".{key}")]
         hint = f"did you mean {' or '.join(near)}?" if near else "`kcard config` shows them all"
-        raise UsageError(f"unknown setting {key!r}: {hint}")
+        raise UsageError(f"{key!r} is not a setting: {hint}")
     return known[key]
 
 
@@ -108,7 +108,7 @@ def _words(setting: Setting) -> Sequence[str] | None:
 def default_map(configured: Settings) -> dict[str, dict[str, Any]]:
     """What is configured for each command, by parameter, as Click wants it.
 
-    Raises UsageError for a key that is no option, or a value of the wrong type, wherever it was set.
+    Raises UsageError for a key that is not an option, or a value of the wrong type, wherever it was set.
     """
     # Only the commands of which something is configured are imported.
     known = options({key.partition(".")[0] for key in configured.found})
@@ -144,5 +144,5 @@ def _unknown(setting: Setting, known: Mapping[str, ConfigurableOption]) -> typin
         raise UsageError(f"{setting.origin}: {name} can't be set here: give {flag} each time")
     names = [key.partition(".")[2] for key in known if key.startswith(f"{table}.")]
     near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(names)}"
-    raise UsageError(f"{setting.origin}: unknown setting {name!r} in [{table}]: {hint}")
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
+    raise UsageError(f"{setting.origin}: {name!r} is not a setting of [{table}]: {hint}")

@@ -68,7 +68,7 @@ def save(fitted: Fitted, path: Path | str, records: str) -> None:
 def load(path: Path | str, resources: Resources | None = None) -> Fitted:
     """The gate that lies at `path`.
 
-    Raises UsageError, naming the file, for what is no gate, is damaged, of an unknown format or of an unknown kind,
+    Raises UsageError, naming the file, for what is not a gate, is damaged, of an unknown format or of an unknown kind,
     and for a gate that was fitted on another encoder than `resources` holds.
     """
     head, arrays = _read(Path(path).expanduser())
@@ -115,7 +115,7 @@ def _header(text: str, path: Path) -> GateHeader:
             )
         head = build(GateHeader, data)
         if not math.isfinite(head.threshold):
-            raise ValueError("threshold is no number")
+            raise ValueError("threshold is not a number")
     except (ValueError, TypeError) as error:
         raise UsageError(f"gate {path} is damaged: {error}: {REMEDY}") from error
     return head

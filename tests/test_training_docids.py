@@ -2,8 +2,8 @@
 
 from random import Random
 
-from kcard.training.batches import TrainingExample
 from kcard.training.docids import DocIds
+from kcard.training.example_batches import TrainingExample
 from kcard.training.exposure import epochs
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.recipe import Recipe

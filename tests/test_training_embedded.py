@@ -13,8 +13,8 @@ from kcard.cards.format.folder import Card, passages
 from kcard.cards.pool import Pool
 from kcard.errors import TrainingInterrupted, UsageError
 from kcard.sampling import Sampling
-from kcard.training.batches import TrainingExample, bucketed, collate, grouped, packed
 from kcard.training.embedded import plan
+from kcard.training.example_batches import TrainingExample, bucketed, collate, grouped, packed
 from kcard.training.loop import Job, cosine, linear, run
 from kcard.training.progress import Event, Note, TrainingProgress
 from kcard.training.recipe import Recipe, Style, choose_style

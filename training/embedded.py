@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from kcard.manifest import Prompt
 from kcard.training import exposure
 from kcard.training.adapter import adapted, base_tokenizer
-from kcard.training.batches import TrainingExample, collate
 from kcard.training.docids import DocIds
 from kcard.training.estimate import Estimate
+from kcard.training.example_batches import TrainingExample, collate
 from kcard.training.loop import Job, cosine
 from kcard.training.preparation import Preparation
 from kcard.training.progress import Note, Report, silent

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kcard.batches import batched
 from kcard.cards.lm.prompt_styles import all_prompt_ids, prompt_ids
 from kcard.sampling import derive_seed
-from kcard.training.batches import TrainingExample, grouped
+from kcard.training.example_batches import TrainingExample, grouped
 from kcard.training.lazy import Lazy
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.spool import Spool

@@ -5,8 +5,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kcard.sampling import derive_seed
-from kcard.training.batches import TrainingExample, bucketed
 from kcard.training.docids import DocIds
+from kcard.training.example_batches import TrainingExample, bucketed
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.recipe import Recipe
 from kcard.training.spans import Rarity

@@ -19,9 +19,9 @@ from kcard.errors import ModelUnavailable, UsageError, first_line
 from kcard.manifest import Base, Prompt
 from kcard.quiet import quiet_loading
 from kcard.sampling import derive_seed
-from kcard.training.batches import IGNORED, TrainingExample, collate, packed
 from kcard.training.cross_entropy import cross_entropy
 from kcard.training.epochs import Epochs, Shown, packed_epochs, recited_epochs
+from kcard.training.example_batches import IGNORED, TrainingExample, collate, packed
 from kcard.training.lazy import Lazy
 from kcard.training.loop import Job, linear
 from kcard.training.precision import autocast, bf16

@@ -16,8 +16,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kcard.training.adapter import TARGETS, begin, quiet_peft
-from kcard.training.batches import TrainingExample, bucketed, collate
 from kcard.training.cross_entropy import cross_entropy
+from kcard.training.example_batches import TrainingExample, bucketed, collate
 from kcard.training.loop import cosine
 from kcard.training.muon import Muon
 from kcard.training.precision import autocast

@@ -14,7 +14,7 @@ from kcard.api.llm_check import SECONDS, check_llm, unanswered
 from kcard.config import Settings, settings, unknown_variables
 from kcard.errors import KcardError, UsageError
 from kcard.manifest import file_digest
-from kcard.network import Later, silence
+from kcard.reachability import Later, silence
 from kcard.sizes import shown_size
 
 if TYPE_CHECKING:

@@ -106,7 +106,7 @@ def _ask_file(source: Path, target: Path, options: AskOptions, resume: bool) -> 
     if done:
         note(f"{done} of {len(rows)} questions are already answered")
     pipeline = _pipeline(options)
-    with resumable("answered", target), counter("asking", len(rows)) as report:
+    with resumable("answers", target), counter("asking", len(rows)) as report:
         totals = answer_file(rows, target, pipeline.answers, report, earlier)
     note(f"{done + totals.answered} of {len(rows)} questions answered: {target} ({_cost(totals)})")
     if totals.failed:

@@ -30,7 +30,7 @@ def calibrate(
         Path | None, typer.Option(help="Write the cost/accuracy curves to this file (PNG).")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Compare only; change no config.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before changing the config.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Change the config without confirmation.")] = False,
     json_: Json = False,
 ) -> None:
     """Compare all gates on your own records, and configure `kcard ask` to use the best one if it pays off."""

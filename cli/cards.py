@@ -147,7 +147,9 @@ def pull(
     url = elsewhere(hub)
     if url is None or (hub is None and "/" not in card):
         if destination is None:
-            raise UsageError(f"pull {card} where to? Name a new folder, or a hub elsewhere with --hub URL")
+            raise UsageError(
+                f"pull {card} needs a destination: give a new folder, or a remote hub with --hub URL"
+            )
         pulled = here().pull(card, destination)
     else:
         from kcard.api.remote import pull as pull_from
@@ -187,7 +189,7 @@ def verify(
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Check every sha256; exit code 1 where something is damaged."""
+    """Verify every sha256; exit code 1 if a file is damaged."""
     problems = here().verify(card)
     rows = [{"card": p.card, "version": p.version, "path": p.path, "what": p.what} for p in problems]
     if json_:
@@ -200,7 +202,7 @@ def verify(
 
 
 def alias(card: Reference, name: Annotated[str, typer.Argument(help="The alias, such as stable.")]) -> None:
-    """Give a version a name of its own; an alias can be moved to another version later."""
+    """Give a version an alias, which can move to another version later."""
     hub = here()
     hub.alias(card, name)
     version = hub.get(card)

@@ -26,8 +26,10 @@ def register(app: typer.Typer) -> None:
 def check(
     given: dict[str, Any],
     input_: Annotated[Path | None, typer.Option("--input", help=INPUT)] = None,
-    output: Annotated[Path | None, typer.Option(help="Where the scores of --input go.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with --output.")] = False,
+    output: Annotated[Path | None, typer.Option(help="File for the scores of --input.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume an interrupted run into --output.")
+    ] = False,
     json_: Json = False,
 ) -> None:
     """Check how far evidence supports a claim, and with which words."""
@@ -55,7 +57,7 @@ def check(
 def _check_file(source: Path, target: Path, resume: bool, options: dict[str, Any]) -> None:
     from kcard.api.check_file import check_file
 
-    with resumable("scored", target), late_counter("checking") as report:
+    with resumable("scores", target), late_counter("checking") as report:
         totals = check_file(source, target, resume=resume, **options, report=report, told=_told)
     before = f", {totals.earlier} of them before" if totals.earlier else ""
     note(f"{totals.claims} claims scored{before}: {target}")

@@ -79,7 +79,7 @@ def option(key: str) -> ConfigurableOption:
     if key not in known:
         near = difflib.get_close_matches(key, known) or [k for k in known if k.endswith(f".{key}")]
         hint = f"did you mean {' or '.join(near)}?" if near else "`kcard config` shows them all"
-        raise UsageError(f"{key!r} is not a setting: {hint}")
+        raise UsageError(f"unknown setting {key!r}: {hint}")
     return known[key]
 
 
@@ -144,5 +144,5 @@ def _unknown(setting: Setting, known: Mapping[str, ConfigurableOption]) -> typin
         raise UsageError(f"{setting.origin}: {name} can't be set here: give {flag} each time")
     names = [key.partition(".")[2] for key in known if key.startswith(f"{table}.")]
     near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
-    raise UsageError(f"{setting.origin}: {name!r} is not a setting of [{table}]: {hint}")
+    hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(names)}"
+    raise UsageError(f"{setting.origin}: unknown setting {name!r} in [{table}]: {hint}")

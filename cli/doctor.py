@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(json_: Json = False) -> None:
-    """Look at models, machine, hub, endpoints and settings; exit code 1 if a bare `kcard ask` would not work."""
+    """Check models, machine, hub, endpoints and settings; exit code 1 if a bare `kcard ask` would fail."""
     from dataclasses import asdict
 
     from rich.markup import escape

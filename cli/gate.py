@@ -69,8 +69,8 @@ def _collected(run: dict[str, Any], options: dict[str, Any]) -> None:
         note(f"note: {announcement}")
     total, output = len(collection.rows), collection.output
     if collection.done:
-        note(f"{collection.done} of {total} questions were asked before")
-    with resumable("asked", output), counter("asking", total) as report:
+        note(f"{collection.done} of {total} questions are already answered")
+    with resumable("records", output), counter("asking", total) as report:
         totals = collection.run(report)
     note(f"{collection.done + totals.answered} of {total} records: {output} ({totals.calls} LLM calls)")
     if totals.failed:
@@ -105,7 +105,7 @@ def fit(given: dict[str, Any], json_: Json = False) -> None:
 @gates.command("eval")
 @command_for(evaluate_gate)
 def evaluate(given: dict[str, Any], json_: Json = False) -> None:
-    """Judge a gate by records that it was not fitted on."""
+    """Evaluate a gate on records that it was not fitted on."""
     with late_counter("folds") as report:
         found = evaluate_gate(**given | {"settings": given_settings(given["settings"])}, report=report)
     if json_:

@@ -29,13 +29,13 @@ def register(app: typer.Typer) -> None:
 
 @whole.command()
 def path() -> None:
-    """Print where the hub lies."""
+    """Print the location of the hub."""
     typer.echo(str(here().info().path))
 
 
 @whole.command()
 def info(json_: Json = False) -> None:
-    """Show how much the hub holds."""
+    """Show the size and contents of the hub."""
     found = here().info()
     facts = {**as_data(found), "path": str(found.path)}
     if json_:
@@ -52,7 +52,7 @@ def threshold(
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Show or set the least factuality with which a card is used without being named."""
+    """Show or set the minimum factuality of cards that are used without being named."""
     hub = here()
     if value is not None:
         hub.quarantine.set(_threshold(value))
@@ -79,7 +79,7 @@ def gc(
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Delete what nothing needs: files, snapshots, remains of killed processes and of uploads given up a day ago."""
+    """Delete unused files and snapshots, and remains of killed processes and of uploads abandoned a day ago."""
     found = here().gc(dry_run=dry_run)
     if json_:
         print_json([{"what": g.what, "path": g.where, "size": g.size} for g in found])
@@ -88,7 +88,7 @@ def gc(
         typer.echo(f"{garbage.what:<8} {shown_size(garbage.size):>9}  {garbage.where}")
     done = "would be freed" if dry_run else "freed"
     note(
-        f"{len(found)} things, {shown_size(sum(g.size for g in found))} {done}"
+        f"{len(found)} items, {shown_size(sum(g.size for g in found))} {done}"
         if found
         else "nothing to clean up"
     )
@@ -98,7 +98,7 @@ def gc(
 def backup(
     file: Annotated[Path, typer.Argument(help="A new file, such as hub.tar.", show_default=False)],
 ) -> None:
-    """Write the whole hub, as it is at this moment, into one file."""
+    """Write a consistent copy of the whole hub to one file."""
     hub = here()
     found = hub.info()
     with counter("backing up (MB)", found.size // MEGABYTE + 1) as report:

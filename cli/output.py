@@ -107,11 +107,11 @@ def late_counter(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def resumable(done: str, output: Path) -> Iterator[None]:
-    """Where the user interrupts a run from a file to a file, say how to go on. `done`: such as "answered"."""
+    """Where the user interrupts a run from a file to a file, say how to go on. `done`: such as "answers"."""
     try:
         yield
     except KeyboardInterrupt:
-        note(f"interrupted: what was {done} is in {output}; go on with the same command and --resume")
+        note(f"interrupted: the {done} so far are in {output}; repeat the command with --resume to continue")
         sys.exit(130)
 
 

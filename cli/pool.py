@@ -35,19 +35,19 @@ def create(
         typer.Argument(help="Cards: name (its newest version), name@alias or name@v2.", show_default=False),
     ] = None,
 ) -> None:
-    """Make a pool; ask it with `kcard ask --cards pool:NAME`."""
+    """Create a pool; use it with `kcard ask --cards pool:NAME`."""
     _print(here().pools.create(name, cards or ()))
 
 
 @named.command()
 def add(name: Name, cards: Cards) -> None:
-    """Add cards to a pool; for one that is in it already, change the version."""
+    """Add cards to a pool, or change the version of cards in it."""
     _print(here().pools.add(name, cards))
 
 
 @named.command()
 def remove(name: Name, cards: Cards) -> None:
-    """Take cards out of a pool; the cards themselves stay."""
+    """Remove cards from a pool; the cards themselves stay."""
     _print(here().pools.remove(name, cards))
 
 
@@ -66,7 +66,7 @@ def list_pools(json_: Json = False) -> None:
 
 @named.command()
 def show(name: Name, json_: Json = False) -> None:
-    """Show which version each card of a pool means now; exit code 1 where one is missing."""
+    """Show the current version of each card in a pool; exit code 1 if one is missing."""
     hub = here()
     rows = [_row(hub, reference) for reference in hub.pools.get(name).references]
     if json_:

@@ -58,7 +58,7 @@ def _with_config(ctx: typer.Context, options: dict[str, Any], path: Path) -> dic
     for key, value in given.items():
         if key not in options:
             raise UsageError(
-                f"{path}: {key!r} is not an option of train; known are {', '.join(sorted(options))}"
+                f"{path}: unknown option {key!r} of train: choose one of {', '.join(sorted(options))}"
             )
         source = ctx.get_parameter_source(key)
         if source is None or source.name != "COMMANDLINE":

@@ -23,5 +23,5 @@ def answered(questions: Sequence[Question], rows: Rows, report: Report) -> list[
         texts = [passage.knowledge for passage in row if passage.text.strip()]
         best = max((reading.probability for reading in read(question.text, texts)), default=0.0)
         found.append(float(best >= SURE))
-        report(StepProgress("reading what was written", len(found), len(questions)))
+        report(StepProgress("judging the documents", len(found), len(questions)))
     return found

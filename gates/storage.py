@@ -102,7 +102,7 @@ def _read(path: Path) -> tuple[GateHeader, dict[str, Any]]:
         raise UsageError(f"gate {path} holds arrays, but is not a gate: {REMEDY}")
     head = _header(text, path)
     if head.sha256 != _digest(head, arrays):
-        raise UsageError(f"gate {path} is damaged: its sha256 is not the one that it names: {REMEDY}")
+        raise UsageError(f"gate {path} is damaged: its sha256 does not match: {REMEDY}")
     return head, arrays
 
 

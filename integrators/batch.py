@@ -59,7 +59,7 @@ def read_questions(path: Path) -> list[Row]:
     and a table without a column of questions."""
     rows = [row for _, row in read_rows(path, "--input")]
     if not rows:
-        raise UsageError(f"--input {path} holds no question")
+        raise UsageError(f"--input {path} contains no questions")
     if path.suffix.lower() == ".csv" and "question" not in rows[0]:
         raise UsageError(f"--input {path} has no column 'question'; its columns are {', '.join(rows[0])}")
     return rows

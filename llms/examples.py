@@ -33,5 +33,5 @@ def _example(row: Row, where: str) -> Example:
         raise UsageError(f"{where}: {error}") from None
     for key in ("question", "reply"):
         if not getattr(example, key).strip():
-            raise UsageError(f"{where}: {key!r} must be a text that is not empty")
+            raise UsageError(f"{where}: {key!r} must be a non-empty text")
     return example

@@ -35,8 +35,8 @@ def test_a_row_of_more_cells_than_columns_loses_only_those(tmp_path: Path) -> No
     ("text", "said"),
     [
         ("query,id\nWho?,1\n", "has no column 'question'; its columns are query, id"),
-        ("", "holds no question"),
-        ("question\n", "holds no question"),
+        ("", "contains no questions"),
+        ("question\n", "contains no questions"),
         ('question\n"Who?\n', "line 2: not CSV: unexpected end"),
     ],
 )

@@ -102,7 +102,7 @@ BAD = [
     pytest.param([0.5], r"shape \(1,\) where 2 were expected", id="too few"),
     pytest.param([[0.5, 0.5]], r"shape \(1, 2\)", id="rows"),
     pytest.param(0.5, r"shape \(\)", id="one number"),
-    pytest.param(["high", "low"], "not a list of numbers", id="words"),
+    pytest.param(["high", "low"], "a list of numbers", id="words"),
     pytest.param(None, r"shape \(\)|the score nan", id="nothing"),
 ]
 

@@ -77,7 +77,7 @@ def test_a_factory_is_given_what_its_parameters_are_called() -> None:
         ("named:", "has no model after the colon"),
         ("nosuch", "unknown checker 'nosuch': choose one of .*minilm.*vitaminc"),
         ("nli:model@", "write MODEL, or MODEL@revision"),
-        ("nli:/no/such/folder", "'/no/such/folder' is neither a folder nor a name on the hub"),
+        ("nli:/no/such/folder", "'/no/such/folder' is neither a folder nor a hub repository"),
     ],
 )
 def test_a_spec_that_does_not_fit_is_refused_with_what_would(spec: str, said: str) -> None:

@@ -80,7 +80,7 @@ def load(folder: Path, job: "Job", report: Report) -> RunState:
 
     path = folder / FILE
     if not path.exists():
-        report(Note(f"nothing to resume in {folder}: training begins anew"))
+        report(Note(f"nothing to resume in {folder}: training starts from scratch"))
         return RunState()
     try:
         content = torch.load(path, weights_only=True, map_location="cpu")
@@ -99,7 +99,7 @@ def load(folder: Path, job: "Job", report: Report) -> RunState:
     for optimizer, saved in zip(job.optimizers, content["optimizers"], strict=True):
         optimizer.load_state_dict(saved)
     state = RunState(**content["state"])
-    report(Note(f"going on after step {state.step} of {job.steps}"))
+    report(Note(f"resuming after step {state.step} of {job.steps}"))
     return state
 
 

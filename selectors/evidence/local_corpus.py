@@ -49,7 +49,10 @@ class LocalCorpus:
         if len(skipped) > LISTED:
             notes.append(f"evidence {self.name}: {len(skipped) - LISTED} more files are left out")
         changed = [self._segments[at].name for at in sorted(self._changed)]
-        return (*notes, *(f"evidence {self.name}: {file} changed; it was used as it was" for file in changed))
+        return (
+            *notes,
+            *(f"evidence {self.name}: {file} changed; its earlier version was used" for file in changed),
+        )
 
     def __len__(self) -> int:
         return self._ends[-1]

@@ -70,9 +70,9 @@ class Wikipedia:
         """What the user should know: that claims leave the machine, and which replies were old."""
         host = urllib.parse.urlsplit(self.wiki.api).hostname
         old = ", ".join(sorted(self.wiki.stale))
-        notes = (f"evidence {self.name}: what is looked up is sent to {host}",)
+        notes = (f"evidence {self.name}: queries are sent to {host}",)
         return (
-            (*notes, f"evidence {self.name}: it could not be asked; replies of {old} were used")
+            (*notes, f"evidence {self.name}: it could not be reached; cached replies of {old} were used")
             if old
             else notes
         )

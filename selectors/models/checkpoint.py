@@ -73,7 +73,7 @@ class Checkpoint:
         if at and not (name and revision):
             raise UsageError(f"{selector} {text!r}: write MODEL, or MODEL@revision")
         if not ON_THE_HUB.fullmatch(name):
-            raise UsageError(f"{selector}: {name!r} is neither a folder nor a name on the hub (OWNER/NAME)")
+            raise UsageError(f"{selector}: {name!r} is neither a folder nor a hub repository (OWNER/NAME)")
         return cls(selector, name, revision)
 
     @classmethod

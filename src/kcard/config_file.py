@@ -101,11 +101,13 @@ def _unknown(name: str, value: Any) -> str:
     if name in TABLES:
         return f"{name} is {value!r}, but must be a table: [{name}]"
     if "key" in name.lower() or "token" in name.lower():
-        return f"{name!r} is not a setting: keys are never read from files; set OPENAI_API_KEY in the environment"
+        return (
+            f"unknown setting {name!r}: keys are never read from files; set OPENAI_API_KEY in the environment"
+        )
     near = difflib.get_close_matches(name, [*TOP, *TABLES], n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     tables = ", ".join(f"[{table}]" for table in TABLES)
-    return f"{name!r} is not a setting{hint}: known are {', '.join(TOP)} and the tables {tables}"
+    return f"unknown setting {name!r}{hint}: the settings are {', '.join(TOP)} and the tables {tables}"
 
 
 def line_of(text: str, key: str, inside: tuple[str, ...] = ()) -> int | None:

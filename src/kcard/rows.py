@@ -48,7 +48,9 @@ def earlier_rows(output: Path, rows: Iterable[Row], resume: bool, added: Set[str
     if not output.exists() or not output.stat().st_size:
         return
     if not resume:
-        raise UsageError(f"--output {output} exists: add --resume to go on with it, or name another file")
+        raise UsageError(
+            f"--output {output} already exists: add --resume to continue it, or choose another file"
+        )
     given, whole = iter(rows), 0
     with output.open("rb") as stream:
         for number, line in enumerate(stream, 1):
@@ -58,8 +60,8 @@ def earlier_rows(output: Path, rows: Iterable[Row], resume: bool, added: Set[str
             row = _object(line, f"--output {output}, line {number}")
             if not _belongs(row, next(given, None), added):
                 raise UsageError(
-                    f"--output {output}, line {number}: the input has no such row: the input has changed since; "
-                    "name another --output"
+                    f"--output {output}, line {number} does not match the input, which has changed: "
+                    "choose another --output"
                 )
             whole += len(line)
             yield row

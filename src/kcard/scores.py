@@ -21,7 +21,7 @@ def valid(scores: Array | Sequence[float], count: int, bounds: tuple[float, floa
     try:
         found = np.asarray(scores, dtype=np.float32)
     except (TypeError, ValueError):
-        raise UsageError(f"{who} gave what is not a list of numbers: it must give {count}") from None
+        raise UsageError(f"{who} did not return a list of numbers: expected {count}") from None
     if found.shape != (count,):
         raise UsageError(
             f"{who} gave scores of shape {found.shape} where {count} were expected: one per text"

@@ -138,8 +138,8 @@ def _own_templates(path: Path) -> dict[str, str]:
             relation, _, sentence = line.strip().partition("\t")
             if not ("{subject}" in sentence and "{object}" in sentence):
                 raise CorpusError(
-                    f"{path}:{number} is not a template: relation, tab, "
-                    "a sentence with {subject} and {object}"
+                    f"{path}:{number} is not a template: expected relation, tab, a sentence with "
+                    "{subject} and {object}"
                 )
             found[label_of(relation)] = sentence.strip()
     return found

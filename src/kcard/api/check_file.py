@@ -55,7 +55,7 @@ def check_file(
         raise UsageError(f"--output {target} is the input file: name another, or the claims would be lost")
     claims = sum(1 for _ in _read(source))
     if not claims:
-        raise UsageError(f"--input {source} holds no claim")
+        raise UsageError(f"--input {source} contains no claims")
     earlier = sum(1 for _ in earlier_rows(target, _read(source), resume, RESULT))
     judge = open_checker(checker, device, trust_remote_code, told)
     append_rows(target, [])

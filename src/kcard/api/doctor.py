@@ -175,7 +175,7 @@ def _selectors(ask: BareAsk, offline: bool) -> Finding:
     from kcard.selectors.listing import missing, presets
 
     summary = "; ".join(
-        f"{one.preset.name}: {'ready' if not one.missing else f'{len(one.missing)} models not here'}"
+        f"{one.preset.name}: {'ready' if not one.missing else f'{len(one.missing)} models missing'}"
         for one in presets()
     )
     lacking = missing(ask.choice) if ask.uses_cards else ()
@@ -218,13 +218,13 @@ def _hub(ask: BareAsk, configured: Settings) -> Finding:
         hub = Hub(configured.home)
         held, chosen, missing = hub.info(), hub.resolve(ask.cards), _missing(hub)
     except KcardError as error:
-        return Finding("hub", status, str(error), "correct `cards`, or mend the hub (kcard verify)")
-    summary = f"{held.cards} cards in {held.versions} versions, {shown_size(held.size)}; {len(chosen)} would be asked"
+        return Finding("hub", status, str(error), "correct `cards`, or repair the hub (kcard verify)")
+    summary = f"{held.cards} cards in {held.versions} versions, {shown_size(held.size)}; {len(chosen)} would be used"
     if missing:
         return Finding(
             "hub",
             status,
-            f"{summary}; files are missing of {', '.join(missing)}",
+            f"{summary}; files are missing in {', '.join(missing)}",
             "kcard verify, then publish again",
         )
     return Finding("hub", "ok", summary)

@@ -140,7 +140,7 @@ def _as_it_is(
     records: "Sequence[Record]", gate: str, settings: Mapping[str, Any] | None, llm: "str | LLM | None"
 ) -> Evaluation:
     if settings:
-        raise UsageError(f"{gate} is not fitted anew, so it takes no settings: leave --set out")
+        raise UsageError(f"{gate} is not fitted anew, so it takes no settings: leave out --set")
     from kcard.evaluation.gates.outcome import GateOutcome
     from kcard.integrators.named_gate import UNFITTED, gate_file, title
 

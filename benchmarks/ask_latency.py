@@ -145,10 +145,10 @@ def stopwatch(pipeline: "Pipeline") -> Stopwatch:
         watch.wrap(kind, name, stage)
     from kcard.integrators.nearest import Nearest
     from kcard.llms.reader import SpanReader
-    from kcard.selectors.evidence.sources import Corpus
+    from kcard.selectors.evidence.sources import CorpusEvidence
 
     watch.wrap(Nearest, "__call__", "choice")
-    watch.wrap(Corpus, "find", "evidence")
+    watch.wrap(CorpusEvidence, "find", "evidence")
     watch.wrap(SpanReader, "extract", "reader")
     return watch
 

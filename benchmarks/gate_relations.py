@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from kcard.gates.relations import BUILT_IN, SLOT, masked
-from kcard.gates.representation import Cached, MiniLM
+from kcard.gates.representation import CachedRepresentation, MiniLM
 from kcard.protocols import Array
 
 FITTED = 200
@@ -38,7 +38,7 @@ def main() -> None:
     truth = [_relation(question, templates) for question in questions]
     random.Random(0).shuffle(order := list(range(len(questions))))
     fitted, held_out = order[:FITTED], order[FITTED:]
-    encoder = Cached(MiniLM())
+    encoder = CachedRepresentation(MiniLM())
     print("| question | templates | records |\n|---|---|---|")
     for name, form in FORMS.items():
         vectors = encoder.vectors([form(question) for question in questions])

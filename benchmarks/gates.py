@@ -33,7 +33,7 @@ import kcard
 from benchmarks.prompt_styles import stated
 from benchmarks.recall import rows
 from benchmarks.simulated_memory import Rule, known, remembering, taught
-from kcard.api.calibrate import Calibrated, calibrate
+from kcard.api.calibrate import CalibrationResult, calibrate
 from kcard.evaluation.gates.answer_scores import METRICS
 from kcard.evaluation.gates.data import as_data
 from kcard.evaluation.gates.outcome import both_ways
@@ -234,7 +234,7 @@ def recorded(facts: Sequence[Fact], documents: Sequence[tuple[str, ...]], llm: L
     return found
 
 
-def kept(found: Calibrated, records: Sequence[Record], path: Path) -> None:
+def kept(found: CalibrationResult, records: Sequence[Record], path: Path) -> None:
     from kcard.errors import MissingExtra
     from kcard.evaluation.gates.plot import write_png
 

@@ -30,9 +30,9 @@ from kcard.protocols import Array, Checker, Evidence, Pair, Pruner, Relevance
 from kcard.request import Choice
 from kcard.sampling import Sampling
 from kcard.selectors.cached import cached
-from kcard.selectors.evidence.sources import Corpus
+from kcard.selectors.evidence.sources import CorpusEvidence
 from kcard.selectors.presets import DEFAULT
-from kcard.selectors.presets import Choice as Preset
+from kcard.selectors.presets import SelectorChoice as Preset
 from kcard.selectors.registry import Loading
 
 DEMO = Path(__file__).resolve().parents[1] / "demo"
@@ -124,7 +124,7 @@ def main() -> None:
 
 def measure(count: int, sentences: int, preset: str, remembered: bool) -> dict[str, Any]:
     texts = cards()
-    corpora = {name: Corpus(sources, name) for name, sources in texts.items()}
+    corpora = {name: CorpusEvidence(sources, name) for name, sources in texts.items()}
     questions = [row["question"] for row in _rows(DEMO / "questions.jsonl")][:count]
     documents = {
         q: [p for name in texts for p in written(q, name, texts[name], corpora[name], sentences)]
@@ -176,7 +176,7 @@ def cards() -> dict[str, list[Source]]:
 
 
 def written(
-    question: str, name: str, sources: Sequence[Source], corpus: Corpus, sentences: int
+    question: str, name: str, sources: Sequence[Source], corpus: CorpusEvidence, sentences: int
 ) -> list[Passage]:
     """The three places of a card's text that are nearest to the question, each read on for some sentences."""
     found = [sources.index(replace(source, score=0.0)) for source in corpus.find(question, DOCUMENTS)]

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from kcard import encoder
 from kcard.gates.kinds import Resources, find
 from kcard.gates.record import Record, read_records
-from kcard.gates.representation import Cached, MiniLM
+from kcard.gates.representation import CachedRepresentation, MiniLM
 
 SAMPLE, LIMIT, DRAWS = 200, 700, 5
 GATES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -111,7 +111,7 @@ def by_demonstration(demos: Sequence[Mapping[str, str]], rows: Sequence[Mapping[
 
 def measured(sets: Mapping[str, Sequence[Record]], draws: int) -> dict[str, Any]:
     """For each gate its AUROC on each set, mean and spread over draws, and the correlation over the sets."""
-    resources = Resources(representation=Cached(MiniLM()))
+    resources = Resources(representation=CachedRepresentation(MiniLM()))
     accuracy = {name: float(np.mean([r.correct_without for r in records])) for name, records in sets.items()}
     gates: dict[str, Any] = {}
     for gate, (kind, settings) in GATES.items():

@@ -6,8 +6,9 @@ import typer
 
 from kcard.api.add import add as verb
 from kcard.cli.command import command_for
-from kcard.cli.output import counter, note, print_json, size
+from kcard.cli.output import Json, counter, note, print_json
 from kcard.errors import UsageError
+from kcard.sizes import shown_size
 
 __all__ = ["register"]
 
@@ -22,7 +23,7 @@ def add(
     published: Annotated[
         bool, typer.Option("--published", help="Add the 26 cards of the Knowledge Card paper, as a pool.")
     ] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_: Json = False,
 ) -> None:
     """Add a model of the Hugging Face Hub as a card, pinned to its commit; or an LLM that writes documents."""
     source, description = given["source"], given["description"]
@@ -48,7 +49,7 @@ def add(
         )
     else:
         typer.echo(
-            f"{version.reference}  {version.manifest.kind}  {size(version.size)}  "
+            f"{version.reference}  {version.manifest.kind}  {shown_size(version.size)}  "
             + (f"{base.name}@{base.revision}" if base.revision else base.name)
         )
 

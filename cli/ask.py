@@ -8,12 +8,12 @@ import typer
 
 from kcard.answer import Answer
 from kcard.cli.command import command_for
-from kcard.cli.output import counter, note, print_json
+from kcard.cli.output import counter, note, print_json, resumable
 from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions
 
 if TYPE_CHECKING:
-    from kcard.integrators.batch import Totals
+    from kcard.integrators.batch import QuestionTotals
     from kcard.integrators.pipeline import Pipeline
 
 __all__ = ["register"]
@@ -106,17 +106,13 @@ def _ask_file(source: Path, target: Path, options: AskOptions, resume: bool) -> 
     if done:
         note(f"{done} of {len(rows)} questions are already answered")
     pipeline = _pipeline(options)
-    try:
-        with counter("asking", len(rows)) as report:
-            totals = answer_file(rows, target, pipeline.answers, report, earlier)
-    except KeyboardInterrupt:
-        note(f"interrupted: the answers so far are in {target}; repeat the command with --resume to continue")
-        sys.exit(130)
+    with resumable("answers", target), counter("asking", len(rows)) as report:
+        totals = answer_file(rows, target, pipeline.answers, report, earlier)
     note(f"{done + totals.answered} of {len(rows)} questions answered: {target} ({_cost(totals)})")
     if totals.failed:
         sys.exit(1)
 
 
-def _cost(totals: "Totals") -> str:
+def _cost(totals: "QuestionTotals") -> str:
     tokens = f", {totals.tokens_in} + {totals.tokens_out} tokens" if totals.tokens_in else ""
     return f"{totals.calls} LLM calls{tokens}"

@@ -1,16 +1,16 @@
 """kcard audit: whether what a card writes holds, by evidence that is not its own."""
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from kcard.api.audit import audit as verb
 from kcard.cli.command import command_for
-from kcard.cli.output import console, note, print_json, progress
+from kcard.cli.output import Json, console, interval, note, print_json, progress, table
 
 if TYPE_CHECKING:
-    from kcard.evaluation.audit_record import Audit, Document
+    from kcard.evaluation.audit_record import Audit, AuditedDocument
     from kcard.evaluation.record import Distribution, Mean
     from kcard.hub.registry import Hub
 
@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 @command_for(verb)
 def audit(
     given: dict[str, Any],
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_: Json = False,
 ) -> None:
     """Audit a card: let it write for many queries, judge each document, and store the result in the hub."""
     from kcard.evaluation.target import find_published
@@ -59,20 +59,18 @@ def _say_where(hub: "Hub", reference: str | None, taken: "Audit") -> None:
 def _print(taken: "Audit") -> None:
     """The two columns, the domains, and the worst documents with what they were judged by."""
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column(escape(taken.card), overflow="fold")
+    rows = table(escape(taken.card), overflow="fold")
     for heading in ("queries", "faithfulness", "factuality", "no evidence"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_row("all", str(taken.asked), *_row(_mean(taken.faithfulness), taken.factuality))
-    table.add_row("", "", *(_histogram(scores) for scores in (taken.faithfulness, taken.factuality)), "")
+        rows.add_column(heading, justify="right", no_wrap=True)
+    rows.add_row("all", str(taken.asked), *_row(_mean(taken.faithfulness), taken.factuality))
+    rows.add_row("", "", *(_histogram(scores) for scores in (taken.faithfulness, taken.factuality)), "")
     for domain in taken.domains:
         unknown = "-" if taken.factuality is None else str(domain.unknown)
-        cells = (_interval(domain.faithfulness), _interval(domain.factuality), unknown)
-        table.add_row(escape(domain.name or "(none)"), str(domain.queries), *cells)
+        cells = (interval(domain.faithfulness), interval(domain.factuality), unknown)
+        rows.add_row(escape(domain.name or "(none)"), str(domain.queries), *cells)
     out = console()
-    out.print(table)
+    out.print(rows)
     out.print(_remark(taken), markup=False, style="dim")
     if taken.worst:
         out.print(f"\nworst documents, by {taken.ranked_by}")
@@ -82,8 +80,8 @@ def _print(taken: "Audit") -> None:
 
 def _row(faithfulness: "Mean | None", factuality: "Distribution | None") -> tuple[str, str, str]:
     if factuality is None:
-        return _interval(faithfulness), "-", "-"
-    return _interval(faithfulness), _interval(factuality.mean), str(factuality.unknown)
+        return interval(faithfulness), "-", "-"
+    return interval(faithfulness), interval(factuality.mean), str(factuality.unknown)
 
 
 def _remark(taken: "Audit") -> str:
@@ -101,7 +99,7 @@ def _remark(taken: "Audit") -> str:
     )
 
 
-def _document(d: "Document", ranked_by: str) -> str:
+def _document(d: "AuditedDocument", ranked_by: str) -> str:
     score = d.factuality if ranked_by == "factuality" else d.faithfulness
     lines = [f"  {'-' if score is None else f'{score:.2f}'}  {d.text}", f"        asked: {d.query}"]
     if d.evidence is not None:
@@ -112,10 +110,6 @@ def _document(d: "Document", ranked_by: str) -> str:
 
 def _mean(scores: "Distribution | None") -> "Mean | None":
     return scores.mean if scores else None
-
-
-def _interval(mean: "Mean | None") -> str:
-    return "-" if mean is None else f"{mean.mean:.2f} \\[{mean.low:.2f}, {mean.high:.2f}]"
 
 
 def _histogram(scores: "Distribution | None") -> str:

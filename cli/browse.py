@@ -8,12 +8,13 @@ import typer
 
 from kcard.api.browse import browse as verb
 from kcard.cli.command import command_for
-from kcard.cli.output import console, note, print_json, size
+from kcard.cli.output import Json, console, interval, note, print_json, table
+from kcard.sizes import shown_size
 
 if TYPE_CHECKING:
     from kcard.evaluation.browse import CardReport
     from kcard.evaluation.history import Measured, PastAudit
-    from kcard.evaluation.record import Judged, Mean
+    from kcard.evaluation.record import Judged
 
 __all__ = ["register"]
 
@@ -26,7 +27,7 @@ def register(app: typer.Typer) -> None:
 def browse(
     given: dict[str, Any],
     html: Annotated[Path | None, typer.Option(help="Write a page with plots to this file.")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_: Json = False,
 ) -> None:
     """Browse published cards: recall, faithfulness (own corpus) and factuality (independent evidence)."""
     reports = verb(**given)
@@ -63,8 +64,8 @@ def _row(report: "CardReport") -> dict[str, Any]:
         "factuality_scores": report.factuality_scores,
     }
     sources = {
-        "faithfulness_from": report.faithful.told if report.faithful else None,
-        "factuality_from": report.factual.told if report.factual else None,
+        "faithfulness_from": report.faithful.origin if report.faithful else None,
+        "factuality_from": report.factual.origin if report.factual else None,
     }
     audits = [_audit(past) for past in report.audits]
     marks = {"quarantined": True} if report.quarantined else {}
@@ -88,29 +89,26 @@ def _print_table(reports: "list[CardReport]") -> None:
         note("no card matches; publish one with `kcard publish`")
         return
     from rich.markup import escape
-    from rich.table import Table
 
     from kcard.evaluation.histogram import histogram
 
-    table = Table(box=None, pad_edge=False)
-    for heading in ("card", "domain", "base"):
-        table.add_column(heading, overflow="fold")
+    rows = table("card", "domain", "base", overflow="fold")
     given = any(report.given is not None for report in reports)
     for heading in ("size", "recall", "lift", *(["given"] if given else []), "faithfulness", "factuality"):
-        table.add_column(heading, justify="right", no_wrap=True)
+        rows.add_column(heading, justify="right", no_wrap=True)
     for r in reports:
-        table.add_row(
+        rows.add_row(
             escape(r.reference) + (" (quarantined)" if r.quarantined else ""),
             escape(r.domain),
             escape(r.base),
-            size(r.size),
+            shown_size(r.size),
             _number(r.recall),
             _number(r.lift, "+"),
             *([_number(r.given)] if given else []),
             f"{histogram(r.faithfulness_scores)} {_number(r.faithfulness)}".strip(),
             f"{histogram(r.factuality_scores)} {_number(r.factuality)} {_source(r.factual)}".strip(),
         )
-    console().print(table)
+    console().print(rows)
 
 
 def _source(measured: "Measured | None") -> str:
@@ -124,7 +122,7 @@ def _print_detail(r: "CardReport") -> None:
 
     out = console()
     out.print(f"[bold]{escape(r.reference)}[/bold]  {escape(r.description)}")
-    out.print(f"{escape(r.domain)} · {escape(r.base)} · {size(r.size)}")
+    out.print(f"{escape(r.domain)} · {escape(r.base)} · {shown_size(r.size)}")
     if r.quarantined:
         out.print(f"quarantined: its factuality is below the hub's threshold of {r.threshold:g}")
     for line in _recalls(r):
@@ -136,8 +134,8 @@ def _print_detail(r: "CardReport") -> None:
         ("factuality", r.factuality_scores, r.factuality, r.factual),
     ):
         against = "own corpus" if what == "faithfulness" else by.against if by else "independent evidence"
-        told = f", by its {by.told}" if by else ""
-        out.print(f"\n{what} ({escape(against)}) {_number(mean)}{told}")
+        origin = f", by its {by.origin}" if by else ""
+        out.print(f"\n{what} ({escape(against)}) {_number(mean)}{origin}")
         found = counts(scores) if scores else []
         for i, count in enumerate(found):
             out.print(f"  {i / 10:.1f} {'█' * round(40 * count / max(found))} {count}")
@@ -152,31 +150,25 @@ def _print_detail(r: "CardReport") -> None:
 def _print_audits(r: "CardReport") -> None:
     """The history of all versions, oldest first, and what was worst in the latest audit of this one."""
     from rich.markup import escape
-    from rich.table import Table
 
     if not r.audits:
         return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("audits", "version", "faithfulness", "factuality", "evidence", "queries", "checker"):
-        table.add_column(heading, overflow="fold")
+    headings = ("audits", "version", "faithfulness", "factuality", "evidence", "queries", "checker")
+    rows = table(*headings, overflow="fold")
     for past in r.audits:
         a = past.audit
-        means = (_interval(scores.mean if scores else None) for scores in (a.faithfulness, a.factuality))
+        means = (interval(scores.mean if scores else None) for scores in (a.faithfulness, a.factuality))
         cells = (a.evidence or "-", a.queries, a.checker)
-        table.add_row(f"{past.taken:%Y-%m-%d %H:%M}", f"v{past.version}", *means, *map(escape, cells))
+        rows.add_row(f"{past.taken:%Y-%m-%d %H:%M}", f"v{past.version}", *means, *map(escape, cells))
     out = console()
     out.print()
-    out.print(table)
+    out.print(rows)
     if r.audit is None or not r.audit.audit.worst:
         return
     out.print(f"\nworst documents of the latest audit, by {r.audit.audit.ranked_by}")
     for d in r.audit.audit.worst:
         score = d.factuality if r.audit.audit.ranked_by == "factuality" else d.faithfulness
         out.print(f"  {_number(score)}  {escape(d.text)}\n        asked: {escape(d.query)}", soft_wrap=True)
-
-
-def _interval(mean: "Mean | None") -> str:
-    return "-" if mean is None else f"{mean.mean:.2f} \\[{mean.low:.2f}, {mean.high:.2f}]"
 
 
 def _recalls(r: "CardReport") -> list[str]:

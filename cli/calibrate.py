@@ -9,11 +9,11 @@ import typer
 from kcard.api.calibrate import calibrate as verb
 from kcard.api.calibrate import keep
 from kcard.cli.command import command_for
-from kcard.cli.output import console, note, print_json
+from kcard.cli.output import Json, console, note, print_json, table
 
 if TYPE_CHECKING:
-    from kcard.api.calibrate import Calibrated
-    from kcard.evaluation.gates.calibration import Calibration, Row
+    from kcard.api.calibrate import CalibrationResult
+    from kcard.evaluation.gates.calibration import Calibration, ComparedGate
 
 __all__ = ["register"]
 
@@ -31,7 +31,7 @@ def calibrate(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Compare only; change no config.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Change the config without confirmation.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_: Json = False,
 ) -> None:
     """Compare all gates on your own records, and configure `kcard ask` to use the best one if it pays off."""
     if html is not None or plot is not None:
@@ -50,7 +50,7 @@ def calibrate(
         print_json(_data(found, None if written is None else written[0]))
 
 
-def _enough(found: "Calibrated", yes: bool) -> bool:
+def _enough(found: "CalibrationResult", yes: bool) -> bool:
     """Whether so many records may decide what every later question goes through."""
     from kcard.api.calibrate import ENOUGH
 
@@ -63,14 +63,14 @@ def _enough(found: "Calibrated", yes: bool) -> bool:
     return False
 
 
-def _agreed(found: "Calibrated", yes: bool) -> bool:
+def _agreed(found: "CalibrationResult", yes: bool) -> bool:
     """Whether the config may be changed; only a terminal is asked."""
     if yes or not sys.stdin.isatty():
         return True
     return typer.confirm(f"Have `kcard ask` use the gate {found.gate}?", default=True, err=True)
 
 
-def _write(found: "Calibrated", html: Path | None, plot: Path | None) -> None:
+def _write(found: "CalibrationResult", html: Path | None, plot: Path | None) -> None:
     if plot is not None:
         from kcard.evaluation.gates.plot import write_png
 
@@ -83,10 +83,7 @@ def _write(found: "Calibrated", html: Path | None, plot: Path | None) -> None:
 
 
 def _print(found: "Calibration") -> None:
-    from rich.table import Table
-
     base, best = found.baselines, found.reference
-    table = Table(box=None, pad_edge=False)
     headings = (
         "gate",
         "accuracy",
@@ -97,20 +94,19 @@ def _print(found: "Calibration") -> None:
         "p",
         "p, all gates",
     )
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading == "gate" else "right", no_wrap=True)
-    table.add_row("never", f"{base.never:.3f}", "0%")
-    table.add_row("always", f"{base.always:.3f}", "100%")
+    rows = table(*headings, right=headings[1:], no_wrap=True)
+    rows.add_row("never", f"{base.never:.3f}", "0%")
+    rows.add_row("always", f"{base.always:.3f}", "100%")
     for row in sorted(found.rows, key=lambda row: -row.outcome.accuracy):
-        table.add_row(*_cells(row))
-    table.add_row("oracle", f"{base.oracle:.3f}")
+        rows.add_row(*_cells(row))
+    rows.add_row("oracle", f"{base.oracle:.3f}")
     out = console()
-    out.print(table)
+    out.print(rows)
     for gate, why in found.skipped:
         note(f"not compared: {gate}: {why}")
 
 
-def _cells(row: "Row") -> tuple[str, ...]:
+def _cells(row: "ComparedGate") -> tuple[str, ...]:
     outcome, guidance = row.outcome, row.outcome.beneficial_guidance
     return (
         row.gate,
@@ -124,9 +120,14 @@ def _cells(row: "Row") -> tuple[str, ...]:
     )
 
 
-def _data(found: "Calibrated", written: str | None) -> dict[str, Any]:
+def _data(found: "CalibrationResult", written: str | None) -> dict[str, Any]:
     from kcard.evaluation.gates.data import as_data
 
     chosen = found.choice.gate
-    told = {"gate": found.gate, "beats": chosen is not None, "text": found.choice.text, "written": written}
-    return {**as_data(found.comparison), "recommendation": told}
+    recommendation = {
+        "gate": found.gate,
+        "beats": chosen is not None,
+        "text": found.choice.text,
+        "written": written,
+    }
+    return {**as_data(found.comparison), "recommendation": recommendation}

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kcard.cli.completion import published
-from kcard.cli.hub_option import LOCAL, HubOption, elsewhere
-from kcard.cli.output import console, note, print_json, size
+from kcard.cli.hub_option import LOCAL, HubOption, elsewhere, here
+from kcard.cli.output import Json, console, note, print_json, table
 from kcard.errors import UsageError
+from kcard.sizes import shown_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["register", "row"]
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Reference = Annotated[
     str,
     typer.Argument(help="A card: name, name@v2, name@alias or name@sha256.", autocompletion=published),
@@ -43,20 +43,10 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
-def _hub() -> "Hub":
-    from kcard.hub.registry import Hub
-
-    return Hub()
-
-
 @listing.command("list")
 def list_cards(domain: Domain = None, base: Base = None, hub: Elsewhere = None, json_: Json = False) -> None:
     """List the newest version of every card."""
-    if hub is not None and hub != LOCAL:
-        _print_listed(hub, None, domain, base, json_)
-        return
-    here = _hub()
-    _print_versions(here, here.list(domain=domain, base=base), json_)
+    _list(None, domain, base, hub, json_)
 
 
 @listing.command()
@@ -68,16 +58,20 @@ def search(
     json_: Json = False,
 ) -> None:
     """Search cards by text, domain subtree and base."""
+    _list(text, domain, base, hub, json_)
+
+
+def _list(text: str | None, domain: str | None, base: str | None, hub: str | None, as_json: bool) -> None:
     if hub is not None and hub != LOCAL:
-        _print_listed(hub, text, domain, base, json_)
+        _print_listed(hub, text, domain, base, as_json)
         return
-    here = _hub()
-    _print_versions(here, here.list(text=text, domain=domain, base=base), json_)
+    local = here()
+    _print_versions(local, local.list(text=text, domain=domain, base=base), as_json)
 
 
 def show(card: Reference, json_: Json = False) -> None:
     """Show a card's manifest and its versions."""
-    hub = _hub()
+    hub = here()
     version = hub.get(card)
     held = hub.quarantine.held([version])
     if json_:
@@ -102,7 +96,7 @@ def show(card: Reference, json_: Json = False) -> None:
         "licence": m.licence,
         "proof": _proof(m),
         "quarantine": _quarantine(version, held),
-        "size": size(version.size),
+        "size": shown_size(version.size),
         "versions": ", ".join(f"v{v.number}" for v in hub.versions(version.name)),
     }
     for key, value in facts.items():
@@ -156,7 +150,7 @@ def pull(
             raise UsageError(
                 f"pull {card} needs a destination: give a new folder, or a remote hub with --hub URL"
             )
-        pulled = _hub().pull(card, destination)
+        pulled = here().pull(card, destination)
     else:
         from kcard.api.remote import pull as pull_from
 
@@ -164,7 +158,7 @@ def pull(
         if destination is None:
             version = pull_from(card, hub=url, progress=bars)
             if not json_:
-                typer.echo(f"{version.reference}  {version.sha256[:12]}  {size(version.size)}")
+                typer.echo(f"{version.reference}  {version.sha256[:12]}  {shown_size(version.size)}")
             else:
                 print_json(row(version))
             return
@@ -180,7 +174,7 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Remove a card with all its versions, or one version (name@v2)."""
-    hub = _hub()
+    hub = here()
     version = hub.get(card)
     what = f"{version.name} with all its versions" if "@" not in card else version.reference
     if not yes and sys.stdin.isatty():
@@ -196,7 +190,7 @@ def verify(
     json_: Json = False,
 ) -> None:
     """Verify every sha256; exit code 1 if a file is damaged."""
-    problems = _hub().verify(card)
+    problems = here().verify(card)
     rows = [{"card": p.card, "version": p.version, "path": p.path, "what": p.what} for p in problems]
     if json_:
         print_json(rows)
@@ -209,7 +203,7 @@ def verify(
 
 def alias(card: Reference, name: Annotated[str, typer.Argument(help="The alias, such as stable.")]) -> None:
     """Give a version an alias, which can move to another version later."""
-    hub = _hub()
+    hub = here()
     hub.alias(card, name)
     version = hub.get(card)
     typer.echo(f"{version.name}@{name} -> {version.reference}")
@@ -245,16 +239,13 @@ def _print_listed(hub: str, text: str | None, domain: str | None, base: str | No
         note("no card matches")
         return
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False)
-    for heading in ("card", "changed", "downloads", "likes", "tags"):
-        table.add_column(heading, justify="right" if heading in {"downloads", "likes"} else "left")
+    rows = table("card", "changed", "downloads", "likes", "tags", right={"downloads", "likes"})
     for card in found:
         name = card.repository + (" (private)" if card.private else "")
         cells = (name, (_iso(card) or "-")[:10], str(card.downloads), str(card.likes), ", ".join(card.tags))
-        table.add_row(*(escape(cell) for cell in cells))
-    console().print(table)
+        rows.add_row(*map(escape, cells))
+    console().print(rows)
 
 
 def _iso(card: "Listed") -> str | None:
@@ -270,11 +261,8 @@ def _print_versions(hub: "Hub", versions: "list[Version]", as_json: bool) -> Non
         note("no card matches")
         return
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False)
-    for heading in ("card", "domain", "kind", "base", "size", "description"):
-        table.add_column(heading, justify="right" if heading == "size" else "left")
+    rows = table("card", "domain", "kind", "base", "size", "description", right={"size"})
     for v in versions:
         m = v.manifest
         mark = " (quarantined)" if v.reference in held else ""
@@ -283,8 +271,8 @@ def _print_versions(hub: "Hub", versions: "list[Version]", as_json: bool) -> Non
             m.domain,
             m.kind,
             m.base.name or ("from scratch" if m.has_model else "-"),
-            size(v.size),
+            shown_size(v.size),
             m.description,
         )
-        table.add_row(*(escape(cell) for cell in cells))
-    console().print(table)
+        rows.add_row(*map(escape, cells))
+    console().print(rows)

@@ -1,8 +1,5 @@
 """kcard check: does this evidence support that claim? One claim, or a file of them."""
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +7,7 @@ import typer
 
 from kcard.api.check import check as verb
 from kcard.cli.command import command_for
-from kcard.cli.output import console, counter, note, print_json
+from kcard.cli.output import Json, console, late_counter, note, print_json, resumable
 from kcard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +30,7 @@ def check(
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume an interrupted run into --output.")
     ] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_: Json = False,
 ) -> None:
     """Check how far evidence supports a claim, and with which words."""
     claim, evidence, texts = given.pop("claim"), given.pop("evidence"), given.pop("texts")
@@ -60,28 +57,10 @@ def check(
 def _check_file(source: Path, target: Path, resume: bool, options: dict[str, Any]) -> None:
     from kcard.api.check_file import check_file
 
-    try:
-        with _progress() as report:
-            totals = check_file(source, target, resume=resume, **options, report=report, told=_told)
-    except KeyboardInterrupt:
-        note(f"interrupted: the scores so far are in {target}; repeat the command with --resume to continue")
-        sys.exit(130)
+    with resumable("scores", target), late_counter("checking") as report:
+        totals = check_file(source, target, resume=resume, **options, report=report, told=_told)
     before = f", {totals.earlier} of them before" if totals.earlier else ""
     note(f"{totals.claims} claims scored{before}: {target}")
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar from the first scores on; how many claims there are is not known before."""
-    with ExitStack() as shown:
-        bars: list[Callable[[int], None]] = []
-
-        def report(done: int, claims: int) -> None:
-            if not bars:
-                bars.append(shown.enter_context(counter("checking", claims)))
-            bars[0](done)
-
-        yield report
 
 
 def _told(text: str) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from kcard.cli.defaults import effective, option, value_of
-from kcard.cli.output import note, print_json
+from kcard.cli.output import Json, note, print_json
 from kcard.config import settings, user_file
 from kcard.config_file import PROJECT, USER_ONLY, project_file
 from kcard.errors import UsageError
@@ -14,7 +14,6 @@ from kcard.setting import Origin, Setting, concealed
 
 __all__ = ["register"]
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Key = Annotated[str, typer.Argument(help="A setting, such as llm or ask.n1.")]
 
 commands = typer.Typer(invoke_without_command=True, rich_markup_mode=None)

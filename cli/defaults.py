@@ -20,7 +20,7 @@ from kcard.config_file import TABLES
 from kcard.errors import UsageError
 from kcard.setting import Setting, typed
 
-__all__ = ["Option", "default_map", "effective", "option", "options", "value_of"]
+__all__ = ["ConfigurableOption", "default_map", "effective", "option", "options", "value_of"]
 
 TOP: Mapping[str, tuple[Any, Any]] = {
     "home": (Path, None),
@@ -45,7 +45,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {"ask.evidence": ("own", "none"), "exam.e
 
 
 @dataclass(frozen=True)
-class Option:
+class ConfigurableOption:
     """What can be set: its type and default and, for the option of a command, its parameter's name."""
 
     parameter: str
@@ -53,9 +53,9 @@ class Option:
     default: Any
 
 
-def options(tables: Collection[str] = TABLES) -> dict[str, Option]:
+def options(tables: Collection[str] = TABLES) -> dict[str, ConfigurableOption]:
     """Everything that can be set, by key (llm, ask.n1): at the top level, and for the commands of these tables."""
-    found = {key: Option(key, kind, default) for key, (kind, default) in TOP.items()}
+    found = {key: ConfigurableOption(key, kind, default) for key, (kind, default) in TOP.items()}
     for name in TABLES:
         if name not in tables:
             continue
@@ -63,7 +63,9 @@ def options(tables: Collection[str] = TABLES) -> dict[str, Option]:
         for parameter in inspect.signature(command).parameters.values():
             key = parameter.name.rstrip("_")
             if _is_option(parameter) and key not in ONCE | TOP_LEVEL | FLAGS:
-                found[f"{name}.{key}"] = Option(parameter.name, parameter.annotation, parameter.default)
+                found[f"{name}.{key}"] = ConfigurableOption(
+                    parameter.name, parameter.annotation, parameter.default
+                )
     return found
 
 
@@ -71,7 +73,7 @@ def _is_option(parameter: inspect.Parameter) -> bool:
     return any(isinstance(part, typer.models.OptionInfo) for part in typing.get_args(parameter.annotation))
 
 
-def option(key: str) -> Option:
+def option(key: str) -> ConfigurableOption:
     """What can be set as `key`; UsageError names near ones where nothing can."""
     known = options()
     if key not in known:
@@ -81,7 +83,7 @@ def option(key: str) -> Option:
     return known[key]
 
 
-def value_of(setting: Setting, option: Option) -> Any:
+def value_of(setting: Setting, option: ConfigurableOption) -> Any:
     """The setting's value, as the type that its option has; one that takes commas may be a list in a file."""
     if setting.key in COMMAS and isinstance(setting.value, list):
         setting = replace(setting, value=",".join(typed(setting, list[str])))
@@ -106,7 +108,7 @@ def _words(setting: Setting) -> Sequence[str] | None:
 def default_map(configured: Settings) -> dict[str, dict[str, Any]]:
     """What is configured for each command, by parameter, as Click wants it.
 
-    Raises UsageError for a key that is no option, or a value of the wrong type, wherever it was set.
+    Raises UsageError for a key that is not an option, or a value of the wrong type, wherever it was set.
     """
     # Only the commands of which something is configured are imported.
     known = options({key.partition(".")[0] for key in configured.found})
@@ -131,7 +133,7 @@ def effective(configured: Settings) -> list[Setting]:
     return found
 
 
-def _unknown(setting: Setting, known: Mapping[str, Option]) -> typing.NoReturn:
+def _unknown(setting: Setting, known: Mapping[str, ConfigurableOption]) -> typing.NoReturn:
     table, _, name = setting.key.partition(".")
     if name in TOP_LEVEL:
         raise UsageError(

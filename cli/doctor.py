@@ -1,11 +1,9 @@
 """kcard doctor: what is there, and whether a bare `kcard ask` would work."""
 
-from typing import Annotated
-
 import typer
 
 from kcard.cli.defaults import default_map
-from kcard.cli.output import console, print_json
+from kcard.cli.output import Json, console, print_json
 from kcard.config import settings
 from kcard.errors import UsageError
 
@@ -18,7 +16,7 @@ def register(app: typer.Typer) -> None:
     app.command()(doctor)
 
 
-def doctor(json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def doctor(json_: Json = False) -> None:
     """Check models, machine, hub, endpoints and settings; exit code 1 if a bare `kcard ask` would fail."""
     from dataclasses import asdict
 

@@ -2,16 +2,16 @@
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from kcard.api.exam import exam as verb
 from kcard.cli.command import command_for
-from kcard.cli.output import console, note, print_json, progress
+from kcard.cli.output import Json, console, interval, note, print_json, progress, table
 
 if TYPE_CHECKING:
-    from kcard.evaluation.record import Distribution, EvalRun, Exam, Mean
+    from kcard.evaluation.record import Distribution, EvalRun, Exam
 
 __all__ = ["as_data", "register", "summary"]
 
@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 @command_for(verb)
 def exam(
     given: dict[str, Any],
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_: Json = False,
 ) -> None:
     """Examine a card with questions about its own corpus and about what is not in it."""
     from kcard.evaluation.exam import is_smaller
@@ -71,20 +71,18 @@ def _abstention(own: "EvalRun") -> str:
 def _print(exam: "Exam") -> None:
     """The numbers as a table, and what must be said with them."""
     from rich.markup import escape
-    from rich.table import Table
 
     from kcard.evaluation.results import remarks
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column(exam.card, no_wrap=True)
+    columns = table(exam.card, no_wrap=True)
     runs = [(name, s) for name, s in (("own corpus", exam.own), ("given", exam.given)) if s is not None]
     for name, run in runs:
         heading = name if name == "own corpus" else run.asked
-        table.add_column(escape(heading), justify="right", overflow="fold")
+        columns.add_column(escape(heading), justify="right", overflow="fold")
     for label, values in _rows(exam, [run for _, run in runs]):
-        table.add_row(escape(label), *values)
+        columns.add_row(escape(label), *values)
     out = console()
-    out.print(table)
+    out.print(columns)
     for remark in remarks(exam):
         out.print(remark, markup=False, style="dim")
 
@@ -92,23 +90,17 @@ def _print(exam: "Exam") -> None:
 def _rows(exam: "Exam", runs: "list[EvalRun]") -> "Iterator[tuple[str, list[str]]]":
     """A label and a cell for each run."""
     yield "questions", [str(run.questions) for run in runs]
-    yield "recall", [_mean(run.recall) for run in runs]
+    yield "recall", [interval(run.recall) for run in runs]
     if any(run.model for run in runs):
-        yield "  model alone", [_mean(run.model) for run in runs]
-        yield "  index alone", [_mean(run.index) for run in runs]
+        yield "  model alone", [interval(run.model) for run in runs]
+        yield "  index alone", [interval(run.index) for run in runs]
     if any(run.admitted for run in runs):
-        yield "found answered", [_mean(run.answered) for run in runs]
-        yield "not in the corpus, and admitted", [_mean(run.admitted) for run in runs]
-    yield f"lift over {exam.base}", [_mean(run.lift, "+") for run in runs]
+        yield "found answered", [interval(run.answered) for run in runs]
+        yield "not in the corpus, and admitted", [interval(run.admitted) for run in runs]
+    yield f"lift over {exam.base}", [interval(run.lift, "+") for run in runs]
     yield "faithfulness", [_scores(run.faithfulness) for run in runs]
     yield "factuality", [_scores(run.factuality) for run in runs]
 
 
 def _scores(scores: "Distribution | None") -> str:
-    return _mean(scores.mean if scores else None)
-
-
-def _mean(mean: "Mean | None", sign: str = "") -> str:
-    if mean is None:
-        return "-"
-    return f"{mean.mean:{sign}.2f} \\[{mean.low:{sign}.2f}, {mean.high:{sign}.2f}]"
+    return interval(scores.mean if scores else None)

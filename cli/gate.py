@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,7 +10,7 @@ import typer
 from kcard.api.gate import evaluate as evaluate_gate
 from kcard.api.gate import fit as fit_gate
 from kcard.cli.command import command_for
-from kcard.cli.output import counter, note, print_json
+from kcard.cli.output import Json, counter, late_counter, note, print_json, resumable
 from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 gates = typer.Typer(
     no_args_is_help=True, help="Gates: does a question need a card at all?", rich_markup_mode=None
@@ -72,12 +70,8 @@ def _collected(run: dict[str, Any], options: dict[str, Any]) -> None:
     total, output = len(collection.rows), collection.output
     if collection.done:
         note(f"{collection.done} of {total} questions are already answered")
-    try:
-        with counter("asking", total) as report:
-            totals = collection.run(report)
-    except KeyboardInterrupt:
-        note(f"interrupted: the records so far are in {output}; repeat the command with --resume to continue")
-        sys.exit(130)
+    with resumable("records", output), counter("asking", total) as report:
+        totals = collection.run(report)
     note(f"{collection.done + totals.answered} of {total} records: {output} ({totals.calls} LLM calls)")
     if totals.failed:
         note(
@@ -112,33 +106,12 @@ def fit(given: dict[str, Any], json_: Json = False) -> None:
 @command_for(evaluate_gate)
 def evaluate(given: dict[str, Any], json_: Json = False) -> None:
     """Evaluate a gate on records that it was not fitted on."""
-    shown = _Folds()
-    try:
-        found = evaluate_gate(**given | {"settings": given_settings(given["settings"])}, report=shown)
-    finally:
-        shown.close()
+    with late_counter("folds") as report:
+        found = evaluate_gate(**given | {"settings": given_settings(given["settings"])}, report=report)
     if json_:
         print_json(found.to_json())
     else:
         _print(found)
-
-
-class _Folds:
-    """A bar whose length is known when the first fold is done."""
-
-    def __init__(self) -> None:
-        from contextlib import ExitStack
-
-        self._stack = ExitStack()
-        self._update: Callable[[int], None] | None = None
-
-    def __call__(self, done: int, total: int) -> None:
-        if self._update is None:
-            self._update = self._stack.enter_context(counter("folds", total))
-        self._update(done)
-
-    def close(self) -> None:
-        self._stack.close()
 
 
 def given_settings(given: list[str] | None) -> dict[str, Any]:

@@ -2,21 +2,19 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from kcard.cli import hub_accounts, hub_server
-from kcard.cli.output import counter, note, print_json, size
+from kcard.cli.hub_option import here
+from kcard.cli.output import Json, as_data, counter, note, print_json
 from kcard.errors import UsageError
-
-if TYPE_CHECKING:
-    from kcard.hub.registry import Hub
+from kcard.sizes import shown_size
 
 __all__ = ["register"]
 
 MEGABYTE = 1_000_000
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 whole = typer.Typer(
     no_args_is_help=True, help="The hub as a whole: quarantine, clean up, back up.", rich_markup_mode=None
@@ -29,36 +27,21 @@ def register(app: typer.Typer) -> None:
     app.add_typer(whole, name="hub")
 
 
-def _hub() -> "Hub":
-    from kcard.hub.registry import Hub
-
-    return Hub()
-
-
 @whole.command()
 def path() -> None:
     """Print the location of the hub."""
-    typer.echo(str(_hub().info().path))
+    typer.echo(str(here().info().path))
 
 
 @whole.command()
 def info(json_: Json = False) -> None:
     """Show the size and contents of the hub."""
-    found = _hub().info()
-    facts = {
-        "path": str(found.path),
-        "database": found.database,
-        "blobs": found.blobs,
-        "cards": found.cards,
-        "versions": found.versions,
-        "pools": found.pools,
-        "files": found.files,
-        "size": found.size,
-    }
+    found = here().info()
+    facts = {**as_data(found), "path": str(found.path)}
     if json_:
         print_json(facts)
         return
-    for key, value in {**facts, "size": size(found.size)}.items():
+    for key, value in {**facts, "size": shown_size(found.size)}.items():
         typer.echo(f"{key:<9} {value}")
 
 
@@ -70,7 +53,7 @@ def threshold(
     json_: Json = False,
 ) -> None:
     """Show or set the minimum factuality of cards that are used without being named."""
-    hub = _hub()
+    hub = here()
     if value is not None:
         hub.quarantine.set(_threshold(value))
     now, held = hub.quarantine.threshold, hub.quarantine.held(hub.list())
@@ -97,14 +80,18 @@ def gc(
     json_: Json = False,
 ) -> None:
     """Delete unused files and snapshots, and remains of killed processes and of uploads abandoned a day ago."""
-    found = _hub().gc(dry_run=dry_run)
+    found = here().gc(dry_run=dry_run)
     if json_:
         print_json([{"what": g.what, "path": g.where, "size": g.size} for g in found])
         return
     for garbage in found:
-        typer.echo(f"{garbage.what:<8} {size(garbage.size):>9}  {garbage.where}")
+        typer.echo(f"{garbage.what:<8} {shown_size(garbage.size):>9}  {garbage.where}")
     done = "would be freed" if dry_run else "freed"
-    note(f"{len(found)} items, {size(sum(g.size for g in found))} {done}" if found else "nothing to clean up")
+    note(
+        f"{len(found)} items, {shown_size(sum(g.size for g in found))} {done}"
+        if found
+        else "nothing to clean up"
+    )
 
 
 @whole.command()
@@ -112,11 +99,11 @@ def backup(
     file: Annotated[Path, typer.Argument(help="A new file, such as hub.tar.", show_default=False)],
 ) -> None:
     """Write a consistent copy of the whole hub to one file."""
-    hub = _hub()
+    hub = here()
     found = hub.info()
     with counter("backing up (MB)", found.size // MEGABYTE + 1) as report:
         hub.backup(file, _megabytes(report))
-    note(f"{found.versions} versions of {found.cards} cards, {size(file.stat().st_size)}")
+    note(f"{found.versions} versions of {found.cards} cards, {shown_size(file.stat().st_size)}")
     typer.echo(str(file))
 
 
@@ -128,7 +115,7 @@ def restore(
     if not file.is_file():
         raise UsageError(f"{file} is not a file: give one written by `kcard hub backup`")
     with counter("restoring (MB)", file.stat().st_size // MEGABYTE + 1) as report:
-        found = _hub().restore(file, _megabytes(report))
+        found = here().restore(file, _megabytes(report))
     note(f"restored {len(found)} versions of {len({v.name for v in found})} cards")
 
 

@@ -5,15 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kcard.cli.output import note, print_json, size
+from kcard.cli.output import Json, as_data, note, print_json
 from kcard.errors import UsageError
-from kcard.sizes import parse_size
+from kcard.sizes import parse_size, shown_size
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from kcard.hub.accounts.accounts import Account, Accounts
-    from kcard.hub.accounts.events import Event
     from kcard.hub.accounts.identity import Role, Scope
     from kcard.hub.accounts.tokens import Token, Tokens
     from kcard.hub.records.database import Database
@@ -21,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 NONE = "none"
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DatabaseUrl = Annotated[
     str | None,
     typer.Option(help="The hub's database. [default: the setting database_url]", show_default=False),
@@ -264,14 +260,13 @@ def log(
     """Show the event log of a shared hub, latest first; the actor - is the command line."""
     from kcard.hub.accounts.events import Events
 
-    found = Events(_database(database_url)).list(limit, before, action, actor)
+    found = [as_data(event) for event in Events(_database(database_url)).list(limit, before, action, actor)]
     if json_:
-        print_json([_event_facts(event) for event in found])
+        print_json(found)
         return
     for event in found:
-        detail = " ".join(f"{key}={value}" for key, value in event.detail.items())
-        told = (event.number, _time(event.at), event.actor, event.action, event.target, detail or None)
-        typer.echo(_line(told))
+        detail = " ".join(f"{key}={value}" for key, value in event.pop("detail").items())
+        typer.echo(_line([*event.values(), detail or None]))
 
 
 def _quota(text: str | None) -> int | None:
@@ -294,50 +289,19 @@ def _print_accounts(accounts: "Accounts", kind: str, json_: bool) -> None:
         return
     for row in rows:
         marks = [word for word in ("admin", "disabled") if row[word]]
-        typer.echo(_line((row["name"], size(row["used"]), ", ".join(marks) or None)))
+        typer.echo(_line((row["name"], shown_size(row["used"]), ", ".join(marks) or None)))
     if not rows:
         note(f"no {kind} yet: `kcard hub {kind} add` creates one")
 
 
 def _facts(account: "Account", used: int) -> dict[str, Any]:
-    return {
-        "name": account.name,
-        "kind": account.kind,
-        "fullname": account.fullname,
-        "email": account.email,
-        "admin": account.admin,
-        "disabled": account.disabled,
-        "quota": account.quota,
-        "used": used,
-        "created": _time(account.created),
-    }
+    facts = as_data(account)
+    return {key: value for key, value in facts.items() if key != "id"} | {"used": used}
 
 
 def _token_facts(token: "Token") -> dict[str, Any]:
-    return {
-        "user": token.user,
-        "name": token.name,
-        "scope": token.scope,
-        "repository": token.repository,
-        "created": _time(token.created),
-        "expires": token.expires and _time(token.expires),
-    }
-
-
-def _event_facts(event: "Event") -> dict[str, Any]:
-    return {
-        "number": event.number,
-        "at": _time(event.at),
-        "actor": event.actor,
-        "action": event.action,
-        "target": event.target,
-        "detail": dict(event.detail),
-    }
+    return {"user": token.user} | as_data(token)
 
 
 def _line(cells: "Sequence[Any] | Any") -> str:
     return "  ".join("-" if cell is None else str(cell) for cell in cells)
-
-
-def _time(time: "datetime") -> str:
-    return time.isoformat(timespec="seconds")

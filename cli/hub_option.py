@@ -1,13 +1,16 @@
 """--hub: which hub is meant, for the commands that may speak to one elsewhere."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kcard.config import settings
 from kcard.errors import UsageError
 
-__all__ = ["LOCAL", "HubOption", "elsewhere", "named"]
+if TYPE_CHECKING:
+    from kcard.hub.registry import Hub
+
+__all__ = ["LOCAL", "HubOption", "elsewhere", "here", "named"]
 
 LOCAL = "local"
 
@@ -30,3 +33,10 @@ def named(hub: str | None) -> str:
     if (url := elsewhere(hub)) is None:
         raise UsageError("no hub given: use --hub URL, or set hub_url in your config.toml")
     return url
+
+
+def here() -> "Hub":
+    """The local hub."""
+    from kcard.hub.registry import Hub
+
+    return Hub()

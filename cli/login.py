@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kcard.cli.hub_option import HubOption, named
-from kcard.cli.output import note, print_json
+from kcard.cli.output import Json, note, print_json
 
 if TYPE_CHECKING:
     from kcard.hub.client.who import Who
 
 __all__ = ["register"]
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def register(app: typer.Typer) -> None:

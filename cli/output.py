@@ -3,17 +3,37 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
     from rich.console import Console
+    from rich.table import Table
 
+    from kcard.evaluation.record import Mean
 
-__all__ = ["console", "counter", "note", "print_json", "progress", "size"]
+__all__ = [
+    "Json",
+    "as_data",
+    "console",
+    "counter",
+    "interval",
+    "late_counter",
+    "note",
+    "print_json",
+    "progress",
+    "resumable",
+    "table",
+]
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 PLAIN_EVERY = 10.0  # seconds between progress lines where stderr is not a terminal
 
@@ -23,6 +43,31 @@ def console() -> "Console":
     from rich.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+
+
+def table(*headings: str, right: Container[str] = (), **options: Any) -> "Table":
+    """A table without lines; the columns in `right` hold numbers."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False)
+    for heading in headings:
+        made.add_column(heading, justify="right" if heading in right else "left", **options)
+    return made
+
+
+def interval(mean: "Mean | None", sign: str = "") -> str:
+    """A mean and its interval, as a cell of a table."""
+    if mean is None:
+        return "-"
+    return f"{mean.mean:{sign}.2f} \\[{mean.low:{sign}.2f}, {mean.high:{sign}.2f}]"
+
+
+def as_data(value: "DataclassInstance") -> dict[str, Any]:
+    """A value as JSON-ready data, times in whole seconds."""
+    return {
+        key: inner.isoformat(timespec="seconds") if isinstance(inner, datetime) else inner
+        for key, inner in asdict(value).items()
+    }
 
 
 def note(text: str) -> None:
@@ -39,11 +84,6 @@ def _shows_all(encoding: str | None) -> bool:
     return (encoding or "utf-8").lower().startswith("utf")
 
 
-def size(count: int) -> str:
-    """Bytes as people read them."""
-    return f"{count / 1e6:.1f} MB" if count < 1e9 else f"{count / 1e9:.1f} GB"
-
-
 @contextmanager
 def counter(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Progress over `total` items: a bar on a terminal, a line now and then elsewhere."""
@@ -52,10 +92,34 @@ def counter(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
+def late_counter(what: str) -> Iterator[Callable[[int, int], None]]:
+    """The same, called with (done, total): how many items there are is not known before the first is done."""
+    with ExitStack() as shown:
+        bars: list[Callable[[int], None]] = []
+
+        def report(done: int, total: int) -> None:
+            if not bars:
+                bars.append(shown.enter_context(counter(what, total)))
+            bars[0](done)
+
+        yield report
+
+
+@contextmanager
+def resumable(done: str, output: Path) -> Iterator[None]:
+    """Where the user interrupts a run from a file to a file, say how to go on. `done`: such as "answers"."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note(f"interrupted: the {done} so far are in {output}; repeat the command with --resume to continue")
+        sys.exit(130)
+
+
+@contextmanager
 def progress() -> Iterator[Callable[[Any], None]]:
     """Training, exams and audits as they go: their notes, and a bar for each step."""
-    from kcard.evaluation.progress import Progress as Asked
-    from kcard.training.progress import Embedding, Note
+    from kcard.evaluation.progress import StepProgress as Asked
+    from kcard.training.progress import EmbeddingProgress, Note
 
     with ExitStack() as shown:
         bars: dict[str, Callable[..., None]] = {}
@@ -71,7 +135,7 @@ def progress() -> Iterator[Callable[[Any], None]]:
                 note(event.text)
             elif isinstance(event, Asked):
                 bar(event.what, event.total)(event.done, "", event.total)
-            elif isinstance(event, Embedding):
+            elif isinstance(event, EmbeddingProgress):
                 bar("training", None)(event.done, "passages embedded", event.passages)
             else:
                 words = f"loss {event.loss:.3f}, {_clock(event.left)} left"

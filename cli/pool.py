@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kcard.cli.output import note, print_json
+from kcard.cli.hub_option import here
+from kcard.cli.output import Json, note, print_json
 from kcard.errors import UnknownCard
 
 if TYPE_CHECKING:
@@ -18,19 +19,12 @@ Cards = Annotated[
     list[str],
     typer.Argument(help="Cards: name (its newest version), name@alias or name@v2.", show_default=False),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 named = typer.Typer(no_args_is_help=True, help="Named sets of cards.", rich_markup_mode=None)
 
 
 def register(app: typer.Typer) -> None:
     app.add_typer(named, name="pool")
-
-
-def _hub() -> "Hub":
-    from kcard.hub.registry import Hub
-
-    return Hub()
 
 
 @named.command()
@@ -42,25 +36,25 @@ def create(
     ] = None,
 ) -> None:
     """Create a pool; use it with `kcard ask --cards pool:NAME`."""
-    _print(_hub().pools.create(name, cards or ()))
+    _print(here().pools.create(name, cards or ()))
 
 
 @named.command()
 def add(name: Name, cards: Cards) -> None:
     """Add cards to a pool, or change the version of cards in it."""
-    _print(_hub().pools.add(name, cards))
+    _print(here().pools.add(name, cards))
 
 
 @named.command()
 def remove(name: Name, cards: Cards) -> None:
     """Remove cards from a pool; the cards themselves stay."""
-    _print(_hub().pools.remove(name, cards))
+    _print(here().pools.remove(name, cards))
 
 
 @named.command("list")
 def list_pools(json_: Json = False) -> None:
     """List the pools with their cards."""
-    found = _hub().pools.list()
+    found = here().pools.list()
     if json_:
         print_json([{"name": pool.name, "cards": list(pool.references)} for pool in found])
         return
@@ -73,7 +67,7 @@ def list_pools(json_: Json = False) -> None:
 @named.command()
 def show(name: Name, json_: Json = False) -> None:
     """Show the current version of each card in a pool; exit code 1 if one is missing."""
-    hub = _hub()
+    hub = here()
     rows = [_row(hub, reference) for reference in hub.pools.get(name).references]
     if json_:
         print_json({"name": name, "cards": rows})
@@ -87,7 +81,7 @@ def show(name: Name, json_: Json = False) -> None:
 @named.command()
 def delete(name: Name) -> None:
     """Delete a pool; its cards stay."""
-    _hub().pools.delete(name)
+    here().pools.delete(name)
     note(f"deleted the pool {name}")
 
 

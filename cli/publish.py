@@ -2,14 +2,15 @@
 
 import sys
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from kcard.api.publish import publish as verb
 from kcard.cli.command import command_for
 from kcard.cli.hub_option import elsewhere
-from kcard.cli.output import note, print_json, size
+from kcard.cli.output import Json, note, print_json
+from kcard.sizes import shown_size
 
 __all__ = ["register"]
 
@@ -21,7 +22,7 @@ def register(app: typer.Typer) -> None:
 @command_for(verb)
 def publish(
     given: dict[str, Any],
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_: Json = False,
 ) -> None:
     """Publish a card as its next version, which is immutable and verified on every read."""
     given["report"] = lambda text: note(f"note: {text}")
@@ -30,7 +31,7 @@ def publish(
         if json_:
             print_json({**asdict(there), "url": there.url})
         else:
-            typer.echo(f"{there.reference}  {there.sha256[:12]}  {size(there.size)}  {there.url}")
+            typer.echo(f"{there.reference}  {there.sha256[:12]}  {shown_size(there.size)}  {there.url}")
         return
     from kcard.cli.cards import row
 
@@ -38,4 +39,4 @@ def publish(
     if json_:
         print_json(row(version))
     else:
-        typer.echo(f"{version.reference}  {version.sha256[:12]}  {size(version.size)}")
+        typer.echo(f"{version.reference}  {version.sha256[:12]}  {shown_size(version.size)}")

@@ -1,13 +1,13 @@
 """kcard selectors: the presets, every selector there is, what it reads, and whether that is on this machine."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from kcard.cli.output import console, note, print_json
+from kcard.cli.output import Json, console, note, print_json
 
 if TYPE_CHECKING:
-    from kcard.selectors.listing import Entry, Readiness
+    from kcard.selectors.listing import ListedSelector, Readiness
 
 __all__ = ["register"]
 
@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
     app.command()(selectors)
 
 
-def selectors(json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def selectors(json_: Json = False) -> None:
     """List the presets of `kcard ask --selectors` and every selector, with model, revision, licence and size."""
     from dataclasses import asdict
 
@@ -27,8 +27,8 @@ def selectors(json_: Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
     found, ready = registered(), presets()
     if json_:
-        told = [asdict(r.preset) | {"missing": list(r.missing), "ready": not r.missing} for r in ready]
-        print_json({"presets": told, "selectors": [asdict(entry) for entry in found]})
+        rows = [asdict(r.preset) | {"missing": list(r.missing), "ready": not r.missing} for r in ready]
+        print_json({"presets": rows, "selectors": [asdict(entry) for entry in found]})
         return
     console().print(_presets(ready))
     console().print(_selectors(found))
@@ -46,7 +46,7 @@ def _presets(found: "list[Readiness]") -> object:
     return table
 
 
-def _selectors(found: "list[Entry]") -> object:
+def _selectors(found: "list[ListedSelector]") -> object:
     from rich.table import Table
 
     table = Table("kind", "name", box=None)

@@ -1,7 +1,9 @@
 """Questions that a corpus does not answer, to see whether that is admitted: its own questions about somebody or
 something that is not in it, and questions on quite other subjects."""
 
+import tomllib
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 from random import Random
 
 from kcard.answer import Source
@@ -11,36 +13,9 @@ from kcard.training.spans import entities
 
 __all__ = ["absent"]
 
-# Names that mean nobody and nothing, by how many words they have.
-INVENTED: dict[int, Sequence[str]] = {
-    1: (
-        "Brindlemoor", "Talvekson", "Orsimund", "Quorvane", "Heddlefoss", "Marvinski", "Ulbrecht", "Sendaris",
-        "Polwick",
-        "Tamsordia", "Granfell", "Istveros",
-    ),
-    2: (
-        "Edgar Brimsole", "Lake Vandora", "Tilda Marrowick", "Port Anselmo", "Corvin Haldred", "New Tarrow",
-        "Mount Ezelrod", "Wenda Ostrell", "Fort Quillane", "Nils Aberrand",
-    ),
-    3: ("Johan van Terrick", "Bay of Umbrel", "Sisters of Calvane", "Anna de Morlay"),
-}  # fmt: skip
-# On subjects that few corpora have all of.
-ELSEWHERE = (
-    "Who painted the ceiling of the Sistine Chapel?", "How many strings does a cello have?",
-    "What is the boiling point of mercury?", "When did the Titanic sink?",
-    "Which country has won the most football World Cups?",
-    "How long does it take to hard-boil an egg?", "Why do leaves turn red in autumn?",
-    "What is the capital of Mongolia?",
-    "Who wrote the Moonlight Sonata?", "How do bees find their way home?", "What is seven times eight?",
-    "Is a tomato a fruit?", "Which river flows through Baghdad?", "How far is it from the Earth to the Sun?",
-    "Who was the first woman to win a Nobel Prize?", "What do pandas eat?", "When was the printing press invented?",
-    "How many bones has an adult human?", "Where are the Galapagos Islands?", "Why is the sky blue?",
-    "What language is spoken in Brazil?", "How do I get red wine out of a carpet?",
-    "Who plays the violin concerto by Sibelius best?",
-    "What is the fastest land animal?", "How tall is the Eiffel Tower?", "Which planet has the most moons?",
-    "When does daylight saving time end?", "What is the recipe for pancakes?", "Can cats see in the dark?",
-    "Who is the patron saint of Ireland?",
-)  # fmt: skip
+_TABLES = tomllib.loads(Path(__file__).with_name("absent.toml").read_text(encoding="utf-8"))
+INVENTED: dict[int, Sequence[str]] = {int(words): names for words, names in _TABLES["invented"].items()}
+ELSEWHERE: Sequence[str] = _TABLES["elsewhere"]
 
 
 def absent(asked: Sequence[Question], corpus: Iterable[Source], count: int, seed: int) -> list[Question]:

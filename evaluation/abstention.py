@@ -6,7 +6,7 @@ The embedded reader judges, so that the figure is the card's and not that of the
 from collections.abc import Sequence
 
 from kcard.evaluation.asking import Rows
-from kcard.evaluation.progress import Progress, Report
+from kcard.evaluation.progress import Report, StepProgress
 from kcard.evaluation.questions import Question
 
 __all__ = ["answered"]
@@ -23,5 +23,5 @@ def answered(questions: Sequence[Question], rows: Rows, report: Report) -> list[
         texts = [passage.knowledge for passage in row if passage.text.strip()]
         best = max((reading.probability for reading in read(question.text, texts)), default=0.0)
         found.append(float(best >= SURE))
-        report(Progress("judging the documents", len(found), len(questions)))
+        report(StepProgress("judging the documents", len(found), len(questions)))
     return found

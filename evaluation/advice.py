@@ -14,9 +14,11 @@ def advice(exam: Exam) -> str | None:
         return None
     both, model, index = own.recall.mean, own.model.mean, own.index.mean
     alone = f"its model alone recalls {model:.2f}, its index alone {index:.2f}, both {both:.2f}"
-    told = f"of {own.questions} questions {alone}"
+    summary = f"of {own.questions} questions {alone}"
     if both - index <= LITTLE and index >= model:
-        return f"{told}: an index alone (--kind retrieval) serves this corpus; without it {both - model:.2f} is lost"
+        return f"{summary}: an index alone (--kind retrieval) serves this corpus; without it {both - model:.2f} is lost"
     if both - model <= LITTLE:
-        return f"{told}: the model alone (--kind model) serves this corpus as well, where its text must not travel"
-    return f"{told}: leaving the index out costs {both - model:.2f}, leaving the model out {both - index:.2f}"
+        return f"{summary}: the model alone (--kind model) serves this corpus as well, where its text must not travel"
+    return (
+        f"{summary}: leaving the index out costs {both - model:.2f}, leaving the model out {both - index:.2f}"
+    )

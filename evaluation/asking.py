@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kcard.answer import Passage
+from kcard.batches import batched
 from kcard.errors import CardError, ModelUnavailable, UsageError
-from kcard.evaluation.progress import Progress, Report
+from kcard.evaluation.progress import Report, StepProgress
 from kcard.evaluation.questions import Question
 from kcard.evaluation.recall import CHANCE
 from kcard.sampling import Sampling
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from kcard.cards.format.folder import Card
     from kcard.cards.kinds.generator import CardGenerator
 
-__all__ = ["Base", "Rows", "ask", "ask_base", "check_device", "written"]
+__all__ = ["BaseAnswers", "Rows", "ask", "ask_base", "check_device", "written"]
 
 # Questions that are asked at once.
 BLOCK = 64
@@ -24,14 +25,14 @@ Rows = list[list[Passage]]
 
 
 @dataclass(frozen=True)
-class Base:
+class BaseAnswers:
     """What the card's recall is compared with. `rows`: what it wrote; None for chance, or where `note` says why."""
 
     name: str
     rows: Rows | None = None
     note: str = ""
 
-    def part(self, start: int, stop: int | None = None) -> "Base":
+    def part(self, start: int, stop: int | None = None) -> "BaseAnswers":
         """The same of some of the questions."""
         return self if self.rows is None else replace(self, rows=self.rows[start:stop])
 
@@ -65,7 +66,9 @@ def written(
     )
 
 
-def ask_base(card: "Card", questions: Sequence[Question], seed: int, device: str, report: Report) -> Base:
+def ask_base(
+    card: "Card", questions: Sequence[Question], seed: int, device: str, report: Report
+) -> BaseAnswers:
     """Have the base model write for the same prompts, without what the card learned.
 
     A card from scratch, or one that only looks up, has none: chance stands in for it. A base that can't be had
@@ -73,16 +76,16 @@ def ask_base(card: "Card", questions: Sequence[Question], seed: int, device: str
     """
     name = card.manifest.base.name
     if not name:
-        return Base(CHANCE)
+        return BaseAnswers(CHANCE)
     from kcard.cards.lm.fallback.card import CausalCard
     from kcard.cards.lm.loader import Loader
 
     try:
         base = CausalCard(card, Loader(device=device), bare=True)
     except (ModelUnavailable, CardError) as error:
-        return Base(name, note=str(error))
+        return BaseAnswers(name, note=str(error))
     texts, sampling = [question.text for question in questions], Sampling(temperature=0, seed=seed)
-    return Base(name, _written(base, texts, 1, sampling, f"asking {name}", report))
+    return BaseAnswers(name, _written(base, texts, 1, sampling, f"asking {name}", report))
 
 
 def _written(
@@ -94,8 +97,8 @@ def _written(
     report: Report,
 ) -> Rows:
     rows: Rows = []
-    report(Progress(what, 0, len(questions)))
-    for start in range(0, len(questions), BLOCK):
-        rows += writer.write(questions[start : start + BLOCK], documents, sampling)
-        report(Progress(what, len(rows), len(questions)))
+    report(StepProgress(what, 0, len(questions)))
+    for block in batched(questions, BLOCK):
+        rows += writer.write(block, documents, sampling)
+        report(StepProgress(what, len(rows), len(questions)))
     return rows

@@ -31,15 +31,15 @@ from kcard.sampling import Sampling
 if TYPE_CHECKING:
     from kcard.hub.repositories.audits import AuditFinding
 
-__all__ = ["Settings", "audited", "finding", "queries_for"]
+__all__ = ["AuditSettings", "audited", "finding", "queries_for"]
 
-# As cards write for `kcard ask`, unless told otherwise.
+# How cards write for `kcard ask` by default.
 TEMPERATURE = 0.1
 TOKENS = 100
 
 
 @dataclass(frozen=True)
-class Settings:
+class AuditSettings:
     """How an audit is taken. `checker`: its name; the others as kcard.audit has them."""
 
     documents: int
@@ -62,7 +62,7 @@ def queries_for(found: Target, path: Path | str | None, limit: int, seed: int) -
     return asked
 
 
-def audited(found: Target, asked: Queries, scorer: Scorer, settings: Settings) -> Audit:
+def audited(found: Target, asked: Queries, scorer: Scorer, settings: AuditSettings) -> Audit:
     """Have the card write, and judge each document."""
     seed, independent = settings.seed, scorer.independent
     sampling = Sampling(TEMPERATURE, TOKENS, seed=seed)

@@ -1,20 +1,18 @@
 """What an audit found, as values, and its JSON, which the hub keeps beside the version."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from kcard.answer import Source
-from kcard.errors import CardError
-from kcard.evaluation.record import Distribution, Mean
-from kcard.json_values import build, parse
+from kcard.evaluation.record import Distribution, Mean, read_record
+from kcard.json_values import canonical
 
-__all__ = ["Audit", "Document", "Domain"]
+__all__ = ["Audit", "AuditedDocument", "Domain"]
 
 FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Document:
+class AuditedDocument:
     """A document that the card wrote. `evidence`: the text that supports it most; `window`: the part that decided.
 
     Where the checker doesn't show it the window is the whole text.
@@ -80,24 +78,15 @@ class Audit:
     factuality: Distribution | None = None
     domains: tuple[Domain, ...] = ()
     ranked_by: str = "faithfulness"
-    worst: tuple[Document, ...] = ()
+    worst: tuple[AuditedDocument, ...] = ()
     format: int = FORMAT
 
     def to_json(self) -> str:
-        """Canonical JSON, so that the same audit has the same bytes."""
-        return json.dumps(asdict(self), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        return canonical(self)
 
     @classmethod
     def from_json(cls, text: str, where: str = "audit") -> "Audit":
         """Raises CardError for anything that is not an audit of this format."""
-        try:
-            data = parse(text)
-            if not isinstance(data, dict) or data.get("format") != FORMAT:
-                raise CardError(
-                    f"{where} is not an audit of format {FORMAT}: audit the card again (kcard audit)"
-                )
-            return build(cls, data)
-        except (ValueError, TypeError) as error:
-            raise CardError(
-                f"{where} is not an audit: {error}; audit the card again (kcard audit)"
-            ) from error
+        return read_record(
+            cls, text, f"{where} is not an audit", FORMAT, "audit the card again (kcard audit)"
+        )

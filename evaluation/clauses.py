@@ -62,16 +62,12 @@ class Clause:
     time: str = ""
 
     @property
-    def is_plural(self) -> bool:
-        return self.verb.lower() in ("are", "were", "have", "do")
-
-    @property
     def is_past(self) -> bool:
         return self.lemma is not None and not self.verb.endswith("s")
 
 
 def clause(sentence: str) -> Clause | None:
-    """The parts of a sentence; None where they can't be told for sure."""
+    """The parts of a sentence; None where they are not certain."""
     text = " ".join(sentence.split()).rstrip(".!")
     time = ""
     if found := TIMED.match(text):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kcard.answer import Passage
-from kcard.evaluation.asking import Base, Rows
+from kcard.evaluation.asking import BaseAnswers, Rows
 from kcard.evaluation.metrics import substring
 from kcard.evaluation.questions import Question, digest
 from kcard.evaluation.recall import CHANCE, chance, recalled
@@ -27,7 +27,7 @@ def evaluated(
     sha256: str,
     questions: Sequence[Question],
     rows: Rows,
-    base: Base,
+    base: BaseAnswers,
     scorer: Scorer,
     *,
     both: bool,
@@ -66,7 +66,7 @@ def _hits(questions: Sequence[Question], rows: Rows) -> list[float]:
     return recalled(questions, [[passage.text for passage in row] for row in rows])
 
 
-def _floor(questions: Sequence[Question], rows: Rows, base: Base) -> list[float] | None:
+def _floor(questions: Sequence[Question], rows: Rows, base: BaseAnswers) -> list[float] | None:
     """What the base recalls, question by question; None where it could not be asked."""
     if base.rows is not None:
         return _hits(questions, base.rows)

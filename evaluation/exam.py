@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import kcard
 from kcard.errors import CardError
@@ -24,9 +23,6 @@ from kcard.evaluation.record import Exam, Mean, read_exam
 from kcard.evaluation.scorer import Scorer
 from kcard.evaluation.target import Target, find
 from kcard.words import is_english
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["examine", "is_smaller", "nothing_to_ask", "questions_of", "recall"]
 
@@ -135,14 +131,14 @@ def _taken(found: Target, paper: _Paper, scorer: Scorer, checker: str, device: s
     if (file := paper.given) is not None:
         given = measure(file.name, file.sha256, file.questions, rows[count:last], base.part(count))
     if own is not None and paper.absent:
-        told = answered([*paper.own, *paper.absent], [*rows[:count], *rows[last:]], scorer.report)
+        hits = answered([*paper.own, *paper.absent], [*rows[:count], *rows[last:]], scorer.report)
         own = replace(
             own,
             run=replace(
                 own.run,
-                answered=Mean.of(told[:count], seed),
+                answered=Mean.of(hits[:count], seed),
                 absent=len(paper.absent),
-                admitted=Mean.of([1 - hit for hit in told[count:]], seed),
+                admitted=Mean.of([1 - hit for hit in hits[count:]], seed),
             ),
         )
     quoted = own.ranked if own and found.shares_text else ()

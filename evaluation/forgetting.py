@@ -6,7 +6,7 @@ makes right, new ones too: "which is a moon of Jupiter?" may have more answers t
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from kcard.evaluation.exam import recall
 from kcard.evaluation.questions import about
 from kcard.evaluation.record import Mean, read_exam
 from kcard.files import write_text
+from kcard.json_values import build, canonical
 from kcard.manifest import seal
 from kcard.training.progress import Note
 from kcard.training.update import previous
@@ -46,7 +47,7 @@ class Forgetting:
     new: Mean | None
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
+        return canonical(self)
 
     def summary(self) -> str:
         """One line for people."""
@@ -102,9 +103,7 @@ def read_forgetting(folder: Path) -> Forgetting | None:
     path = folder / UPDATE
     if not path.is_file():
         return None
-    data = json.loads(path.read_text(encoding="utf-8"))
-    means = {key: data[key] and Mean(**data[key]) for key in ("before", "after", "new")}
-    return Forgetting(**data | means)
+    return build(Forgetting, json.loads(path.read_text(encoding="utf-8")))
 
 
 def _drawn(card: "Card") -> tuple[int, int]:

@@ -47,7 +47,7 @@ class Measured:
         return "exam" if self.taken is None else "audit"
 
     @property
-    def told(self) -> str:
+    def origin(self) -> str:
         """The source with its day."""
         return "exam" if self.taken is None else f"audit of {self.taken:%Y-%m-%d}"
 

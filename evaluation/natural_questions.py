@@ -66,7 +66,7 @@ class Natural:
 
 
 def natural_questions(sentence: str, rng: Random) -> list[Natural]:
-    """The questions that the sentence answers, in other words than its own; none where its build can't be told."""
+    """The questions that the sentence answers, in other words than its own; none where its structure is unclear."""
     sentence = " ".join(sentence.split())
     found = [*_task(sentence)]
     if parts := clause(sentence):
@@ -96,9 +96,9 @@ def _subject(c: Clause) -> Made:
 def _definition(c: Clause) -> Made:
     """What is a swap file?"""
     if c.verb in ("is", "are", "was", "were") and len(c.subject.split()) <= 4:
-        told = re.match(r"(?:an?|the) (.+)", _clipped(c.rest))
-        if told and 1 < len(told[1].split()) <= LONGEST_ANSWER:
-            yield "what", f"What {c.verb} {_lowered(c.subject)}?", told[1]
+        definition = re.match(r"(?:an?|the) (.+)", _clipped(c.rest))
+        if definition and 1 < len(definition[1].split()) <= LONGEST_ANSWER:
+            yield "what", f"What {c.verb} {_lowered(c.subject)}?", definition[1]
 
 
 def _spans(c: Clause) -> Made:

@@ -2,50 +2,45 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from kcard.errors import UsageError
 from kcard.evaluation.browse import CardReport
 from kcard.evaluation.plot import plot
 from kcard.evaluation.timeline import timeline
 from kcard.files import write_text
+from kcard.sizes import shown_size
 
-if TYPE_CHECKING:
-    from jinja2 import Template
-
-__all__ = ["render", "write_page"]
+__all__ = ["filled", "render", "write_page", "written"]
 
 TEMPLATE = Path(__file__).with_name("browse.html")
-UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def render(reports: Sequence[CardReport], title: str = "Knowledge cards") -> str:
     """The page as HTML. Whatever a card says is escaped: a card's text is not to be trusted."""
-    return _template().render(title=title, reports=reports, plot=plot, timeline=timeline, size=_size)
+    return filled(TEMPLATE, title=title, reports=reports, plot=plot, timeline=timeline, size=shown_size)
 
 
 def write_page(reports: Sequence[CardReport], path: Path | str, title: str = "Knowledge cards") -> Path:
     """Write the page to `path`, whole or not at all; UsageError where that can't be written."""
-    path = Path(path).expanduser()
-    try:
-        write_text(path, render(reports, title))
-    except OSError as error:
-        raise UsageError(f"can't write the page {path}: {error.strerror or error}") from error
-    return path
+    return written(path, render(reports, title))
 
 
-def _template() -> "Template":
+def filled(template: Path, **values: Any) -> str:
+    """A page as HTML. Whatever a value says is escaped."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    return environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    return environment.from_string(template.read_text(encoding="utf-8")).render(values)
 
 
-def _size(count: int) -> str:
-    """Bytes for people: 4.6 MB."""
-    value, unit = float(count), 0
-    while value >= 999.5 and unit < len(UNITS) - 1:
-        value, unit = value / 1000, unit + 1
-    return f"{value:.0f} {UNITS[unit]}" if value >= 99.5 or unit == 0 else f"{value:.1f} {UNITS[unit]}"
+def written(path: Path | str, page: str) -> Path:
+    """Write a page, whole or not at all; UsageError where that can't be done."""
+    path = Path(path).expanduser()
+    try:
+        write_text(path, page)
+    except OSError as error:
+        raise UsageError(f"can't write the page {path}: {error.strerror or error}") from error
+    return path

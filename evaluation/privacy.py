@@ -15,7 +15,7 @@ from kcard.evaluation.private_data import find, home_folders, masked
 from kcard.manifest import MANIFEST
 from kcard.sampling import Sampling, derive_seed
 
-__all__ = ["DOCUMENTS", "Finding", "Privacy", "scan"]
+__all__ = ["DOCUMENTS", "Privacy", "PrivateFinding", "scan"]
 
 DOCUMENTS = 50
 SHOWN = 3
@@ -35,7 +35,7 @@ PROBES = (
 
 
 @dataclass(frozen=True)
-class Finding:
+class PrivateFinding:
     """One piece of private data. `text` is the thing itself and is not to be shown: `masked` is.
 
     `file` and `line` say where in the card's folder it stands; for a document that the card wrote, what it was
@@ -62,7 +62,7 @@ class Finding:
 class Privacy:
     """What a scan found: each thing once, where it was first met. `documents`: how many the card wrote for it."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[PrivateFinding, ...]
     documents: int
 
     def __str__(self) -> str:
@@ -85,31 +85,31 @@ def scan(card: Card, *, documents: int = DOCUMENTS, seed: int = 0) -> Privacy:
     0 documents load no model; a card that looks things up has none. Raises what loading the card raises.
     """
     written = _written(card, documents, seed) if documents and card.manifest.has_model else []
-    distinct: dict[tuple[str, str], Finding] = {}
+    distinct: dict[tuple[str, str], PrivateFinding] = {}
     for finding in (*_in_files(card), *_in_documents(card, written)):
         distinct.setdefault((finding.kind, finding.text), finding)
     return Privacy(tuple(distinct.values()), len(written))
 
 
-def _in_files(card: Card) -> Iterator[Finding]:
+def _in_files(card: Card) -> Iterator[PrivateFinding]:
     language = card.manifest.language
     for number, passage in enumerate(passages(card.folder), 1):
         source = f"{passage.file}:{passage.line}" if passage.file else ""
         for match in find(passage.text, language):
-            yield Finding(match.kind, match.text, PASSAGES, number, source)
+            yield PrivateFinding(match.kind, match.text, PASSAGES, number, source)
     for name in sorted([*card.manifest.files, MANIFEST]):
         path = card.folder / name
         if path.suffix in READ and path.name not in SKIPPED and not name.startswith(f"{INDEX}/"):
             text = path.read_text(encoding="utf-8", errors="replace")
             for number, line in enumerate(text.splitlines(), 1):
                 for match in (*find(line, language), *home_folders(line)):
-                    yield Finding(match.kind, match.text, name, number)
+                    yield PrivateFinding(match.kind, match.text, name, number)
 
 
-def _in_documents(card: Card, written: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+def _in_documents(card: Card, written: Sequence[tuple[str, str]]) -> Iterator[PrivateFinding]:
     for question, text in written:
         for match in find(text, card.manifest.language):
-            yield Finding(match.kind, match.text, f"what it writes for {_short(question)!r}")
+            yield PrivateFinding(match.kind, match.text, f"what it writes for {_short(question)!r}")
 
 
 def _written(card: Card, documents: int, seed: int) -> list[tuple[str, str]]:

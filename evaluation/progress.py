@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Progress", "Report", "silent"]
+__all__ = ["Report", "StepProgress", "silent"]
 
 
 @dataclass(frozen=True)
-class Progress:
+class StepProgress:
     """`done` of `total` items of the step `what`, such as "asking rivers"."""
 
     what: str
@@ -15,8 +15,8 @@ class Progress:
     total: int
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[StepProgress], None]
 
 
-def silent(progress: Progress) -> None:
+def silent(progress: StepProgress) -> None:
     """A report that goes nowhere."""

@@ -11,14 +11,15 @@ One such object a line (.jsonl), a list of them (.json), a table (.csv), or a qu
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kcard.answer import Source
 from kcard.errors import UsageError
-from kcard.evaluation.question_file import entries, read_text
+from kcard.evaluation.question_file import entries
 from kcard.evaluation.questions import about, digest
+from kcard.manifest import file_digest
+from kcard.rows import Row, reading
 
-__all__ = ["Queries", "Query", "of_corpus", "read_queries"]
+__all__ = ["AuditQuery", "Queries", "of_corpus", "read_queries"]
 
 OWN = "own corpus"
 TEXT = ("question", "query")
@@ -26,7 +27,7 @@ DOMAIN = ("domain", "relation")
 
 
 @dataclass(frozen=True)
-class Query:
+class AuditQuery:
     """`domain`: the file's `domain` or `relation`; of a question about the corpus the file that it was made of."""
 
     text: str
@@ -39,7 +40,7 @@ class Queries:
 
     name: str
     sha256: str
-    queries: tuple[Query, ...]
+    queries: tuple[AuditQuery, ...]
 
     @property
     def own(self) -> bool:
@@ -50,7 +51,7 @@ class Queries:
 def of_corpus(corpus: Sequence[Source], limit: int, seed: int) -> Queries:
     """At most `limit` questions about the corpus, those of an exam with this seed."""
     questions = about(corpus, limit, seed)
-    return Queries(OWN, digest(questions), tuple(Query(q.text, q.file) for q in questions))
+    return Queries(OWN, digest(questions), tuple(AuditQuery(q.text, q.file) for q in questions))
 
 
 def read_queries(path: Path | str) -> Queries:
@@ -59,32 +60,31 @@ def read_queries(path: Path | str) -> Queries:
     Raises UsageError, naming file and line, for what is missing, of another kind or malformed, and for no query.
     """
     path = Path(path).expanduser()
-    text, sha256 = read_text(path)
-    rows = _lines(text) if path.suffix.lower() == ".txt" else entries(text, path)
-    found: dict[str, Query] = {}
+    rows = _lines(path) if path.suffix.lower() == ".txt" else entries(path, "queries")
+    found: dict[str, AuditQuery] = {}
     for where, entry in rows:
-        query = _query(entry, f"queries {path}, {where}")
+        query = _query(entry, where)
         found.setdefault(query.text, query)
     if not found:
         raise UsageError(
             f'queries {path}: none in it; expected a "question", and a "domain" where it has one'
         )
-    return Queries(path.name, sha256, tuple(found.values()))
+    return Queries(path.name, file_digest(path), tuple(found.values()))
 
 
-def _lines(text: str) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(text.splitlines(), start=1):
+def _lines(path: Path) -> Iterator[tuple[str, Row]]:
+    with reading(path, "queries"):
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    for number, line in enumerate(lines, start=1):
         if line.strip():
-            yield f"line {number}", {"question": line}
+            yield f"queries {path}, line {number}", {"question": line}
 
 
-def _query(entry: Any, where: str) -> Query:
-    if not isinstance(entry, dict):
-        raise UsageError(f'{where}: expected an object with a "question", found {type(entry).__name__}')
+def _query(entry: Row, where: str) -> AuditQuery:
     text = next((entry[key] for key in TEXT if key in entry), None)
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f'{where}: expected a "question" that is a text')
     domain = next((entry[key] for key in DOMAIN if entry.get(key) is not None), "")
     if not isinstance(domain, str):
         raise UsageError(f'{where}: "domain" must be a text, not {type(domain).__name__}')
-    return Query(text.strip(), domain.strip())
+    return AuditQuery(text.strip(), domain.strip())

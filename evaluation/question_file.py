@@ -7,8 +7,6 @@ One such object a line (.jsonl); a list of them, alone or as "data" or "question
 (.json); or a table with these columns (.csv). Answers may be a list, a text, or a list written as JSON text.
 """
 
-import csv
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,11 +16,14 @@ from typing import Any
 from kcard.errors import UsageError
 from kcard.evaluation.questions import Question
 from kcard.json_values import parse
+from kcard.manifest import file_digest
+from kcard.rows import Row, read_rows, reading
 
-__all__ = ["QuestionFile", "entries", "read_questions", "read_text"]
+__all__ = ["QuestionFile", "entries", "read_questions"]
 
 EXPECTED = 'expected a "question" and an "answer" or "answers"'
 LISTS = ("data", "questions")
+ROWS = (".jsonl", ".ndjson", ".csv")
 
 
 @dataclass(frozen=True)
@@ -41,101 +42,70 @@ def read_questions(path: Path | str) -> QuestionFile:
     malformed, and for a file without a question.
     """
     path = Path(path).expanduser()
-    text, sha256 = read_text(path)
     found: dict[str, dict[str, None]] = {}
-    for where, entry in entries(text, path):
-        question, answers = _question(entry, f"questions {path}, {where}")
+    for where, entry in entries(path, "questions"):
+        question, answers = _question(entry, where)
         found.setdefault(question, {}).update(dict.fromkeys(answers))
     if not found:
         raise UsageError(f"questions {path}: no question in it; {EXPECTED}")
     questions = tuple(Question(question, tuple(answers)) for question, answers in found.items())
-    return QuestionFile(path.name, sha256, questions)
+    return QuestionFile(path.name, file_digest(path), questions)
 
 
-def read_text(path: Path) -> tuple[str, str]:
-    """The text of a file of questions and the sha256 of its bytes; UsageError where it can't be read as UTF-8."""
-    try:
-        data = path.read_bytes()
-        return data.decode("utf-8-sig"), hashlib.sha256(data).hexdigest()
-    except OSError as error:
-        raise UsageError(
-            f"questions {path} can't be read: {error.strerror}: name a .jsonl, .json or .csv"
-        ) from error
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise UsageError(
-            f"questions {path}, line {line}: not UTF-8 text: give a .jsonl, .json or .csv"
-        ) from error
+def entries(path: Path, name: str) -> Iterator[tuple[str, Row]]:
+    """Each entry of a file of questions, which messages call `name`, and where it stands.
 
-
-def entries(text: str, path: Path) -> Iterator[tuple[str, Any]]:
-    """Each entry of a file of questions and where it stands. Raises UsageError for another kind of file."""
+    Raises UsageError for a file of another kind and for what can't be read.
+    """
     kind = path.suffix.lower()
-    if kind == ".csv":
-        return _rows(text, path)
-    if kind in (".jsonl", ".ndjson"):
-        return _lines(text, path)
     if kind == ".json":
-        return _document(text, path)
-    raise UsageError(f"questions {path}: files of this kind are not read; give .jsonl, .json or .csv")
+        with reading(path, name):
+            data = _parsed(path.read_text(encoding="utf-8-sig"), f"{name} {path}")
+        for where, entry in _document(data, f"{name} {path}"):
+            if not isinstance(entry, dict):
+                raise UsageError(f"{where}: expected an object, found {type(entry).__name__}")
+            yield where, entry
+    elif kind in ROWS or path.is_dir():
+        for where, row in read_rows(path, name):
+            yield where, {key: value for key, value in row.items() if value or kind != ".csv"}
+    else:
+        raise UsageError(f"{name} {path}: files of this kind are not read; give .jsonl, .json or .csv")
 
 
-def _lines(text: str, path: Path) -> Iterator[tuple[str, Any]]:
-    # JSON strings may hold line separators that str.splitlines would cut at.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield f"line {number}", _parsed(line, path, number)
+def _parsed(text: str, where: str) -> Any:
+    try:
+        return parse(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{where}, line {error.lineno}: not JSON: {error.msg}") from error
+    except ValueError as error:
+        raise UsageError(f"{where}: not JSON that can be read: {error}") from error
 
 
-def _document(text: str, path: Path) -> Iterator[tuple[str, Any]]:
-    data = _parsed(text, path, 1)
+def _document(data: Any, file: str) -> Iterator[tuple[str, Any]]:
     if isinstance(data, dict):
         data = next((data[key] for key in LISTS if isinstance(data.get(key), list)), data)
     if not isinstance(data, list):
         raise UsageError(
-            f'questions {path}: expected a list of questions, alone or as "data" or "questions" of an object'
+            f'{file}: expected a list of questions, alone or as "data" or "questions" of an object'
         )
     for number, entry in enumerate(data, start=1):
         if isinstance(entry, dict) and "paragraphs" in entry:
-            yield from _squad(entry, f"entry {number}", path)
+            yield from _squad(entry, f"{file}, entry {number}")
         else:
-            yield f"entry {number}", entry
+            yield f"{file}, entry {number}", entry
 
 
-def _squad(article: dict[str, Any], where: str, path: Path) -> Iterator[tuple[str, Any]]:
+def _squad(article: Row, where: str) -> Iterator[tuple[str, Any]]:
     """SQuAD: articles of paragraphs, each with its questions under "qas"."""
     try:
         for number, paragraph in enumerate(article["paragraphs"], start=1):
             for count, entry in enumerate(paragraph["qas"], start=1):
                 yield f"{where}, paragraph {number}, question {count}", entry
     except (TypeError, KeyError) as error:
-        raise UsageError(
-            f'questions {path}, {where}: expected "paragraphs" with "qas", as SQuAD has'
-        ) from error
+        raise UsageError(f'{where}: expected "paragraphs" with "qas", as SQuAD has') from error
 
 
-def _rows(text: str, path: Path) -> Iterator[tuple[str, Any]]:
-    try:
-        table = csv.DictReader(text.splitlines(keepends=True), strict=True)
-        for row in table:
-            yield f"line {table.line_num}", {key: value for key, value in row.items() if value}
-    except csv.Error as error:
-        raise UsageError(f"questions {path}, line {table.line_num + 1}: not CSV: {error}") from error
-
-
-def _parsed(text: str, path: Path, first: int) -> Any:
-    try:
-        return parse(text)
-    except json.JSONDecodeError as error:
-        line = first + error.lineno - 1
-        raise UsageError(f"questions {path}, line {line}: not JSON: {error.msg}") from error
-    except ValueError as error:
-        raise UsageError(f"questions {path}, line {first}: not JSON that can be read: {error}") from error
-
-
-def _question(entry: Any, where: str) -> tuple[str, list[str]]:
-    if not isinstance(entry, dict):
-        raise UsageError(f"{where}: {EXPECTED}, found {type(entry).__name__}")
+def _question(entry: Row, where: str) -> tuple[str, list[str]]:
     question = entry.get("question")
     if not isinstance(question, str) or not question.strip():
         raise UsageError(f'{where}: {EXPECTED}; "question" must be a text')

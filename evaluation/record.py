@@ -1,20 +1,21 @@
 """What an exam found, as values, and exam.json, which travels with the card."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from kcard.answer import Source
 from kcard.errors import CardError
 from kcard.evaluation.metrics import interval
-from kcard.json_values import build, parse
+from kcard.json_values import build, canonical, parse
 
-__all__ = ["EXAM", "Distribution", "EvalRun", "Exam", "Judged", "Mean", "mean_of", "read_exam"]
+__all__ = ["EXAM", "Distribution", "EvalRun", "Exam", "Judged", "Mean", "mean_of", "read_exam", "read_record"]
 
 EXAM = "exam.json"
 FORMAT = 2
 DIGITS = 4
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -160,23 +161,25 @@ class Exam:
         return self.own.factuality if self.own else None
 
     def to_json(self) -> str:
-        """Canonical JSON, so that the same exam has the same bytes."""
-        return json.dumps(asdict(self), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        return canonical(self)
 
     @classmethod
     def from_json(cls, text: str, where: str = EXAM) -> "Exam":
         """Raises CardError for anything that is not an exam of this format."""
-        try:
-            data = parse(text)
-            if not isinstance(data, dict) or data.get("format") != FORMAT:
-                raise CardError(
-                    f"{where} is not an exam of format {FORMAT}: examine the card again (kcard exam)"
-                )
-            return build(cls, data)
-        except (ValueError, TypeError) as error:
-            raise CardError(
-                f"{where} is not an exam: {error}; examine the card again (kcard exam)"
-            ) from error
+        return read_record(
+            cls, text, f"{where} is not an exam", FORMAT, "examine the card again (kcard exam)"
+        )
+
+
+def read_record(cls: type[T], text: str, problem: str, form: int, remedy: str) -> T:
+    """A record of that class from its JSON; CardError, which begins with `problem`, where it is not of that format."""
+    try:
+        data = parse(text)
+        if not isinstance(data, dict) or data.get("format") != form:
+            raise CardError(f"{problem} of format {form}: {remedy}")
+        return build(cls, data)
+    except (ValueError, TypeError) as error:
+        raise CardError(f"{problem}: {error}; {remedy}") from error
 
 
 def read_exam(folder: Path) -> Exam | None:

@@ -17,29 +17,31 @@ def with_results(page: str, exam: Exam) -> str:
 
 def remarks(exam: Exam) -> list[str]:
     """What the numbers mean and what they rest on, a sentence or two each."""
-    told = []
+    sentences = []
     if exam.own is not None:
-        told.append(
+        sentences.append(
             f"Recall: share of {exam.own.questions} questions about its own corpus ({exam.own.asked}) whose answer "
             "the card writes."
         )
         if exam.own.admitted is not None:
-            told.append(
+            sentences.append(
                 f"{exam.own.absent} more questions are about what is not in the corpus; the embedded reader judges "
                 "whether what the card wrote answers a question."
             )
     if exam.given is not None:
-        told.append(f"Of {exam.given.asked} {exam.given.questions} questions were asked, apart from these.")
-    told.append(_compared(exam))
+        sentences.append(
+            f"Of {exam.given.asked} {exam.given.questions} questions were asked, apart from these."
+        )
+    sentences.append(_compared(exam))
     if exam.factuality is None and (exam.given is None or exam.given.factuality is None):
-        told.append("Factuality was not measured: no independent evidence was given.")
+        sentences.append("Factuality was not measured: no independent evidence was given.")
     if exam.evidence_shared:
-        told.append(
+        sentences.append(
             f"{exam.evidence_shared} texts of the evidence are passages of the card's own corpus too."
         )
     digest = f", sha256 {exam.checker_sha256[:12]}" if exam.checker_sha256 else ""
-    told.append(f"Checked by {exam.checker}{digest}; seed {exam.seed}; kcard {exam.kcard}.")
-    return told
+    sentences.append(f"Checked by {exam.checker}{digest}; seed {exam.seed}; kcard {exam.kcard}.")
+    return sentences
 
 
 def _compared(exam: Exam) -> str:

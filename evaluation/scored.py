@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kcard.answer import Passage, Source
-from kcard.evaluation.audit_record import Document, Domain
-from kcard.evaluation.queries import Query
+from kcard.evaluation.audit_record import AuditedDocument, Domain
+from kcard.evaluation.queries import AuditQuery
 from kcard.evaluation.record import DIGITS, Distribution, Mean
 from kcard.evaluation.scorer import Scorer
 from kcard.protocols import Pair
@@ -33,7 +33,7 @@ class Scored:
     its faithfulness does not count; its factuality does. A score is None where no evidence was found.
     """
 
-    query: Query
+    query: AuditQuery
     text: str
     recited: bool
     faithfulness: float | None = None
@@ -42,7 +42,7 @@ class Scored:
 
 
 def score(
-    queries: Sequence[Query], rows: Sequence[Sequence[Passage]], scorer: Scorer, both: bool
+    queries: Sequence[AuditQuery], rows: Sequence[Sequence[Passage]], scorer: Scorer, both: bool
 ) -> list[Scored]:
     """Judge what was written, a row for each query; empty documents are left out.
 
@@ -124,7 +124,7 @@ def by_domain(scored: Sequence[Scored], scorer: Scorer, seed: int) -> tuple[Doma
     return tuple(found)
 
 
-def lowest(scored: Sequence[Scored], scorer: Scorer, count: int) -> tuple[Document, ...]:
+def lowest(scored: Sequence[Scored], scorer: Scorer, count: int) -> tuple[AuditedDocument, ...]:
     """The documents with the lowest ranking score, lowest first, each once, with the window that decided it."""
     ranked = sorted(
         ((value, item) for item in scored if (value := _ranking(item, scorer)) is not None),
@@ -135,7 +135,7 @@ def lowest(scored: Sequence[Scored], scorer: Scorer, count: int) -> tuple[Docume
         each.setdefault((item.query.text, item.text), item)
     chosen = [*each.values()][:count]
     return tuple(
-        Document(
+        AuditedDocument(
             item.query.text,
             item.query.domain,
             item.text,

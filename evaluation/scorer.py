@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kcard.answer import Passage
-from kcard.evaluation.progress import Progress, Report
+from kcard.batches import batched
+from kcard.evaluation.progress import Report, StepProgress
 
 if TYPE_CHECKING:
     from kcard.evaluation.independent import Independent
@@ -62,10 +63,9 @@ class Scorer:
         from kcard.selectors.factuality import judge
 
         found: list[Passage] = []
-        self.report(Progress(what, 0, len(written)))
-        for start in range(0, len(written), BLOCK):
-            block = written[start : start + BLOCK]
+        self.report(StepProgress(what, 0, len(written)))
+        for block in batched(written, BLOCK):
             texts = {} if own is None else {passage.card: own for passage in block}
             found += judge(block, texts, self.checker, k=TEXTS, with_summary=False, independent=independent)
-            self.report(Progress(what, len(found), len(written)))
+            self.report(StepProgress(what, len(found), len(written)))
         return found

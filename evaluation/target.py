@@ -51,10 +51,10 @@ class Target:
     def own_evidence(self) -> "Evidence":
         """The card's own corpus, to be searched; the card's index where it has one."""
         from kcard.cards.format.passages import index
-        from kcard.selectors.evidence.sources import Corpus, Statements
+        from kcard.selectors.evidence.sources import CorpusEvidence, Statements
 
         made = index(self.card) if self.shares_text else None
-        corpus = Corpus(self.corpus, self.card.name, made)
+        corpus = CorpusEvidence(self.corpus, self.card.name, made)
         return Statements(corpus) if self.card.manifest.kind == "graph" else corpus
 
     def keep(self, exam: Exam) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kcard.errors import UsageError
-from kcard.gates.kinds import Resources, State, typed
+from kcard.gates.kinds import GateState, Resources, typed
 from kcard.gates.query import Query
 from kcard.gates.record import Record
 from kcard.index import Index
@@ -55,7 +55,7 @@ class BM25:
 
     @classmethod
     def restore(
-        cls, settings: Mapping[str, Any], threshold: float, state: State, resources: Resources
+        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> "BM25":
         del resources
         found, numbers = state.values["words"], state.arrays["weights"].tolist()
@@ -63,8 +63,8 @@ class BM25:
             asdict(typed(Settings, settings, "bm25")), threshold, dict(zip(found, numbers, strict=True))
         )
 
-    def state(self) -> State:
-        return State(
+    def state(self) -> GateState:
+        return GateState(
             {"weights": np.array([*self.weights.values()], dtype=np.float64)}, {"words": [*self.weights]}
         )
 

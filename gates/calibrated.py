@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
 from kcard.errors import UsageError
-from kcard.gates.kinds import Fitted, Resources, State, find
+from kcard.gates.kinds import Fitted, GateState, Resources, find
 from kcard.gates.query import Query
 from kcard.gates.record import Record
 from kcard.protocols import Array
@@ -31,9 +31,9 @@ class Calibrated:
 
     @classmethod
     def restore(
-        cls, settings: Mapping[str, Any], threshold: float, state: State, resources: Resources
+        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> "Calibrated":
-        inner = State(state.arrays, state.values["values"])
+        inner = GateState(state.arrays, state.values["values"])
         given = {key: value for key, value in settings.items() if key != "gate"}
         gate = find(settings["gate"]).restore(given, state.values["threshold"], inner, resources)
         return cls(gate, threshold)
@@ -46,6 +46,6 @@ class Calibrated:
     def scores(self, queries: Sequence[Query]) -> Array:
         return self.gate.scores(queries)
 
-    def state(self) -> State:
+    def state(self) -> GateState:
         arrays, values = self.gate.state()
-        return State(arrays, {"threshold": self.gate.threshold, "values": dict(values)})
+        return GateState(arrays, {"threshold": self.gate.threshold, "values": dict(values)})

@@ -1,6 +1,7 @@
 """The two gates that need no question: always ask the cards, never ask them (Thrust, section 4, baselines)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,21 +11,23 @@ from kcard.request import Example
 __all__ = ["Always", "Never"]
 
 
+@dataclass(frozen=True)
 class Always:
     """Every question goes to the cards: score 0, as if the LLM knew nothing."""
 
-    def __init__(self, llm: LLM, examples: Sequence[Example] = ()) -> None:
-        del llm, examples
+    llm: LLM
+    examples: Sequence[Example] = ()
 
     def knows(self, questions: Sequence[str]) -> Array:
         return np.zeros(len(questions), dtype=np.float32)
 
 
+@dataclass(frozen=True)
 class Never:
     """No question goes to the cards: score 1, as if the LLM knew everything."""
 
-    def __init__(self, llm: LLM, examples: Sequence[Example] = ()) -> None:
-        del llm, examples
+    llm: LLM
+    examples: Sequence[Example] = ()
 
     def knows(self, questions: Sequence[str]) -> Array:
         return np.ones(len(questions), dtype=np.float32)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from kcard.errors import UsageError
-from kcard.gates.kinds import Resources, State, typed
+from kcard.gates.kinds import GateState, Resources, typed
 from kcard.gates.query import Query
 from kcard.gates.record import Record
 from kcard.gates.self_ask import KNOWLEDGE_CARD, SKR, asked
@@ -69,8 +69,8 @@ class FittedSelfAsk:
         wordings = WORDINGS[self.given.wording][: None if self.given.ensemble else 1]
         return asked(self.llm, [query.question for query in queries], self.examples, wordings)
 
-    def state(self) -> State:
-        return State({}, {"examples": [asdict(example) for example in self.examples]})
+    def state(self) -> GateState:
+        return GateState({}, {"examples": [asdict(example) for example in self.examples]})
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class SelfAskKind:
         return FittedSelfAsk(self.name, given, examples, resources.llm)
 
     def restore(
-        self, settings: Mapping[str, Any], threshold: float, state: State, resources: Resources
+        self, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> FittedSelfAsk:
         if threshold != FittedSelfAsk.threshold:
             raise ValueError("its threshold is invalid")

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kcard.errors import ModelUnavailable
+from kcard.batches import batched, by_length
 from kcard.hidden_states import depth, layer_and_pooling, pooled, weights_digest
 from kcard.protocols import Array
-from kcard.quiet import quiet_loading
+from kcard.quiet import loading
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,10 +46,11 @@ class HiddenStates:
         if not questions:
             width = self._model.config.get_text_config(decoder=True).hidden_size
             return np.zeros((0, width), dtype=np.float32)
-        order = sorted(range(len(questions)), key=lambda row: len(questions[row]))
-        batches = [[questions[row] for row in order[i : i + ROWS]] for i in range(0, len(order), ROWS)]
+        order = by_length([*map(len, questions)])
         with torch.inference_mode():
-            found = [self._batch(batch).cpu().numpy() for batch in batches]
+            found = [
+                self._batch([questions[i] for i in batch]).cpu().numpy() for batch in batched(order, ROWS)
+            ]
         back: Array = np.concatenate(found)[np.argsort(order)]
         return back
 
@@ -84,16 +85,9 @@ def _load(where: str) -> tuple[Any, Any]:
     import torch
     from transformers import AutoModel, AutoTokenizer
 
-    try:
-        with quiet_loading():
-            tokenizer = AutoTokenizer.from_pretrained(where)
-            model = AutoModel.from_pretrained(where, dtype="auto").eval()
-    except (OSError, ValueError, KeyError) as error:
-        reason = " ".join(str(error).split())[:160]
-        raise ModelUnavailable(
-            f"the encoder hf:{where} can't be loaded: name a folder with config.json and weights, or a model of a "
-            f"reachable hub ({reason})"
-        ) from error
+    with loading(f"the encoder hf:{where}"):
+        tokenizer = AutoTokenizer.from_pretrained(where)
+        model = AutoModel.from_pretrained(where, dtype="auto").eval()
     tokenizer.padding_side = tokenizer.truncation_side = "right"
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.bos_token

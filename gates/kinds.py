@@ -1,6 +1,6 @@
 """The kinds of gates that are fitted on records, and what each may use. Kinds are found by name, a user's own too.
 
-A kind is the class of its fitted gates: `fit` makes one from records, `restore` one from what `state` told. It is
+A kind is the class of its fitted gates: `fit` makes one from records, `restore` one from its `state`. It is
 registered under the entry-point group `kcard.gate_kinds`.
 """
 
@@ -23,11 +23,11 @@ __all__ = [
     "GROUP",
     "Asked",
     "Fitted",
+    "GateState",
     "Kind",
     "LeavesOneOut",
     "LeftOut",
     "Resources",
-    "State",
     "find",
     "names",
     "typed",
@@ -51,7 +51,7 @@ class Resources:
     popularity: Callable[[str], float | None] | None = None
 
 
-class State(NamedTuple):
+class GateState(NamedTuple):
     """What a fitted gate has learned: arrays, and values that JSON can hold."""
 
     arrays: Mapping[str, npt.NDArray[Any]]
@@ -83,7 +83,7 @@ class Fitted(Protocol):
         """
         ...
 
-    def state(self) -> State: ...
+    def state(self) -> GateState: ...
 
 
 class Kind(Protocol):
@@ -94,9 +94,9 @@ class Kind(Protocol):
         ...
 
     def restore(
-        self, settings: Mapping[str, Any], threshold: float, state: State, resources: Resources
+        self, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Fitted:
-        """The gate that told these. Raises UsageError where they don't fit each other or the encoder."""
+        """The gate that gave these. Raises UsageError where they don't fit each other or the encoder."""
         ...
 
 
@@ -152,5 +152,5 @@ def typed(cls: type[T], settings: Mapping[str, Any], kind: str) -> T:
     try:
         return build(cls, dict(settings))
     except (TypeError, ValueError) as error:
-        known = ", ".join(field.name for field in fields(cls))  # type: ignore[arg-type] # a dataclass, as told
+        known = ", ".join(field.name for field in fields(cls))  # type: ignore[arg-type] # a dataclass, by contract
         raise UsageError(f"gate {kind}: {error} (its settings: {known})") from error

@@ -9,7 +9,7 @@ import numpy as np
 
 from kcard.errors import UsageError
 from kcard.gates.best_threshold import BOUND, best_threshold
-from kcard.gates.kinds import Resources, State, typed
+from kcard.gates.kinds import GateState, Resources, typed
 from kcard.gates.popularity_source import checked, find
 from kcard.gates.query import Query
 from kcard.gates.record import Record
@@ -81,7 +81,7 @@ class Popularity:
 
     @classmethod
     def restore(
-        cls, settings: Mapping[str, Any], threshold: float, state: State, resources: Resources
+        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Self:
         given = typed(Settings, settings, KIND)
         vectors, thresholds = state.arrays["relations"], state.arrays["thresholds"]
@@ -115,8 +115,8 @@ class Popularity:
         found: Array = (logs - np.array(limits, dtype=np.float64)).astype(np.float32)
         return found
 
-    def state(self) -> State:
-        return State(
+    def state(self) -> GateState:
+        return GateState(
             {
                 "relations": self.relations.vectors,
                 "thresholds": np.array([*self.thresholds.values(), self.pooled], dtype=np.float64),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kcard import plugins
 from kcard.errors import UsageError
-from kcard.json_values import parse
+from kcard.rows import Row, read_rows
 
 __all__ = ["GROUP", "PopularityFile", "checked", "find"]
 
@@ -41,33 +41,21 @@ class PopularityFile:
     def __init__(self, path: str) -> None:
         if not path:
             raise UsageError("popularity source file: name the file, as in file:popularity.jsonl")
-        try:
-            lines = Path(path).expanduser().read_text(encoding="utf-8-sig").split("\n")
-        except OSError as error:
-            raise UsageError(f"popularity file {path} can't be read: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise UsageError(f"popularity file {path} is not UTF-8 text") from error
         self._known = dict(
-            _line(line, f"popularity file {path}, line {number}")
-            for number, line in enumerate(lines, 1)
-            if line.strip()
+            _entry(row, where) for where, row in read_rows(Path(path).expanduser(), "popularity file")
         )
 
     def __call__(self, question: str) -> float | None:
         return self._known.get(_key(question))
 
 
-def _line(line: str, where: str) -> tuple[str, float]:
-    try:
-        given = parse(line)
-    except ValueError as error:
-        raise UsageError(f"{where}: not JSON ({error})") from None
-    if not isinstance(given, dict) or not isinstance(given.get("question"), str):
+def _entry(row: Row, where: str) -> tuple[str, float]:
+    if not isinstance(row.get("question"), str):
         raise UsageError(f"{where}: an object with a question and its popularity was expected")
-    value = given.get("popularity")
+    value = row.get("popularity")
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e300:
         raise UsageError(f"{where}: popularity is {value!r:.40}, expected a number of at least 0")
-    return _key(given["question"]), float(value)
+    return _key(row["question"]), float(value)
 
 
 def _key(question: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kcard.gates.kinds import Resources, State, typed
+from kcard.gates.kinds import GateState, Resources, typed
 from kcard.gates.query import Query
 from kcard.gates.record import Record
 from kcard.protocols import Array
@@ -50,13 +50,13 @@ class RandomShare:
 
     @classmethod
     def restore(
-        cls, settings: Mapping[str, Any], threshold: float, state: State, resources: Resources
+        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> "RandomShare":
         del state, resources
         return cls(asdict(typed(Settings, settings, "random")), threshold)
 
-    def state(self) -> State:
-        return State({}, {})
+    def state(self) -> GateState:
+        return GateState({}, {})
 
     def scores(self, queries: Sequence[Query]) -> Array:
         seed = self.settings["seed"]

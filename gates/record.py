@@ -16,7 +16,8 @@ from typing import Any
 
 from kcard.errors import UsageError
 from kcard.gates.query import Query
-from kcard.json_values import parse
+from kcard.json_values import build
+from kcard.rows import Row, read_rows
 
 __all__ = ["Record", "digest", "read_records", "write_records"]
 
@@ -93,15 +94,7 @@ def read_records(path: Path | str) -> tuple[Record, ...]:
     file without a record.
     """
     path = Path(path).expanduser()
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"records {path} can't be read: {error.strerror}: {REMEDY}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"records {path}: not UTF-8 text: {REMEDY}") from error
-    # JSON strings may hold line separators that str.splitlines would cut at.
-    lines = enumerate(text.split("\n"), start=1)
-    found = tuple(_record(line, f"records {path}, line {number}") for number, line in lines if line.strip())
+    found = tuple(_record(row, where) for where, row in read_rows(path, "records", REMEDY))
     if not found:
         raise UsageError(f"records {path}: it contains no records: {REMEDY}")
     return found
@@ -121,71 +114,21 @@ def digest(records: Sequence[Record]) -> str:
     return state.hexdigest()
 
 
-def _record(line: str, where: str) -> Record:
+def _record(row: Row, where: str) -> Record:
+    """As others write records, correctness may be true or false, and a label a number."""
+    known = {f.name: row[f.name] for f in fields(Record) if f.name in row}
     try:
-        given = parse(line)
-        if not isinstance(given, dict):
-            raise ValueError(f"expected an object, found {type(given).__name__}")
-        return Record(**{name: _READ[name](given, name) for name in _READ if name in given or name in NEEDED})
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{where}: not JSON: {error.msg}") from error
-    except ValueError as error:
+        for name in ("correct_without", "correct_with", "popularity"):
+            known |= {name: _real(known[name])} if name in known else {}
+        if isinstance(known.get("scores"), dict):
+            known["scores"] = {name: _real(value) for name, value in known["scores"].items()}
+        if type(known.get("label")) is int:
+            known["label"] = str(known["label"])
+        return build(Record, known)
+    except (TypeError, ValueError) as error:
         raise UsageError(f"{where}: {error}") from error
 
 
-def _text(given: Mapping[str, Any], name: str) -> str:
-    value = given.get(name)
-    if not isinstance(value, str):
-        raise ValueError(f"{name} is {_shown(given, name)}, expected a text")
-    return value
-
-
-def _number(given: Mapping[str, Any], name: str) -> float:
-    """A number; true is 1 and false 0, as others write correctness."""
-    value = given.get(name)
-    if not isinstance(value, int | float) or abs(value) > 1e300:
-        raise ValueError(f"{name} is {_shown(given, name)}, expected a number")
-    return float(value)
-
-
-def _optional_text(given: Mapping[str, Any], name: str) -> str | None:
-    """A text; classes are often numbered."""
-    value = given[name]
-    return str(value) if type(value) is int else None if value is None else _text(given, name)
-
-
-def _optional_number(given: Mapping[str, Any], name: str) -> float | None:
-    return None if given[name] is None else _number(given, name)
-
-
-def _texts(given: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    value = given[name]
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise ValueError(f"{name} is {_shown(given, name)}, expected a list of texts")
-    return tuple(value)
-
-
-def _numbers(given: Mapping[str, Any], name: str) -> Mapping[str, float]:
-    value = given[name]
-    if not isinstance(value, dict):
-        raise ValueError(f"{name} is {_shown(given, name)}, expected an object of numbers")
-    return {key: _number(value, key) for key in value}
-
-
-def _shown(given: Mapping[str, Any], name: str) -> str:
-    return json.dumps(given[name])[:40] if name in given else "missing"
-
-
-NEEDED = ("question", "correct_without", "correct_with")
-_READ: Mapping[str, Any] = {
-    "question": _text,
-    "correct_without": _number,
-    "correct_with": _number,
-    "answers": _texts,
-    "label": _optional_text,
-    "relation": _optional_text,
-    "popularity": _optional_number,
-    "answer_without": _text,
-    "answer_with": _text,
-    "scores": _numbers,
-}
+def _real(value: Any) -> Any:
+    """Whole numbers and truth values as numbers with a point, so that equal records have equal digests."""
+    return float(value) if isinstance(value, int) and abs(value) < 1e300 else value

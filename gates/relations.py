@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from kcard.errors import UsageError
-from kcard.gates.representation import Representation, finite
+from kcard.gates.representation import Representation, finite, unit
 from kcard.json_values import parse
 from kcard.protocols import Array
 
@@ -40,7 +40,7 @@ class Relations:
             by_relation[relation].add(masked(question))
         names = sorted(by_relation)
         means = [finite(representation, sorted(by_relation[name])).mean(axis=0) for name in names]
-        return cls(tuple(names), _unit(np.stack(means)))
+        return cls(tuple(names), unit(np.stack(means)))
 
     def nearest(
         self, questions: Sequence[str], representation: Representation, floor: float
@@ -48,7 +48,7 @@ class Relations:
         """For each question the nearest relation, by cosine; None where it is not as near as `floor`."""
         if not questions:
             return []
-        found = _unit(finite(representation, [masked(question) for question in questions])) @ self.vectors.T
+        found = unit(finite(representation, [masked(question) for question in questions])) @ self.vectors.T
         return [
             self.names[i] if row[i] >= floor else None for i, row in zip(found.argmax(1), found, strict=True)
         ]
@@ -95,9 +95,3 @@ def masked(question: str) -> str:
             found.append(placed)
         inside = name
     return " ".join(found)
-
-
-def _unit(vectors: Array) -> Array:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    found: Array = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-    return found

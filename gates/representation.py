@@ -14,7 +14,7 @@ from kcard import encoder, plugins
 from kcard.errors import UsageError
 from kcard.protocols import Array
 
-__all__ = ["GROUP", "Cached", "MiniLM", "Representation", "bind", "find", "finite"]
+__all__ = ["GROUP", "CachedRepresentation", "MiniLM", "Representation", "bind", "find", "finite", "unit"]
 
 GROUP = "kcard.representations"
 
@@ -45,7 +45,7 @@ class MiniLM:
         return encoder.embed(questions)
 
 
-class Cached:
+class CachedRepresentation:
     """A representation that embeds each question once and remembers it."""
 
     def __init__(self, representation: Representation) -> None:
@@ -73,11 +73,13 @@ def find(name: str) -> Representation:
     kind, _, given = name.partition(":")
     where, *options = given.split(",")
     make = plugins.load(GROUP, kind)
-    told = inspect.signature(make)
+    signature = inspect.signature(make)
     try:
-        bound = told.bind(*[where] if where else [], **dict(option.split("=", 1) for option in options))
+        bound = signature.bind(*[where] if where else [], **dict(option.split("=", 1) for option in options))
     except (TypeError, ValueError):
-        usage = ",".join([f"{kind}:NAME" if _needed(told) else kind, *(f"{o}=..." for o in _optional(told))])
+        usage = ",".join(
+            [f"{kind}:NAME" if _needed(signature) else kind, *(f"{o}=..." for o in _optional(signature))]
+        )
         raise UsageError(f"encoder {name!r}: expected {usage}") from None
     made: Representation = make(*bound.args, **bound.kwargs)
     return made
@@ -110,9 +112,16 @@ def finite(representation: Representation, questions: Sequence[str]) -> Array:
     return found
 
 
-def _needed(told: inspect.Signature) -> list[str]:
-    return [name for name, p in told.parameters.items() if p.default is p.empty]
+def unit(vectors: Array) -> Array:
+    """The vectors at unit length; a vector of zeros stays one."""
+    wide = vectors.astype(np.float64)
+    lengths = np.linalg.norm(wide, axis=1, keepdims=True)
+    return (wide / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
 
 
-def _optional(told: inspect.Signature) -> list[str]:
-    return [name for name, p in told.parameters.items() if p.default is not p.empty]
+def _needed(signature: inspect.Signature) -> list[str]:
+    return [name for name, p in signature.parameters.items() if p.default is p.empty]
+
+
+def _optional(signature: inspect.Signature) -> list[str]:
+    return [name for name, p in signature.parameters.items() if p.default is not p.empty]

@@ -1,7 +1,8 @@
 """Self-ask: the LLM itself says whether it needs more information (Knowledge Card, section 2.3; SKR, section 3.2)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -23,52 +24,26 @@ KNOWLEDGE_CARD = (0, 1, 2)  # Request.template of each paper's wordings
 SKR = (3, 4, 5, 6, 7)
 
 
+@dataclass(frozen=True)
 class SelfAsk:
-    """One `need` request a question; score = 1 - P(yes), so 1 means that nothing more is needed."""
+    """One `need` request a question and wording; by default in Knowledge Card's first. The score is that of `asked`."""
 
-    templates = 1
+    llm: LLM
+    examples: Sequence[Example] = ()
+    wordings: Sequence[int] = KNOWLEDGE_CARD[:1]
 
-    def __init__(self, llm: LLM, examples: Sequence[Example] = ()) -> None:
-        self._llm = llm
-        self._examples = tuple(examples)
-
-    def knows(self, questions: Sequence[str]) -> Array:
-        return asked(self._llm, questions, self._examples, KNOWLEDGE_CARD[:1])
-
-
-class SelfAskEnsemble:
-    """Knowledge Card's three wordings, each a request and a vote; score = 1 - share of the votes for yes."""
-
-    templates = len(KNOWLEDGE_CARD)
-
-    def __init__(self, llm: LLM, examples: Sequence[Example] = ()) -> None:
-        self._llm = llm
-        self._examples = tuple(examples)
+    @property
+    def templates(self) -> int:
+        """In how many of Knowledge Card's wordings top-down asks between its rounds."""
+        return len(KNOWLEDGE_CARD) if self.wordings == KNOWLEDGE_CARD else 1
 
     def knows(self, questions: Sequence[str]) -> Array:
-        return asked(self._llm, questions, self._examples, KNOWLEDGE_CARD)
+        return asked(self.llm, questions, tuple(self.examples), self.wordings)
 
 
-class SelfAskSKR:
-    """The wording that SKR asks in; with examples, its in-context learning. Score as of SelfAsk."""
-
-    def __init__(self, llm: LLM, examples: Sequence[Example] = ()) -> None:
-        self._llm = llm
-        self._examples = tuple(examples)
-
-    def knows(self, questions: Sequence[str]) -> Array:
-        return asked(self._llm, questions, self._examples, SKR[:1])
-
-
-class SelfAskSKREnsemble:
-    """SKR's five wordings, each read by its polarity; score as of SelfAskEnsemble."""
-
-    def __init__(self, llm: LLM, examples: Sequence[Example] = ()) -> None:
-        self._llm = llm
-        self._examples = tuple(examples)
-
-    def knows(self, questions: Sequence[str]) -> Array:
-        return asked(self._llm, questions, self._examples, SKR)
+SelfAskEnsemble = partial(SelfAsk, wordings=KNOWLEDGE_CARD)  # each of its three wordings has a vote
+SelfAskSKR = partial(SelfAsk, wordings=SKR[:1])  # with examples, SKR's in-context learning
+SelfAskSKREnsemble = partial(SelfAsk, wordings=SKR)
 
 
 def asked(

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from kcard.gates.kinds import Resources, State, typed
+from kcard.gates.kinds import GateState, Resources, typed
 from kcard.gates.logistic import Head, calibrated
 from kcard.gates.query import Query
 from kcard.gates.record import Record
@@ -48,7 +48,7 @@ class Classifier:
 
     @classmethod
     def restore(
-        cls, settings: Mapping[str, Any], threshold: float, state: State, resources: Resources
+        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Self:
         given = typed(Settings, settings, KIND)
         weights, bias = state.arrays["weights"], state.arrays["bias"]
@@ -65,8 +65,8 @@ class Classifier:
         vectors = finite(self.representation, [query.question for query in queries])
         return self.head.probabilities(vectors).astype(np.float32)
 
-    def state(self) -> State:
-        return State(
+    def state(self) -> GateState:
+        return GateState(
             {"weights": self.head.weights, "bias": np.array([self.head.bias])},
             {"encoder_sha256": self.representation.digest},
         )

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from kcard import encoder
-from kcard.errors import ModelUnavailable, UsageError
-from kcard.gates.kinds import Resources, State, typed
+from kcard.batches import batched, by_length
+from kcard.errors import UsageError
+from kcard.gates.kinds import GateState, Resources, typed
 from kcard.gates.query import Query
 from kcard.gates.record import Record
 from kcard.gates.skr import sorted_out
 from kcard.protocols import Array
-from kcard.quiet import quiet_loading
+from kcard.quiet import loading
 
 if TYPE_CHECKING:
     import torch
@@ -81,7 +82,7 @@ class FineTuned:
 
     @classmethod
     def restore(
-        cls, settings: Mapping[str, Any], threshold: float, state: State, resources: Resources
+        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Self:
         import torch
 
@@ -111,19 +112,17 @@ class FineTuned:
     def scores(self, queries: Sequence[Query]) -> Array:
         import torch
 
-        order = sorted(range(len(queries)), key=lambda row: len(queries[row].question))
         found = np.zeros(len(queries), dtype=np.float32)
         with torch.inference_mode():
-            for start in range(0, len(order), ROWS):
-                rows = order[start : start + ROWS]
+            for rows in batched(by_length([len(query.question) for query in queries]), ROWS):
                 logits = _logits(self.model, self.tokenizer, [queries[row].question for row in rows])
                 found[rows] = logits.softmax(-1)[:, 1].numpy()
         return found
 
-    def state(self) -> State:
+    def state(self) -> GateState:
         weights = self.model.state_dict().items()
         arrays = {name: weight.half().numpy().copy() for name, weight in weights}
-        return State(arrays, {"encoder_sha256": _digest(self.model, self.tokenizer)})
+        return GateState(arrays, {"encoder_sha256": _digest(self.model, self.tokenizer)})
 
 
 def _pretrained(name: str) -> tuple[Any, Any]:
@@ -134,16 +133,9 @@ def _pretrained(name: str) -> tuple[Any, Any]:
     if name != "minilm" and (kind != "hf" or not where):
         raise UsageError(f"gate {KIND}: encoder is {name!r}, expected minilm or hf:NAME")
     source = encoder.folder() if name == "minilm" else where
-    try:
-        with quiet_loading():
-            model = AutoModelForSequenceClassification.from_pretrained(source, num_labels=2, dtype="float32")
-            return model, AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError, KeyError) as error:
-        reason = " ".join(str(error).split())[:160]
-        raise ModelUnavailable(
-            f"the encoder {name} can't be loaded: name a folder with config.json and weights, or a model of a "
-            f"reachable hub ({reason})"
-        ) from error
+    with loading(f"the encoder {name}"):
+        model = AutoModelForSequenceClassification.from_pretrained(source, num_labels=2, dtype="float32")
+        return model, AutoTokenizer.from_pretrained(source)
 
 
 def _train(
@@ -175,9 +167,7 @@ def _train(
 def _batches(count: int, given: Settings) -> Iterable[list[int]]:
     rng = np.random.default_rng(given.seed)
     for _ in range(given.epochs):
-        order = rng.permutation(count).tolist()
-        for start in range(0, count, given.batch):
-            yield order[start : start + given.batch]
+        yield from batched(rng.permutation(count).tolist(), given.batch)
 
 
 def _logits(model: Any, tokenizer: Any, questions: Sequence[str]) -> "torch.Tensor":
@@ -190,7 +180,7 @@ def _logits(model: Any, tokenizer: Any, questions: Sequence[str]) -> "torch.Tens
 def _digest(model: Any, tokenizer: Any) -> str:
     """sha256 of the encoder's form and vocabulary; its weights are the gate's own."""
     form = model.config.to_diff_dict()
-    told = {key: value for key, value in form.items() if not key.startswith(("_", "transformers"))}
+    shape = {key: value for key, value in form.items() if not key.startswith(("_", "transformers"))}
     vocabulary = sorted(tokenizer.get_vocab().items())
-    text = json.dumps([told, vocabulary], sort_keys=True, default=str)
+    text = json.dumps([shape, vocabulary], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -8,14 +8,16 @@ import numpy as np
 import numpy.typing as npt
 
 from kcard.errors import UsageError
-from kcard.gates.kinds import LeftOut, Resources, State, typed
+from kcard.gates.kinds import GateState, LeftOut, Resources, typed
 from kcard.gates.query import Query
 from kcard.gates.record import Record
-from kcard.gates.representation import Representation, bind, find, finite
+from kcard.gates.representation import Representation, bind, find, finite, unit
 from kcard.gates.skr import Bools, sorted_out
 from kcard.protocols import Array
 
-__all__ = ["KIND", "TRIED", "NearestNeighbours", "Settings", "nearest", "unit"]
+__all__ = ["KIND", "TRIED", "NearestNeighbours", "Settings", "nearest", "tuned"]
+
+Indices = npt.NDArray[np.int64]
 
 KIND = "skr-knn"
 TRIED = range(3, 11)  # the paper's k
@@ -58,11 +60,15 @@ class NearestNeighbours:
             )
         representation = resources.representation or find(given.encoder)
         vectors = unit(finite(representation, [record.question for record in held]))
-        return cls(given.k or _tuned(vectors, known, held), representation, vectors, known)
+        k = given.k
+        if k is None:
+            most = min(TRIED[-1], len(held) - 1)
+            k = tuned(np.concatenate([*nearest(vectors, vectors, most, leave_out=True)]), known, held)
+        return cls(k, representation, vectors, known)
 
     @classmethod
     def restore(
-        cls, settings: Mapping[str, Any], threshold: float, state: State, resources: Resources
+        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Self:
         given = typed(Settings, settings, KIND)
         vectors, known = state.arrays["vectors"], state.arrays["known"]
@@ -97,36 +103,41 @@ class NearestNeighbours:
         shares = [self.known[near].mean(axis=1) for near in nearest(self.vectors, asked, self.k)]
         return np.concatenate(shares).astype(np.float32) if shares else np.zeros(0, dtype=np.float32)
 
-    def state(self) -> State:
-        return State(
+    def state(self) -> GateState:
+        return GateState(
             {"vectors": self.vectors, "known": self.known.astype(np.uint8)},
             {"encoder_sha256": self.representation.digest},
         )
 
 
-def _tuned(vectors: Array, known: Bools, records: Sequence[Record]) -> int:
+def tuned(lists: Indices, known: Bools, records: Sequence[Record], out: int | None = None) -> int:
     """The k of 3 to 10 by which leaving one record out answers most of them right; the smallest of equals.
 
-    The one that is left out counts in neither m nor n. Where it is alone in D+ or D- nothing can be told from the
-    others, so it is passed over.
+    lists  the nearest of each record, itself apart, shape (m+n, at most 10)
+    out    a record that takes no part; `lists` don't hold it
+
+    The one that is left out counts in neither m nor n. Where it is alone in D+ or D- the others say nothing of
+    it, so it is passed over.
     """
-    others, total = len(records) - 1, int(known.sum())
-    largest = min(TRIED[-1], others)
+    count, total = len(records), int(known.sum())
+    rows = np.ones(count, dtype=bool)
+    if out is not None:
+        rows[out], count, total = False, count - 1, total - int(known[out])
     positive = total - known  # m without the record
-    judged = (positive > 0) & (positive < others)
+    judged = rows & (positive > 0) & (positive < count - 1)
     if not judged.any():
-        return min(TRIED[0], len(records))
-    labels = known[np.concatenate(list(nearest(vectors, vectors, largest, leave_out=True)))]
+        return min(TRIED[0], count)
+    largest = lists.shape[1]
     ks = np.arange(min(TRIED[0], largest), largest + 1)
     # l / k >= m / (m + n), in whole numbers
-    knows = labels.cumsum(axis=1)[:, ks - 1] * others >= positive[:, None] * ks
+    knows = known[lists].cumsum(axis=1)[:, ks - 1] * (count - 1) >= positive[:, None] * ks
     without = np.array([record.correct_without for record in records])
     with_ = np.array([record.correct_with for record in records])
     right = np.where(knows, without[:, None], with_[:, None])[judged].mean(axis=0)
     return int(ks[right.round(9).argmax()])
 
 
-def nearest(vectors: Array, asked: Array, k: int, leave_out: bool = False) -> Iterator[npt.NDArray[np.int64]]:
+def nearest(vectors: Array, asked: Array, k: int, leave_out: bool = False) -> Iterator[Indices]:
     """For each asked vector the k nearest others, nearest first, shape (rows, k), some rows at a time.
 
     `leave_out`: each asked vector is the one of the same number, which is not its own neighbour.
@@ -141,10 +152,3 @@ def nearest(vectors: Array, asked: Array, k: int, leave_out: bool = False) -> It
         found = np.argpartition(-keys, k - 1, axis=1)[:, :k]
         near = np.take_along_axis(keys, found, axis=1)
         yield np.take_along_axis(found, np.argsort(-near, axis=1), axis=1)
-
-
-def unit(vectors: Array) -> Array:
-    """The vectors at unit length; a vector of zeros stays one."""
-    wide = vectors.astype(np.float64)
-    lengths = np.linalg.norm(wide, axis=1, keepdims=True)
-    return (wide / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)

@@ -10,9 +10,9 @@ import numpy as np
 
 from kcard.gates.kinds import LeftOut, Resources
 from kcard.gates.record import Record
-from kcard.gates.representation import find, finite
+from kcard.gates.representation import find, finite, unit
 from kcard.gates.skr import Bools, sorted_out
-from kcard.gates.skr_knn import KIND, TRIED, Settings, nearest, unit
+from kcard.gates.skr_knn import KIND, TRIED, Indices, Settings, nearest, tuned
 from kcard.protocols import Array
 
 __all__ = ["leave_one_out"]
@@ -32,10 +32,9 @@ def leave_one_out(records: Sequence[Record], given: Settings, resources: Resourc
     rest = [record for record in records if record.wrong_both_ways]
     asked = unit(finite(representation, [record.question for record in rest])) if rest else vectors[:0]
     lists = np.concatenate(list(nearest(vectors, vectors, max(given.k or 0, TRIED[-1] + 1), leave_out=True)))
-    without = np.array([record.correct_without for record in held])
-    with_ = np.array([record.correct_with for record in held])
-    ks = np.array([given.k or _tuned(lists, known, without, with_, i) for i in range(count)])
-    whole = given.k or _tuned(lists, known, without, with_, None)
+    near = lists[:, : TRIED[-1] + 1]
+    ks = np.array([given.k or tuned(_without(near, i), known, held, i) for i in range(count)])
+    whole = given.k or tuned(near[:, :-1], known, held)
     left = np.array([known[lists[i, :k]].mean() for i, k in enumerate(ks)])
     others = [known[found].mean(axis=1) for found in nearest(vectors, asked, whole)]
     return _together(records, known, ks, left, np.concatenate([np.zeros(0), *others]), whole)
@@ -54,22 +53,9 @@ def _together(
     return LeftOut(scores, thresholds, {"k": chosen.tolist()})
 
 
-def _tuned(lists: Array, known: Bools, without: Array, with_: Array, out: int | None) -> int:
-    """The k that kcard.gates.skr_knn tunes on all records but `out`."""
-    rows = np.ones(len(lists), dtype=bool)
-    near = lists[:, : TRIED[-1] + 1]
-    total, others = int(known.sum()), len(lists) - 1
-    if out is not None:
-        rows[out] = False
-        # Strike it from each list: what follows moves up, and the last of those without it goes.
-        struck = near == out
-        keep = ~struck
-        keep[~struck.any(axis=1), -1] = False
-        near = near[keep].reshape(len(near), TRIED[-1])
-        total, others = total - int(known[out]), others - 1
-    positive = total - known
-    judged = rows & (positive > 0) & (positive < others)
-    ks = np.arange(TRIED[0], TRIED[-1] + 1)
-    knows = known[near].cumsum(axis=1)[:, ks - 1] * others >= positive[:, None] * ks
-    right = np.where(knows, without[:, None], with_[:, None])[judged].mean(axis=0)
-    return int(ks[right.round(9).argmax()])
+def _without(lists: Indices, out: int) -> Indices:
+    """The lists with a record struck from each: what follows it moves up, and the last of the others goes."""
+    keep = lists != out
+    keep[keep.all(axis=1), -1] = False
+    kept: Indices = lists[keep].reshape(len(lists), -1)
+    return kept

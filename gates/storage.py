@@ -15,10 +15,10 @@ import numpy as np
 
 from kcard.errors import UsageError
 from kcard.files import replacing
-from kcard.gates.kinds import Fitted, Resources, State, find
+from kcard.gates.kinds import Fitted, GateState, Resources, find
 from kcard.json_values import build, parse
 
-__all__ = ["Header", "header", "load", "save"]
+__all__ = ["GateHeader", "header", "load", "save"]
 
 FORMAT = 1
 KEY = "kcard.gate"
@@ -26,10 +26,10 @@ REMEDY = "fit it again with kcard gate fit"
 
 
 @dataclass(frozen=True)
-class Header:
+class GateHeader:
     """What a gate's file says of it.
 
-    values   the part of its state that is no array
+    values   the part of its state that is not an array
     records  sha256 of the records that it was fitted on (kcard.gates.record.digest)
     sha256   of its arrays and of the rest of this header
     """
@@ -55,8 +55,8 @@ def save(fitted: Fitted, path: Path | str, records: str) -> None:
 
     arrays, values = fitted.state()
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    told = Header(fitted.kind, fitted.threshold, dict(fitted.settings), dict(values), records)
-    text = replace(told, sha256=_digest(told, arrays)).to_json()
+    head = GateHeader(fitted.kind, fitted.threshold, dict(fitted.settings), dict(values), records)
+    text = replace(head, sha256=_digest(head, arrays)).to_json()
     path = Path(path).expanduser()
     try:
         with replacing(path, parents=True) as stream:
@@ -68,26 +68,26 @@ def save(fitted: Fitted, path: Path | str, records: str) -> None:
 def load(path: Path | str, resources: Resources | None = None) -> Fitted:
     """The gate that lies at `path`.
 
-    Raises UsageError, naming the file, for what is no gate, is damaged, of an unknown format or of an unknown kind,
+    Raises UsageError, naming the file, for what is not a gate, is damaged, of an unknown format or of an unknown kind,
     and for a gate that was fitted on another encoder than `resources` holds.
     """
-    told, arrays = _read(Path(path).expanduser())
+    head, arrays = _read(Path(path).expanduser())
     try:
-        kind = find(told.kind)
-        state = State(arrays, told.values)
-        return kind.restore(told.settings, told.threshold, state, resources or Resources())
+        kind = find(head.kind)
+        state = GateState(arrays, head.values)
+        return kind.restore(head.settings, head.threshold, state, resources or Resources())
     except UsageError as error:
         raise UsageError(f"gate {path}: {error}") from error
     except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"gate {path}: not a gate of kind {told.kind}: {error}: {REMEDY}") from error
+        raise UsageError(f"gate {path}: not a gate of kind {head.kind}: {error}: {REMEDY}") from error
 
 
-def header(path: Path | str) -> Header:
+def header(path: Path | str) -> GateHeader:
     """What the file says of its gate, without making it; raises as `load` does."""
     return _read(Path(path).expanduser())[0]
 
 
-def _read(path: Path) -> tuple[Header, dict[str, Any]]:
+def _read(path: Path) -> tuple[GateHeader, dict[str, Any]]:
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -100,29 +100,29 @@ def _read(path: Path) -> tuple[Header, dict[str, Any]]:
         raise UsageError(f"gate {path} is not a gate or is damaged ({error}): {REMEDY}") from error
     if text is None:
         raise UsageError(f"gate {path} holds arrays, but is not a gate: {REMEDY}")
-    told = _header(text, path)
-    if told.sha256 != _digest(told, arrays):
+    head = _header(text, path)
+    if head.sha256 != _digest(head, arrays):
         raise UsageError(f"gate {path} is damaged: its sha256 does not match: {REMEDY}")
-    return told, arrays
+    return head, arrays
 
 
-def _header(text: str, path: Path) -> Header:
+def _header(text: str, path: Path) -> GateHeader:
     try:
         data = parse(text)
         if isinstance(data, dict) and data.get("format") != FORMAT:
             raise UsageError(
                 f"gate {path} has format {data.get('format')!r}; this kcard reads {FORMAT}: {REMEDY}"
             )
-        told = build(Header, data)
-        if not math.isfinite(told.threshold):
+        head = build(GateHeader, data)
+        if not math.isfinite(head.threshold):
             raise ValueError("threshold is not a number")
     except (ValueError, TypeError) as error:
         raise UsageError(f"gate {path} is damaged: {error}: {REMEDY}") from error
-    return told
+    return head
 
 
-def _digest(told: Header, arrays: Mapping[str, Any]) -> str:
-    state = hashlib.sha256(replace(told, sha256="").to_json().encode())
+def _digest(head: GateHeader, arrays: Mapping[str, Any]) -> str:
+    state = hashlib.sha256(replace(head, sha256="").to_json().encode())
     for name in sorted(arrays):
         array = arrays[name]
         state.update(f"{name} {array.dtype.str} {array.shape}\n".encode() + array.tobytes())

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from kcard.errors import UsageError
 from kcard.gates.best_threshold import best_threshold
-from kcard.gates.kinds import Resources, State, typed
+from kcard.gates.kinds import GateState, Resources, typed
 from kcard.gates.kmeans import Clusters, kmeans
 from kcard.gates.query import Query
 from kcard.gates.record import Record
@@ -100,7 +100,7 @@ class Thrust:
 
     @classmethod
     def restore(
-        cls, settings: Mapping[str, Any], threshold: float, state: State, resources: Resources
+        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> "Thrust":
         given = typed(Settings, settings, "thrust")
         centroids, weights = state.arrays["centroids"], state.arrays["weights"]
@@ -112,12 +112,12 @@ class Thrust:
         table = Table(centroids.astype(np.float64), weights.astype(np.float64))
         return cls(asdict(given), threshold, table, representation)
 
-    def state(self) -> State:
+    def state(self) -> GateState:
         arrays = {
             "centroids": self.table.centroids.astype(np.float32),
             "weights": self.table.weights.astype(np.float32),
         }
-        return State(arrays, {"encoder_sha256": self.representation.digest})
+        return GateState(arrays, {"encoder_sha256": self.representation.digest})
 
     def scores(self, queries: Sequence[Query]) -> Array:
         vectors = finite(self.representation, [query.question for query in queries])

@@ -11,7 +11,7 @@ import numpy as np
 
 from kcard.errors import UsageError
 from kcard.gates.best_threshold import best_threshold
-from kcard.gates.kinds import Resources, State, typed
+from kcard.gates.kinds import GateState, Resources, typed
 from kcard.gates.query import Query
 from kcard.gates.record import Record
 from kcard.protocols import LLM, Array
@@ -24,15 +24,15 @@ Measure = Literal["margin", "entropy"]
 UNSURE = 20.0  # nats: no vocabulary has so many tokens
 
 
+@dataclass(frozen=True)
 class Uncertainty:
     """One draft a question; the score is the mean over its tokens of P(likeliest token) - P(second), in [0, 1]."""
 
-    def __init__(self, llm: LLM, examples: Sequence[Example] = ()) -> None:
-        self._llm = llm
-        self._examples = tuple(examples)
+    llm: LLM
+    examples: Sequence[Example] = ()
 
     def knows(self, questions: Sequence[str]) -> Array:
-        return drafted(self._llm, questions, "margin", self._examples)
+        return drafted(self.llm, questions, "margin", tuple(self.examples))
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class CalibratedUncertainty:
 
     @classmethod
     def restore(
-        cls, settings: Mapping[str, Any], threshold: float, state: State, resources: Resources
+        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Self:
         del state
         return cls(typed(Settings, settings, KIND), threshold, resources.llm)
@@ -78,8 +78,8 @@ class CalibratedUncertainty:
             raise UsageError(f"gate {KIND} needs a draft by an LLM, and none is given: choose one with --llm")
         return drafted(self.llm, [query.question for query in queries], self.given.measure)
 
-    def state(self) -> State:
-        return State({}, {})
+    def state(self) -> GateState:
+        return GateState({}, {})
 
 
 def drafted(

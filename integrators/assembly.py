@@ -14,7 +14,7 @@ from kcard.integrators.metered import TimedGenerator
 from kcard.integrators.options import AskOptions
 from kcard.protocols import LLM, Evidence
 from kcard.request import Example
-from kcard.selectors.presets import Choice
+from kcard.selectors.presets import SelectorChoice
 from kcard.selectors.registry import Loading
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def integrator(
     from kcard.integrators.single import SingleDocument
     from kcard.integrators.top_down import TopDown
 
-    choice = Choice(options.selectors, options.relevance, options.pruner, options.checker)
+    choice = SelectorChoice(options.selectors, options.relevance, options.pruner, options.checker)
     loading = Loading(options.device, options.trust_remote_code, report=report)
     found = selectors(cards, tuple(map(str, options.evidence)), choice, loading)
     bottom_up = BottomUp(
@@ -178,7 +178,9 @@ def integrator(
     )
 
 
-def selectors(cards: "CardSet", evidence: Sequence[str], choice: Choice, loading: Loading) -> "Selectors":
+def selectors(
+    cards: "CardSet", evidence: Sequence[str], choice: SelectorChoice, loading: Loading
+) -> "Selectors":
     """The selectors, and what the passages of each card are checked against."""
     from kcard.integrators.selectors import Selectors
     from kcard.selectors.cached import cached

@@ -4,22 +4,18 @@ Line i of the output belongs to line i of the input. Every line is on disk befor
 that was cut off, even in the middle of a line, goes on where it stopped.
 """
 
-import csv
-import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from kcard.answer import Answer
+from kcard.batches import batched
 from kcard.errors import KcardError, LLMError, UsageError
-from kcard.files import write_text
-from kcard.json_values import parse
+from kcard.files import replacing
+from kcard.rows import Row, append_rows, earlier_rows, json_line, read_rows
 
-__all__ = ["Totals", "answer_file", "earlier_lines", "read_questions"]
-
-Row = dict[str, Any]
+__all__ = ["QuestionTotals", "answer_file", "earlier_lines", "read_questions"]
 
 BATCH = 16
 GIVE_UP = 16  # so many failures in a row are the endpoint's, not the questions'
@@ -37,7 +33,7 @@ Answers = Callable[[Sequence[str]], Iterable[Told]]
 
 
 @dataclass(frozen=True)
-class Totals:
+class QuestionTotals:
     """What a run cost. Tokens are None where they are not known of every answer."""
 
     answered: int = 0
@@ -46,10 +42,10 @@ class Totals:
     tokens_in: int | None = 0
     tokens_out: int | None = 0
 
-    def with_line(self, line: Row) -> "Totals":
+    def with_line(self, line: Row) -> "QuestionTotals":
         used = line.get("usage", {})
         failed = "error" in line
-        return Totals(
+        return QuestionTotals(
             self.answered + (not failed),
             self.failed + failed,
             self.calls + line.get("calls", 0),
@@ -61,58 +57,17 @@ class Totals:
 def read_questions(path: Path) -> list[Row]:
     """Every line of a JSONL file, or every row of a .csv; UsageError names the first line that is not a JSON object,
     and a table without a column of questions."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise UsageError(f"--input {path} does not exist") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--input {path} can't be read: {error}") from error
-    if path.suffix.lower() == ".csv":
-        rows = _table(path, text)
-    else:
-        lines = text.split("\n")
-        rows = [_object(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    rows = [row for _, row in read_rows(path, "--input")]
     if not rows:
         raise UsageError(f"--input {path} contains no questions")
-    return rows
-
-
-def _table(path: Path, text: str) -> list[Row]:
-    """The rows of a table whose header names a column question."""
-    try:
-        table = csv.DictReader(text.splitlines(keepends=True), strict=True)
-        rows = [{key: value for key, value in row.items() if key is not None} for row in table]
-    except csv.Error as error:
-        raise UsageError(f"--input {path} can't be read as CSV: {error}") from error
-    if "question" not in (table.fieldnames or ()):
-        found = ", ".join(table.fieldnames or ()) or "none"
-        raise UsageError(f"--input {path} has no column 'question'; its columns are {found}")
+    if path.suffix.lower() == ".csv" and "question" not in rows[0]:
+        raise UsageError(f"--input {path} has no column 'question'; its columns are {', '.join(rows[0])}")
     return rows
 
 
 def earlier_lines(rows: Sequence[Row], output: Path, resume: bool) -> list[Row]:
-    """What an earlier run left in `output`; a half-written last line is taken away.
-
-    Raises UsageError where there is something and it is not to be resumed, or where it does not belong to `rows`.
-    """
-    content = output.read_bytes() if output.exists() else b""
-    if not content:
-        return []
-    if not resume:
-        raise UsageError(
-            f"--output {output} already exists: add --resume to continue it, or choose another file"
-        )
-    whole = content[: content.rfind(b"\n") + 1]
-    if len(whole) < len(content):
-        os.truncate(output, len(whole))
-    texts = whole.decode("utf-8", errors="replace").split("\n")[:-1]
-    lines = [_object(output, number, text) for number, text in enumerate(texts, 1)]
-    for number, line in enumerate(lines, 1):
-        if number > len(rows) or not _belongs(line, rows[number - 1]):
-            raise UsageError(
-                f"{output}:{number} does not match the input, which has changed: choose another --output"
-            )
-    return lines
+    """What an earlier run left in `output`; see kcard.rows.earlier_rows."""
+    return list(earlier_rows(output, rows, resume, RESULT))
 
 
 def answer_file(
@@ -121,22 +76,23 @@ def answer_file(
     answers: Answers,
     report: Callable[[int], None] | None = None,
     earlier: Sequence[Row] = (),
-) -> Totals:
+) -> QuestionTotals:
     """Write each row, its keys passed through in order, with its answer or an `error`.
 
     `answers`: Pipeline.answers, or what is like it. `earlier`: what earlier_lines found; of these only rows with an
     `error` are asked again. Raises LLMError, with everything so far on disk, after GIVE_UP failures in a row.
     """
-    lines, totals = list(earlier), Totals()
+    lines, totals = list(earlier), QuestionTotals()
     failed = [i for i, line in enumerate(lines) if "error" in line]
     streak, done = 0, len(lines) - len(failed)
     for i, result in _results(rows, [*failed, *range(len(lines), len(rows))], answers):
         line = {**{key: value for key, value in rows[i].items() if key != "error"}, **result}
         if i < len(lines):
             lines[i] = line
-            _replace(output, lines)
+            with replacing(output) as stream:
+                stream.writelines(map(json_line, lines))
         else:
-            _append(output, line)
+            append_rows(output, [line])
         totals, done = totals.with_line(line), done + 1
         if report:
             report(done)
@@ -151,8 +107,7 @@ def answer_file(
 
 def _results(rows: Sequence[Row], wanted: Sequence[int], answers: Answers) -> Iterator[tuple[int, Row]]:
     """(row number, answer or error) of each wanted row, in order; so many rows at a time that cards write together."""
-    for start in range(0, len(wanted), BATCH):
-        chunk = wanted[start : start + BATCH]
+    for chunk in batched(wanted, BATCH):
         yield from zip(chunk, _answered([rows[i] for i in chunk], answers), strict=True)
 
 
@@ -175,37 +130,6 @@ def _answered(rows: Sequence[Row], answers: Answers) -> Iterator[Row]:
                 yield from _answered([other], answers)
             return
         yield result
-
-
-def _append(path: Path, line: Row) -> None:
-    with path.open("a", encoding="utf-8") as stream:
-        stream.write(_text(line))
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def _replace(path: Path, lines: Sequence[Row]) -> None:
-    """Write the file anew so that there is always the old one or the new one."""
-    write_text(path, "".join(map(_text, lines)))
-
-
-def _text(line: Row) -> str:
-    return json.dumps(line, ensure_ascii=False) + "\n"
-
-
-def _object(path: Path, number: int, text: str) -> Row:
-    try:
-        row = parse(text)
-    except ValueError as error:
-        raise UsageError(f"{path}:{number} is not JSON: {error}") from error
-    if not isinstance(row, dict):
-        raise UsageError(f"{path}:{number} must be an object with the key 'question'")
-    return row
-
-
-def _belongs(line: Row, row: Row) -> bool:
-    """Whether an output line is this row's: what the answer did not write over is still the same."""
-    return all(line.get(key) == value for key, value in row.items() if key not in RESULT)
 
 
 def _is_question(row: Row) -> bool:

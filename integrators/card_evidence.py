@@ -15,7 +15,7 @@ class CardEvidence(Mapping[str, Evidence]):
     """What travels with each card, or what it searches, by the card's name; a card without a corpus is missing.
 
     Going through it gives what is open so far: all that can have something to say (`notes`). What would be searched
-    elsewhere is opened at once, so that the user is told before a question is sent.
+    elsewhere is opened at once, so that the user knows before a question is sent.
     """
 
     def __init__(self, cards: "CardSet") -> None:
@@ -42,14 +42,14 @@ class CardEvidence(Mapping[str, Evidence]):
 def own_evidence(card: "Card") -> Evidence | None:
     """What travels with the card (its passages and their index, or their hashes) or what it searches; else None."""
     from kcard.cards.format.passages import hashes, index, passages
-    from kcard.selectors.evidence.sources import Corpus, Hashes, Statements
+    from kcard.selectors.evidence.sources import CorpusEvidence, Hashes, Statements
 
     if card.manifest.kind == "search":
         from kcard.cards.kinds.search import Search
 
         return Search.read(card.folder).open()
     if sources := passages(card.folder):
-        corpus = Corpus(sources, card.name, index(card))
+        corpus = CorpusEvidence(sources, card.name, index(card))
         return Statements(corpus) if card.manifest.kind == "graph" else corpus
     places = hashes(card.folder)
     return Hashes(places) if places else None

@@ -112,7 +112,7 @@ def _shortened(fresh: Sequence[str], taken: Sequence[str]) -> tuple[str, ...]:
 def named(reply: str, cards: Sequence[Choice]) -> list[Choice]:
     """The cards that a reply names, by name or by whole description, in the order of their first mention.
 
-    A name inside a longer name or inside another card's description ("moons" in "moons of Saturn") is no mention.
+    A name inside a longer name or inside another card's description ("moons" in "moons of Saturn") is not a mention.
     """
     spans = [
         (match.start(), match.end(), card)

@@ -14,7 +14,7 @@ from kcard.words import words
 
 __all__ = ["cite"]
 
-# Fewer words are no claim that a checker could judge.
+# Fewer words are not a claim that a checker could judge.
 CLAIM = 4
 SUPPORTED = 0.5
 

@@ -1,4 +1,4 @@
-"""Cards that contradict each other: the user is told, with the dates up to which they know, and the newest goes first.
+"""Cards that contradict each other: the user is warned, with the dates of their knowledge, and the newest goes first.
 
 What a card says is the words of its passage that answer the question; cards disagree where these differ.
 """
@@ -29,12 +29,12 @@ def reconciled(question: str, gathered: Gathered, cards: Mapping[str, Choice], r
         return gathered
     dates = {name: cards[name].date if name in cards else None for name in said}
     newest = sorted(said, key=lambda name: dates[name] or "", reverse=True)
-    told = ", ".join(f"{name} ({dates[name] or 'no date'}) says {said[name]!r}" for name in newest)
+    claims = ", ".join(f"{name} ({dates[name] or 'no date'}) says {said[name]!r}" for name in newest)
     kept = [p for p in gathered.passages if p.kept]
     place = {name: i for i, name in enumerate(newest)}
     kept.sort(key=lambda p: place.get(p.card, len(place)))
     others = [p for p in gathered.passages if not p.kept]
-    return replace(gathered, passages=(*kept, *others), notes=(*gathered.notes, f"cards disagree: {told}"))
+    return replace(gathered, passages=(*kept, *others), notes=(*gathered.notes, f"cards disagree: {claims}"))
 
 
 def _said(question: str, passages: Sequence[Passage], reader: Reader) -> dict[str, str]:

@@ -12,13 +12,13 @@ from kcard.protocols import LLM, Generator, Streaming
 from kcard.request import Choice, Reply, Request
 from kcard.sampling import Sampling
 
-__all__ = ["Account", "Metered", "TimedGenerator"]
+__all__ = ["Metered", "QuestionCosts", "TimedGenerator"]
 
 TRIES = 4  # to fit a prompt into a window that only refusals tell of
 
 
 @dataclass(frozen=True)
-class Account:
+class QuestionCosts:
     """The LLM's side of one question; `notes` are sentences for the user. A request that failed counts too."""
 
     calls: int = 0
@@ -40,7 +40,7 @@ class Metered:
 
     def __init__(self, llm: LLM) -> None:
         self._llm = llm
-        self._accounts: defaultdict[str, Account] = defaultdict(Account)
+        self._accounts: defaultdict[str, QuestionCosts] = defaultdict(QuestionCosts)
         self._replies: defaultdict[str, dict[Request, Reply]] = defaultdict(dict)
 
     @property
@@ -48,10 +48,10 @@ class Metered:
         """What answers, for the user."""
         return str(getattr(self._llm, "announcement", type(self._llm).__name__))
 
-    def close(self, question: str) -> Account:
+    def close(self, question: str) -> QuestionCosts:
         """The question's account, which begins anew."""
         self._replies.pop(question, None)
-        return self._accounts.pop(question, Account())
+        return self._accounts.pop(question, QuestionCosts())
 
     def fitted(self, request: Request) -> Request:
         """The request as the LLM reads it."""
@@ -77,7 +77,7 @@ class Metered:
     def _pieces(
         self, request: Request, ask: Callable[[Request], Iterator[str | Reply]]
     ) -> Iterator[str | Reply]:
-        """Ask; again, cut shorter, where the failure told of a smaller window (and nothing was said before)."""
+        """Ask; again, cut shorter, where the failure showed a smaller window (and nothing was said before)."""
         begun = False
         for tries_left in reversed(range(TRIES)):
             fitted, note = fit(request, self._llm)
@@ -97,7 +97,7 @@ class Metered:
     def _enter(self, request: Request, reply: Reply | None, seconds: float, note: str | None) -> None:
         account = self._accounts[request.question]
         notes = [*account.notes, *([note] if note else []), *_remarks(request, reply)]
-        self._accounts[request.question] = Account(
+        self._accounts[request.question] = QuestionCosts(
             account.calls + 1,
             _sum(account.tokens_in, reply.tokens_in if reply else 0),
             _sum(account.tokens_out, reply.tokens_out if reply else 0),

@@ -41,7 +41,7 @@ class NamedGate:
 def named_gate(name: str, llm: LLM, examples: Sequence[Example] = ()) -> NamedGate:
     """The gate for `kcard ask --gate`: one that needs no records, a fitted one that is kept, or a gate's file.
 
-    Raises UsageError for a kind that must be fitted first, and for what is no gate.
+    Raises UsageError for a kind that must be fitted first, and for what is not a gate.
     """
     if name in plugins.names(UNFITTED):
         return NamedGate(name, plugins.load(UNFITTED, name)(llm, examples))

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from kcard.llms.answer_type import fits
 from kcard.llms.question_form import Form
 from kcard.numbers import numbers
-from kcard.reader.reading import Answer, Reading, read
+from kcard.reader.reading import AnswerSpan, Reading, read
 from kcard.words import analyzer
 
-__all__ = ["STEMS", "Candidate", "asked_about", "candidates"]
+__all__ = ["STEMS", "AnswerCandidate", "asked_about", "candidates"]
 
 MISSING_NUMBER = 4.0  # log-odds for each number of the question that a passage lacks
 LATER = 0.7  # log-odds for each passage that stands before, of the first FEW
@@ -28,18 +28,18 @@ ASKING = frozenset(_ASKING.split())
 
 
 @dataclass(frozen=True)
-class Candidate:
+class AnswerCandidate:
     """A passage and its number, what the reader says of it, the words of it that answer, if any, and its score, which
     is log-odds of a kind."""
 
     passage: int
     text: str
     reading: Reading
-    answer: Answer | None
+    answer: AnswerSpan | None
     score: float
 
 
-def candidates(question: str, form: Form, passages: Sequence[str]) -> list[Candidate]:
+def candidates(question: str, form: Form, passages: Sequence[str]) -> list[AnswerCandidate]:
     """The passages that have text, the best first; they come the likeliest first, by whoever found them."""
     asked = numbers(question)
     found = []
@@ -48,11 +48,11 @@ def candidates(question: str, form: Form, passages: Sequence[str]) -> list[Candi
             answer = max(reading.answers, key=lambda words: _likelihood(form, words), default=None)
             score = reading.relevance - MISSING_NUMBER * len(asked - numbers(text))
             score -= 0.0 if answer and fits(form, answer.text) else MISFIT
-            found.append(Candidate(at, text, reading, answer, score - LATER * min(at, FEW)))
+            found.append(AnswerCandidate(at, text, reading, answer, score - LATER * min(at, FEW)))
     return sorted(found, key=lambda candidate: -candidate.score)
 
 
-def _likelihood(form: Form, words: Answer) -> float:
+def _likelihood(form: Form, words: AnswerSpan) -> float:
     return math.log(max(words.certainty, 1e-9)) - (0.0 if fits(form, words.text) else MISFIT)
 
 

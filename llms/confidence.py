@@ -7,7 +7,7 @@ from collections.abc import Mapping, Set
 from functools import cache
 
 from kcard import encoder
-from kcard.llms.candidates import STEMS, Candidate, asked_about
+from kcard.llms.candidates import STEMS, AnswerCandidate, asked_about
 from kcard.llms.polarity import polarity
 from kcard.llms.question_form import SENTENCES, Form
 from kcard.reader.network import WEIGHTS
@@ -15,7 +15,7 @@ from kcard.reader.network import WEIGHTS
 __all__ = ["features", "probability"]
 
 
-def features(question: str, form: Form, best: Candidate, grounds: str, first: str) -> dict[str, float]:
+def features(question: str, form: Form, best: AnswerCandidate, grounds: str, first: str) -> dict[str, float]:
     """What tells whether an answer is right that comes from the best candidate first and rests on these sentences, the
     likeliest of which is `first`."""
     asked = asked_about(question)

@@ -1,4 +1,4 @@
-"""What an OpenAI-compatible endpoint's refusals mean, and how a user is told, in one line with URL and remedy."""
+"""What an OpenAI-compatible endpoint's refusals mean, as one line with URL and remedy."""
 
 import re
 from collections.abc import Mapping

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kcard.llms.candidates import Candidate, candidates
+from kcard.llms.candidates import AnswerCandidate, candidates
 from kcard.llms.confidence import features, probability
 from kcard.llms.polarity import DECIDED, polarity
 from kcard.llms.question_form import SENTENCES, Form, form_of
 from kcard.llms.sentence_quote import SentenceQuote, joined, quoted, supports_of
-from kcard.reader.reading import Answer
+from kcard.reader.reading import AnswerSpan
 
 __all__ = ["Extract", "examine", "extract"]
 
@@ -63,11 +63,11 @@ def examine(question: str, passages: Sequence[str]) -> tuple[Extract, dict[str, 
     else:
         text, first = words
         grounds, at = first, 0
-    told = features(question, form, found[0], grounds, first)
-    return Extract(text, first, found[at].passage, probability(told), words is not None), told
+    values = features(question, form, found[0], grounds, first)
+    return Extract(text, first, found[at].passage, probability(values), words is not None), values
 
 
-def _words(form: Form, found: Sequence[Candidate], support: Sequence[float]) -> tuple[str, str] | None:
+def _words(form: Form, found: Sequence[AnswerCandidate], support: Sequence[float]) -> tuple[str, str] | None:
     """(the words that answer, their sentence), where words can answer and the reader is sure of them."""
     best, words = found[0], found[0].answer
     if form in (*SENTENCES, "yes/no") or words is None or _certainty(words, found) < SURE:
@@ -76,7 +76,7 @@ def _words(form: Form, found: Sequence[Candidate], support: Sequence[float]) -> 
     return words.text, joined(best, next(around, int(np.argmax(support))))
 
 
-def _certainty(words: Answer, found: Sequence[Candidate]) -> float:
+def _certainty(words: AnswerSpan, found: Sequence[AnswerCandidate]) -> float:
     """That of words which several passages may give: one of them is right."""
     same = (c.answer for c in found if c.answer and c.answer.text.lower() == words.text.lower())
     return 1 - math.prod(1 - answer.certainty for answer in same)

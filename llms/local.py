@@ -5,12 +5,12 @@ from dataclasses import replace
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from kcard.errors import LLMError, ModelUnavailable, UsageError
+from kcard.errors import LLMError, UsageError
 from kcard.llms.prompts import messages, render, without_control
 from kcard.llms.token_scores import DRAFT_TOKENS, from_logits
 from kcard.llms.wordings import NEED
 from kcard.llms.yes_no import from_probabilities, from_text
-from kcard.quiet import quiet_loading
+from kcard.quiet import loading
 from kcard.request import Reply, Request
 
 if TYPE_CHECKING:
@@ -214,14 +214,7 @@ def _load(name: str) -> tuple[Any, Any]:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    try:
-        with quiet_loading():
-            tokenizer = AutoTokenizer.from_pretrained(name)
-            model = AutoModelForCausalLM.from_pretrained(name, dtype="auto").eval()
-    except (OSError, ValueError, KeyError) as error:
-        reason = " ".join(str(error).split())[:160]
-        raise ModelUnavailable(
-            f"the model {name!r} can't be loaded: name a folder with config.json and weights, or a model of a "
-            f"reachable hub ({reason})"
-        ) from error
+    with loading(f"the model {name!r}"):
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        model = AutoModelForCausalLM.from_pretrained(name, dtype="auto").eval()
     return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer

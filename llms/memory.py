@@ -97,10 +97,15 @@ class Memory:
         import torch
 
         row = self._prompt_tokens(question)
-        told = [*self.tokenizer(answer, add_special_tokens=False)["input_ids"], self.tokenizer.eos_token_id]
+        answer_ids = [
+            *self.tokenizer(answer, add_special_tokens=False)["input_ids"],
+            self.tokenizer.eos_token_id,
+        ]
         with torch.inference_mode():
-            logits = self.model(input_ids=torch.tensor([[*row, *told]])).logits[0, len(row) - 1 : -1].float()
-        scores = torch.log_softmax(logits, -1)[torch.arange(len(told)), torch.tensor(told)]
+            logits = (
+                self.model(input_ids=torch.tensor([[*row, *answer_ids]])).logits[0, len(row) - 1 : -1].float()
+            )
+        scores = torch.log_softmax(logits, -1)[torch.arange(len(answer_ids)), torch.tensor(answer_ids)]
         return float(scores.mean())
 
     def _prompt_tokens(self, question: str) -> "Sequence[int]":
@@ -136,4 +141,4 @@ def load(folder: Path) -> Memory:
     given = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
     if (tokenizer := PlainTokenizer.read(folder)) is None:
         raise ModelUnavailable(f"the embedded memory's tokenizer is missing from {folder}: reinstall kcard")
-    return Memory(opt.Network.read(folder), tokenizer, given["slope"], given["threshold"])
+    return Memory(opt.OPTNetwork.read(folder), tokenizer, given["slope"], given["threshold"])

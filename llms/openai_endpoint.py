@@ -1,7 +1,7 @@
 """Any OpenAI-compatible endpoint as the LLM: OpenAI itself, vLLM, llama.cpp, Ollama, LM Studio and so on.
 
 Nothing but the text of requests is sent, and nothing of the model's inside is needed (the LLM is a black box). An
-endpoint is used only where it was chosen: a key that lies in the environment is no choice.
+endpoint is used only where it was chosen: a key in the environment is not a choice.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ class OpenAIEndpoint:
 
     `key` may be None for a local server. `timeout` is in seconds for one try. After 429, 5xx, a time-out or a lost
     connection the client tries again, `retries` times, after as long as Retry-After says (up to a minute), or
-    0.5 s, 1 s, 2 s ... up to 8 s; `report` is then told so in a sentence. `window`: tokens that the model reads and
+    0.5 s, 1 s, 2 s ... up to 8 s; `report` is then called with a sentence. `window`: tokens that the model reads and
     writes at a time; None: what a refusal tells. Raises MissingExtra where the `openai` package is not installed,
     UsageError for an empty model name, a missing key where OpenAI itself is asked, or a number below its least.
     """
@@ -164,8 +164,8 @@ class OpenAIEndpoint:
 
     def _learn(self, context: int | None, sent: int) -> None:
         """Remember how much the model reads; where a prompt that should fit did not, our count was too low."""
-        told = self._room(context) if context else sent
-        held = told if self._window is None else min(told, self._window)
+        stated = self._room(context) if context else sent
+        held = stated if self._window is None else min(stated, self._window)
         self._window = held if held < sent else sent * 3 // 4
 
     def _room(self, context: int) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kcard.llms.candidates import STEMS, Candidate, asked_about
+from kcard.llms.candidates import STEMS, AnswerCandidate, asked_about
 from kcard.reader.reading import Sentence
 
 __all__ = ["SentenceQuote", "joined", "quoted", "supports_of"]
@@ -36,29 +36,29 @@ class SentenceQuote:
     first: str
 
 
-def supports_of(question: str, candidates: Sequence[Candidate]) -> list[list[float]]:
+def supports_of(question: str, candidates: Sequence[AnswerCandidate]) -> list[list[float]]:
     """How likely the answer rests on each sentence of each candidate: what the network says of it, the question's words
     in it, and the words that may answer. Log-odds of a kind."""
     asked = asked_about(question)
     return [_supports(asked, candidate) for candidate in candidates]
 
 
-def _supports(asked: set[str], candidate: Candidate) -> list[float]:
+def _supports(asked: set[str], candidate: AnswerCandidate) -> list[float]:
     text, words = candidate.text, candidate.answer
     found = []
     for sentence in candidate.reading.sentences:
-        told = set(STEMS(text[sentence.start : sentence.end]))
+        stems = set(STEMS(text[sentence.start : sentence.end]))
         holds = words is not None and sentence.start <= words.start < sentence.end
         found.append(
             sentence.evidence
-            + SHARED * (len(asked & told) / len(asked) if asked else 0.0)
+            + SHARED * (len(asked & stems) / len(asked) if asked else 0.0)
             + ANSWERING * (words.certainty if words and holds else 0.0)
         )
     return found
 
 
 def quoted(
-    candidates: Sequence[Candidate], supports: Sequence[Sequence[float]], *, whole_list: bool
+    candidates: Sequence[AnswerCandidate], supports: Sequence[Sequence[float]], *, whole_list: bool
 ) -> SentenceQuote:
     """The likeliest sentence of all with those beside it that the answer rests on too, of a list all items and what
     leads to it; then the likeliest of the others."""
@@ -79,7 +79,7 @@ def quoted(
 
 
 def _likeliness(
-    candidates: Sequence[Candidate], supports: Sequence[Sequence[float]]
+    candidates: Sequence[AnswerCandidate], supports: Sequence[Sequence[float]]
 ) -> Iterator[tuple[float, int, int]]:
     """(log-probability that the answer rests on a sentence, but for a constant; its candidate; its number)."""
     for at, (candidate, support) in enumerate(zip(candidates, supports, strict=True)):
@@ -88,13 +88,15 @@ def _likeliness(
             yield candidate.score + float(value), at, row
 
 
-def joined(candidate: Candidate, row: int) -> str:
+def joined(candidate: AnswerCandidate, row: int) -> str:
     """One sentence, its white space made single."""
     sentence = candidate.reading.sentences[row]
     return " ".join(candidate.text[sentence.start : sentence.end].split())
 
 
-def _neighbours(candidate: Candidate, support: Sequence[float], best: int, *, whole_list: bool) -> list[int]:
+def _neighbours(
+    candidate: AnswerCandidate, support: Sequence[float], best: int, *, whole_list: bool
+) -> list[int]:
     """The best sentence and those beside it that belong to it, in order."""
     text, sentences = candidate.text, candidate.reading.sentences
     first = last = best
@@ -131,7 +133,7 @@ def _words(text: str, sentence: Sentence) -> int:
     return text.count(" ", sentence.start, sentence.end) + 1
 
 
-def _lines(candidate: Candidate, rows: Sequence[int]) -> str:
+def _lines(candidate: AnswerCandidate, rows: Sequence[int]) -> str:
     """Sentences of a passage in their order, each line of the passage a line; where some are left out stands …"""
     text, sentences = candidate.text, candidate.reading.sentences
     parts: list[str] = []

@@ -1,7 +1,10 @@
 """The ways to ask an LLM whether it needs more information: three of Knowledge Card, then five of SKR."""
 
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
+from kcard.json_values import build
 from kcard.llms.yes_no import from_text
 
 __all__ = ["NEED", "Wording"]
@@ -27,38 +30,5 @@ class Wording:
         return self.replies[0] if needs else self.replies[1]
 
 
-NEED = (
-    # Knowledge Card, section 2.3 and appendix
-    Wording("Do you need more information? (Yes or No)"),
-    Wording("Is more information needed here? (Yes or No)"),
-    Wording("Would you like additional information? (Yes or No)"),
-    # SKR, section 3.2 and table 2; the question stands on a line of its own before them
-    Wording(
-        "Q: Do you need additional information to answer this question? A:",
-        replies=(
-            "Yes, I need additional information to answer this question.",
-            "No, I don't need additional information to answer this question.",
-        ),
-    ),
-    Wording(
-        "Q: Would you like any extra prompts to help you? A:",
-        replies=("Yes, please.", "No, I do not need any extra prompts."),
-    ),
-    Wording(
-        "Q: Would you like any additional clues? A:",
-        replies=("Yes, please.", "No, I do not need any additional clues."),
-    ),
-    Wording(
-        "Q: Can you answer this question based on what you know? A:",
-        yes_needs=False,
-        replies=(
-            "No, I cannot answer it based on what I know.",
-            "Yes, I can answer it based on what I know.",
-        ),
-    ),
-    Wording(
-        "Q: Can you solve this question now? A:",
-        yes_needs=False,
-        replies=("No, I cannot solve it now.", "Yes, I can solve it now."),
-    ),
-)
+_TABLES = tomllib.loads(Path(__file__).with_name("wordings.toml").read_text(encoding="utf-8"))
+NEED = tuple(build(Wording, row) for row in _TABLES["need"])

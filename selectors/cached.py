@@ -15,12 +15,12 @@ from kcard.protocols import Array, Checker, Pair, Verdict
 from kcard.selectors.models.two_checkers import TwoCheckers
 from kcard.selectors.verdicts import support, verdicts
 
-__all__ = ["Cached", "cached"]
+__all__ = ["CachedChecker", "cached"]
 
 
 @dataclass(frozen=True)
-class Cached:
-    """Says of a pair what `checker` says, to the bit, and asks it once. Scores that are none are never kept.
+class CachedChecker:
+    """Says of a pair what `checker` says, to the bit, and asks it once. Invalid scores are never kept.
 
     digest  what decides the scores but the pair: weights, settings, code
     """
@@ -62,13 +62,13 @@ def cached(checker: Checker) -> Checker:
     """
     if isinstance(checker, TwoCheckers):
         return TwoCheckers(cached(checker.facts), cached(checker.summaries))
-    if isinstance(checker, Cached):
+    if isinstance(checker, CachedChecker):
         return checker
     digest = getattr(checker, "sha256", None)
     code = _code(type(checker))
     if not isinstance(digest, str) or code is None:
         return checker
-    return Cached(checker, hashlib.sha256(f"{digest}\n{code}".encode()).hexdigest())
+    return CachedChecker(checker, hashlib.sha256(f"{digest}\n{code}".encode()).hexdigest())
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kcard import encoder
+from kcard.batches import by_tokens
 from kcard.errors import ModelUnavailable
 from kcard.manifest import file_digest
 from kcard.protocols import Array, Pair, Verdict
@@ -93,7 +94,7 @@ class MiniLMChecker:
         rows = cross_encoder.rows(encoder.words().ids, pairs, MAX_TOKENS)
         found = torch.zeros(len(rows))
         with torch.inference_mode():
-            for batch in encoder.batches([len(row.ids) for row in rows], encoder.BATCH_TOKENS, encoder.WIDTH):
+            for batch in by_tokens([len(row.ids) for row in rows], encoder.BATCH_TOKENS, encoder.WIDTH):
                 logits = cross_encoder.logits(network, head, [rows[i] for i in batch], multiple=encoder.WIDTH)
                 found[batch] = logits.softmax(-1)[:, 0]
         return np.asarray(found.numpy(), dtype=np.float32)

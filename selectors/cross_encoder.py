@@ -4,7 +4,7 @@ This file is the arithmetic that training and the shipped checker share; it know
 A pair is one row of tokens, `[CLS] evidence [SEP] claim [SEP]`, with token type 1 on the claim.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from kcard.protocols import Pair
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["HIDDEN", "LABELS", "Row", "batches", "logits", "rows"]
+__all__ = ["HIDDEN", "LABELS", "EncodedPair", "logits", "rows"]
 
 LABELS = ("supports", "refutes", "not enough information")
 HIDDEN = 128
@@ -22,7 +22,7 @@ CLS, SEP, PAD = 101, 102, 0
 
 
 @dataclass(frozen=True)
-class Row:
+class EncodedPair:
     """One pair as token ids; those from `claim_start` on are the claim's."""
 
     ids: tuple[int, ...]
@@ -31,7 +31,7 @@ class Row:
 
 def rows(
     encode: Callable[[Sequence[str]], list[list[int]]], pairs: Sequence[Pair], max_tokens: int
-) -> list[Row]:
+) -> list[EncodedPair]:
     """Tokenise pairs; the evidence is cut to what the claim (at most 96 tokens) leaves of `max_tokens`.
 
     `encode`: token ids of texts, without special tokens.
@@ -44,24 +44,16 @@ def rows(
     for pair in pairs:
         claim = ids[pair.claim][:CLAIM_TOKENS]
         evidence = ids[pair.evidence][: max_tokens - len(claim) - 3]
-        found.append(Row((CLS, *evidence, SEP, *claim, SEP), len(evidence) + 2))
+        found.append(EncodedPair((CLS, *evidence, SEP, *claim, SEP), len(evidence) + 2))
     return found
 
 
-def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """Indices in order of length, in groups of at most `tokens` tokens, padding included."""
-    group: list[int] = []
-    for index in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
-        if group and (len(group) + 1) * lengths[index] > tokens:
-            yield group
-            group = []
-        group.append(index)
-    if group:
-        yield group
-
-
 def logits(
-    encoder: Any, head: Mapping[str, "Tensor"], batch: Sequence[Row], dropout: float = 0.0, multiple: int = 1
+    encoder: Any,
+    head: Mapping[str, "Tensor"],
+    batch: Sequence[EncodedPair],
+    dropout: float = 0.0,
+    multiple: int = 1,
 ) -> "Tensor":
     """Scores of the three labels, shape (n, 3), float32.
 

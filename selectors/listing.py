@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from kcard import plugins
 from kcard.selectors.models import checkpoint
 from kcard.selectors.models.catalogue import PRESETS, Kind, Model, Preset, models
-from kcard.selectors.presets import Choice
+from kcard.selectors.presets import SelectorChoice
 from kcard.selectors.registry import GROUPS
 
-__all__ = ["Entry", "Readiness", "missing", "presets", "selectors"]
+__all__ = ["ListedSelector", "Readiness", "missing", "presets", "selectors"]
 
 
 @dataclass(frozen=True)
-class Entry:
+class ListedSelector:
     """A registered selector, or one of the models that it reads.
 
     model     empty where the catalogue does not know it: one of a user's own, or one that is named a model
     needs     what must be given for it: a flag, a model
-    here      whether its weights are on this machine; None where that can't be told
+    here      whether its weights are on this machine; None where that is not known
     """
 
     kind: Kind
@@ -39,7 +39,7 @@ class Readiness:
     missing: tuple[str, ...]
 
 
-def selectors() -> list[Entry]:
+def selectors() -> list[ListedSelector]:
     """Every registered selector, by kind and name; one entry for each model that it reads."""
     return [
         entry
@@ -51,21 +51,21 @@ def selectors() -> list[Entry]:
 
 def presets() -> list[Readiness]:
     """Every preset, with what would have to be fetched for it."""
-    return [Readiness(preset, missing(Choice(name))) for name, preset in PRESETS.items()]
+    return [Readiness(preset, missing(SelectorChoice(name))) for name, preset in PRESETS.items()]
 
 
-def missing(choice: Choice) -> tuple[str, ...]:
+def missing(choice: SelectorChoice) -> tuple[str, ...]:
     """The repositories of the catalogue that the chosen selectors read and that are not on this machine."""
     read = [model for kind in GROUPS for model in models(kind, choice.spec(kind))]
     return tuple(dict.fromkeys(model.repository.name for model in read if not _here(model)))
 
 
-def _entries(kind: Kind, name: str) -> Iterator[Entry]:
+def _entries(kind: Kind, name: str) -> Iterator[ListedSelector]:
     known = models(kind, name)
     if not known:
-        yield Entry(kind, name, needs="MODEL" if _wants_model(kind, name) else "")
+        yield ListedSelector(kind, name, needs="MODEL" if _wants_model(kind, name) else "")
     for model in known:
-        yield Entry(
+        yield ListedSelector(
             kind,
             name,
             model.repository.name,

@@ -9,13 +9,13 @@ from kcard.selectors import registry
 from kcard.selectors.models.catalogue import PRESETS, Kind
 from kcard.selectors.registry import Loading
 
-__all__ = ["DEFAULT", "Choice"]
+__all__ = ["DEFAULT", "SelectorChoice"]
 
 DEFAULT = "offline"
 
 
 @dataclass(frozen=True)
-class Choice:
+class SelectorChoice:
     """A preset, and the selectors that take the place of its own. Raises UsageError for an unknown preset."""
 
     preset: str = DEFAULT

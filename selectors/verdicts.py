@@ -1,6 +1,6 @@
 """What a checker says of pairs, held to its protocol: one verdict a pair, each score a number in [0, 1].
 
-Checkers are anyone's to add; a score that is no score must not decide what the LLM reads.
+Checkers are anyone's to add; a score that is not a number must not decide what the LLM reads.
 """
 
 from collections.abc import Sequence

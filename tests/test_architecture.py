@@ -23,6 +23,7 @@ HEAVY = (
     "torch",
     "transformers",
     "peft",
+    "sklearn",
     "sqlalchemy",
     "alembic",
     "openai",

@@ -10,7 +10,7 @@ import pytest
 
 from kcard.answer import Answer, Decision, Passage, Usage
 from kcard.errors import LLMError, UsageError
-from kcard.integrators.batch import Totals, answer_file, earlier_lines, read_questions
+from kcard.integrators.batch import QuestionTotals, answer_file, earlier_lines, read_questions
 
 GATE = Decision("always", 0.0, fired=True)
 
@@ -27,7 +27,9 @@ def lines(path: Path) -> list[dict[str, object]]:
 
 def test_keys_pass_through_in_order_and_the_answer_follows(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    assert answer_file([{"id": 7, "question": "a", "gold": ["A"]}], out, shout) == Totals(1, 0, 1, None, None)
+    assert answer_file([{"id": 7, "question": "a", "gold": ["A"]}], out, shout) == QuestionTotals(
+        1, 0, 1, None, None
+    )
     (row,) = lines(out)
     assert list(row) == [
         "id",

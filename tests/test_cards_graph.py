@@ -10,7 +10,7 @@ from kcard.cards.pool import Pool
 from kcard.errors import DamagedCard, UsageError
 from kcard.manifest import seal
 from kcard.sampling import Sampling
-from kcard.selectors.evidence.sources import Corpus, Statements
+from kcard.selectors.evidence.sources import CorpusEvidence, Statements
 from kcard.training.train import train
 
 TRIPLES = [
@@ -109,7 +109,9 @@ def test_its_passages_travel_in_the_order_of_its_triples(card: Card) -> None:
 def test_two_statements_of_the_graph_are_supported_as_one_text() -> None:
     from kcard.answer import Source
 
-    told = Statements(Corpus([Source("Oslo is in Norway.", "a", 1), Source("Norway is cold.", "a", 2)]))
+    told = Statements(
+        CorpusEvidence([Source("Oslo is in Norway.", "a", 1), Source("Norway is cold.", "a", 2)])
+    )
     both = "Oslo is in Norway. Norway is cold."
     first, *_ = told.find(both, 3)
     assert (first.text, first.line) == (both, 2)

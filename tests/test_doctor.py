@@ -22,7 +22,7 @@ from kcard.llms import memory
 from kcard.machine import cores, features, free_disk
 from kcard.machine import memory as machine_memory
 from kcard.manifest import Manifest
-from kcard.network import Later, silence
+from kcard.reachability import Later, silence
 from kcard.reader import network
 from kcard.selectors import checker
 

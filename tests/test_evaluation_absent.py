@@ -3,7 +3,7 @@
 from kcard.answer import Passage, Source
 from kcard.evaluation.absent import ELSEWHERE, INVENTED, absent
 from kcard.evaluation.abstention import answered
-from kcard.evaluation.progress import Progress
+from kcard.evaluation.progress import StepProgress
 from kcard.evaluation.questions import Question
 
 CORPUS = [
@@ -56,7 +56,7 @@ def test_equal_seeds_ask_the_same() -> None:
 def test_a_question_is_answered_where_one_of_its_documents_answers_it() -> None:
     right = Passage("museums", "Ada Fischer founded the Brindle Museum in 1871.")
     wrong = Passage("museums", "?!")
-    told: list[Progress] = []
+    told: list[StepProgress] = []
     questions = [ASKED[0]] * 4
     found = answered(questions, [[wrong, right], [wrong], [], [Passage("museums", " ")]], told.append)
     assert found == [1.0, 0.0, 0.0, 0.0]

@@ -15,8 +15,8 @@ from kcard.api.browse import browse
 from kcard.cards.format.folder import finish
 from kcard.errors import CardError, CorpusError, UsageError
 from kcard.evaluation.audit_record import Audit
-from kcard.evaluation.progress import Progress
-from kcard.evaluation.queries import Query, read_queries
+from kcard.evaluation.progress import StepProgress
+from kcard.evaluation.queries import AuditQuery, read_queries
 from kcard.evaluation.record import Distribution, Mean
 from kcard.evaluation.scored import Scored, factuality, faithfulness
 from kcard.hub.registry import Hub
@@ -153,14 +153,14 @@ def test_documents_without_evidence_are_unknown_and_empty_ones_are_counted(hub: 
 
 def test_the_interval_is_resampled_by_query_since_its_documents_are_alike() -> None:
     values = (0.1, 0.4, 0.7, 1.0)
-    rows = [[Scored(Query(str(value)), "It flows.", True, factuality=value)] for value in values]
+    rows = [[Scored(AuditQuery(str(value)), "It flows.", True, factuality=value)] for value in values]
     tenfold = factuality([row * 10 for row in rows], seed=0)
     assert len(tenfold.scores) == 40
     assert tenfold.mean == factuality(rows, seed=0).mean == Mean.of(values)
 
 
 def test_what_the_index_of_a_card_of_both_wrote_is_judged_against_evidence_alone() -> None:
-    query = Query("What flows?")
+    query = AuditQuery("What flows?")
     recited = Scored(query, "It flows.", True, 0.2, 0.3)
     looked_up = Scored(query, "The Rhine flows.", False, 1.0, 0.5)
     assert faithfulness([[recited, looked_up]], seed=0).scores == (0.2,)
@@ -189,7 +189,7 @@ def test_a_draft_goes_after_a_published_card_and_nothing_of_it_is_kept(
 def test_ctrl_c_stores_nothing_and_loses_nothing(hub: Hub, evidence: Path) -> None:
     audit("honest", evidence=evidence, checker=WordOverlap(), hub=hub)
 
-    def press(progress: Progress) -> None:
+    def press(progress: StepProgress) -> None:
         if progress.what.startswith("checking against atlas") and progress.done:
             raise KeyboardInterrupt
 

@@ -23,7 +23,7 @@ from kcard.cards.format.folder import Card, finish
 from kcard.errors import CardError, CorpusError, DamagedCard, UnknownCard, UsageError
 from kcard.evaluation.exam import questions_of, recall
 from kcard.evaluation.metrics import substring
-from kcard.evaluation.progress import Progress
+from kcard.evaluation.progress import StepProgress
 from kcard.evaluation.questions import Question, about, digest
 from kcard.evaluation.recall import chance, recalled
 from kcard.evaluation.record import Distribution, Exam, Mean, read_exam
@@ -482,7 +482,7 @@ def test_an_interrupted_exam_leaves_the_card_as_it_was(card: Path) -> None:
     examined(card, limit=4)
     before = {path.name: path.read_bytes() for path in card.iterdir() if path.is_file()}
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: StepProgress) -> None:
         if progress.what.startswith("checking") and progress.done:
             raise KeyboardInterrupt
 
@@ -558,11 +558,11 @@ def test_a_corpus_that_no_question_can_be_made_of_gives_an_empty_exam(card: Path
 
 
 def test_progress_is_told_by_steps(card: Path, given: Path) -> None:
-    told: list[Progress] = []
+    told: list[StepProgress] = []
     examined(card, questions=given, report=told.append)
     asking = [progress for progress in told if progress.what == "asking rivers"]
-    assert (asking[0].done, asking[-1]) == (0, Progress("asking rivers", 11, 11))
-    assert told[-1] == Progress("checking against its own corpus", 3, 3)
+    assert (asking[0].done, asking[-1]) == (0, StepProgress("asking rivers", 11, 11))
+    assert told[-1] == StepProgress("checking against its own corpus", 3, 3)
 
 
 def test_the_checker_is_named_with_the_digest_of_its_weights(card: Path) -> None:

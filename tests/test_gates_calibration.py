@@ -13,13 +13,13 @@ import pytest
 from kcard.api import calibrate as calibrating
 from kcard.config import settings
 from kcard.errors import UsageError
-from kcard.evaluation.gates.calibration import Calibration, Candidate, calibrated, reference
+from kcard.evaluation.gates.calibration import Calibration, GateCandidate, calibrated, reference
 from kcard.evaluation.gates.choice import choose, deployed
 from kcard.evaluation.gates.cost_curve import cheapest_best, curve
 from kcard.evaluation.gates.data import as_data
 from kcard.evaluation.gates.paired_test import holm, sign_flip
 from kcard.gates import storage
-from kcard.gates.kinds import Resources, State
+from kcard.gates.kinds import GateState, Resources
 from kcard.gates.query import Query
 from kcard.gates.record import Record, write_records
 from kcard.protocols import Array
@@ -46,8 +46,8 @@ class Popular:
     def scores(self, queries: Sequence[Query]) -> Array:
         return np.array([self.scale * (query.popularity or 0) for query in queries], dtype=np.float32)
 
-    def state(self) -> State:
-        return State({}, {})
+    def state(self) -> GateState:
+        return GateState({}, {})
 
 
 def records(count: int, told: float, seed: int = 0) -> list[Record]:
@@ -63,7 +63,7 @@ def records(count: int, told: float, seed: int = 0) -> list[Record]:
 
 
 def compared(given: Sequence[Record], **options: Any) -> Calibration:
-    return calibrated(given, [Candidate("popular", Popular, {}, Resources())], **options)
+    return calibrated(given, [GateCandidate("popular", Popular, {}, Resources())], **options)
 
 
 def test_a_gate_that_ranks_rightly_is_recommended_with_its_gain() -> None:
@@ -146,7 +146,7 @@ def test_holm_is_holms() -> None:
 def test_a_gate_is_deployed_with_a_threshold_of_its_own_scale() -> None:
     given = records(200, 0.9)
     found = compared(given)
-    gate = deployed(given, Candidate("popular", Popular, {}, Resources()), found.rows[0], found)
+    gate = deployed(given, GateCandidate("popular", Popular, {}, Resources()), found.rows[0], found)
     # Scores grow with the records fitted on: by 200 / 160 from the folds to all records.
     assert gate.threshold == pytest.approx(found.rows[0].threshold * 200 / 160, rel=0.03)
 

@@ -199,4 +199,4 @@ def test_bad_records_at_the_command_line_are_one_line(tmp_path: Path) -> None:
     done = kcard("gate", "eval", "--records", str(path), "--gate", "thrust")
     assert done.returncode == 2
     assert done.stderr.strip().count("\n") == 0
-    assert "line 1: correct_with is missing" in done.stderr
+    assert "line 1: 'correct_with' is missing" in done.stderr

@@ -12,10 +12,10 @@ from kcard.api import gate as gating
 from kcard.errors import UsageError
 from kcard.evaluation.gates.answer_scores import METRICS
 from kcard.evaluation.gates.folds import folds, number_of_folds
-from kcard.evaluation.gates.outcome import Outcome
+from kcard.evaluation.gates.outcome import GateOutcome
 from kcard.evaluation.gates.trial import tried
 from kcard.gates import kinds
-from kcard.gates.kinds import Kind, Resources, State
+from kcard.gates.kinds import GateState, Kind, Resources
 from kcard.gates.query import Query
 from kcard.gates.record import Record, write_records
 from kcard.integrators.named_gate import named_gate
@@ -67,8 +67,8 @@ class Remembering:
     def scores(self, queries: Sequence[Query]) -> Array:
         return np.array([float(query.question in self.seen) for query in queries], dtype=np.float32)
 
-    def state(self) -> State:
-        return State({}, {})
+    def state(self) -> GateState:
+        return GateState({}, {})
 
 
 def test_figures_are_those_of_their_definitions() -> None:
@@ -79,7 +79,7 @@ def test_figures_are_those_of_their_definitions() -> None:
         Record("d", 1, 1),
         Record("e", 0.25, 0.75),
     ]
-    found = Outcome.of(records, np.array([True, True, True, False, False]))
+    found = GateOutcome.of(records, np.array([True, True, True, False, False]))
     assert found.n == 5
     assert found.accuracy == pytest.approx((0 + 1 + 0 + 1 + 0.25) / 5)
     assert found.share == pytest.approx(3 / 5)
@@ -89,7 +89,7 @@ def test_figures_are_those_of_their_definitions() -> None:
 
 
 def test_guidance_is_unknown_where_cards_change_nothing() -> None:
-    assert Outcome.of([Record("a", 1, 1)], np.array([True])).beneficial_guidance is None
+    assert GateOutcome.of([Record("a", 1, 1)], np.array([True])).beneficial_guidance is None
 
 
 @pytest.mark.parametrize("count", [2, 5, None])

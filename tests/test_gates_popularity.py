@@ -203,7 +203,7 @@ def test_a_file_is_a_source_found_by_its_name_and_read_however_the_question_is_w
     ("line", "said"),
     [
         ("{", "line 2: not JSON"),
-        ("[1]", "line 2: an object"),
+        ("[1]", "line 2: expected an object"),
         ('{"popularity": 3}', "line 2: an object"),
         ('{"question": "a"}', "line 2: popularity is None"),
         ('{"question": "a", "popularity": -3}', "line 2: popularity is -3"),

@@ -24,7 +24,7 @@ from kcard.cards.format.folder import finish
 from kcard.errors import ModelUnavailable, UsageError
 from kcard.gates.kinds import Resources
 from kcard.gates.record import Record
-from kcard.gates.representation import Cached, MiniLM, bind, find, finite
+from kcard.gates.representation import CachedRepresentation, MiniLM, bind, find, finite
 from kcard.gates.thrust import Thrust
 from kcard.manifest import Manifest
 from kcard.protocols import Array
@@ -198,7 +198,7 @@ class Counting:
 
 def test_a_cached_representation_embeds_each_question_once() -> None:
     counting = Counting()
-    cached = Cached(counting)
+    cached = CachedRepresentation(counting)
     assert cached.vectors(["a", "bb", "a"]).tolist() == [[1, 1], [2, 1], [1, 1]]
     assert cached.vectors(["ccc", "bb"]).tolist() == [[3, 1], [2, 1]]
     assert cached.vectors([]).shape == (0, 2)

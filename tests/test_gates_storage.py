@@ -126,7 +126,7 @@ def test_files_that_are_no_gates_are_refused(tmp_path: Path) -> None:
 def test_headers_of_another_form_are_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = tmp_path / "x.gate"
     gate = fitted("thrust")
-    told = storage.Header("thrust", 1.0, dict(gate.settings), {}, "0" * 64)
+    told = storage.GateHeader("thrust", 1.0, dict(gate.settings), {}, "0" * 64)
     given = json.loads(told.to_json()) | change
     save_file({}, path, {storage.KEY: json.dumps(given)})
     with pytest.raises(UsageError, match=message):

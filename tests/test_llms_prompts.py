@@ -161,9 +161,9 @@ def test_a_users_examples_replace_the_built_in_ones(tmp_path: Path) -> None:
         ("{", "line 2: not JSON"),
         ("[]", "line 2: expected an object"),
         ('{"kind": "need", "question": "Q?"}', "line 2: 'reply'"),
-        ('{"kind": "guess", "question": "Q?", "reply": "x"}', "line 2: kind 'guess'"),
+        ('{"kind": "guess", "question": "Q?", "reply": "x"}', "line 2: kind is 'guess'"),
         ('{"kind": "need", "question": "Q?", "reply": "x", "answer": 1}', "unknown key 'answer'"),
-        ('{"kind": "need", "question": "Q?", "reply": "x", "knowledge": "k"}', "'knowledge' must be a list"),
+        ('{"kind": "need", "question": "Q?", "reply": "x", "knowledge": "k"}', "knowledge must be a list"),
     ],
 )
 def test_a_bad_line_of_examples_is_named(tmp_path: Path, line: str, said: str) -> None:
@@ -175,7 +175,7 @@ def test_a_bad_line_of_examples_is_named(tmp_path: Path, line: str, said: str) -
 
 
 def test_a_missing_or_empty_examples_file_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no such file"):
+    with pytest.raises(UsageError, match="No such file"):
         examples.load(tmp_path / "none.jsonl")
     (tmp_path / "empty.jsonl").write_text("\n")
     with pytest.raises(UsageError, match="contains no examples"):

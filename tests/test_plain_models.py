@@ -91,7 +91,7 @@ def test_its_tokens_are_those_of_transformers(theirs: memory.Memory) -> None:
 def test_another_kind_of_opt_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "opt", "activation_function": "gelu"}')
     with pytest.raises(ValueError, match="holds no OPT as kcard trains it"):
-        opt.Network.read(tmp_path)
+        opt.OPTNetwork.read(tmp_path)
 
 
 def test_an_answer_without_a_model_card_loads_no_transformers(tmp_path: Path) -> None:

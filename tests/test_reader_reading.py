@@ -7,7 +7,7 @@ import pytest
 
 from kcard.errors import ModelUnavailable
 from kcard.reader import reading
-from kcard.reader.network import MAX_TOKENS, QUESTION_TOKENS, Network, encode, load, shared
+from kcard.reader.network import MAX_TOKENS, QUESTION_TOKENS, ReaderNetwork, encode, load, shared
 from kcard.reader.reading import Reading, question_tokens, read
 from kcard.sentences import spans
 
@@ -23,12 +23,12 @@ TEXTS = [TOWER, MILL, ODD, LONG]
 
 
 @pytest.fixture(scope="module")
-def network() -> Network:
+def network() -> ReaderNetwork:
     return shared()
 
 
 @pytest.fixture(scope="module")
-def readings(network: Network) -> dict[str, Reading]:
+def readings(network: ReaderNetwork) -> dict[str, Reading]:
     """Each text read alone."""
     return {text: read(QUESTION, [text], network)[0] for text in [*TEXTS, ""]}
 
@@ -38,7 +38,7 @@ def numbers(found: Reading) -> list[float]:
 
 
 def test_a_reading_does_not_depend_on_the_other_passages(
-    network: Network, readings: dict[str, Reading]
+    network: ReaderNetwork, readings: dict[str, Reading]
 ) -> None:
     texts = [*TEXTS, "", MILL]
     for text, found in zip(texts, read(QUESTION, texts, network), strict=True):
@@ -75,7 +75,7 @@ def test_every_sentence_of_a_passage_is_judged_in_order(readings: dict[str, Read
     assert [(s.start, s.end) for s in found.sentences] == spans(text)
 
 
-def test_a_long_passage_is_read_to_its_end(network: Network, readings: dict[str, Reading]) -> None:
+def test_a_long_passage_is_read_to_its_end(network: ReaderNetwork, readings: dict[str, Reading]) -> None:
     found = readings[LONG]
     assert found.answers[0].text == "Halden & Co"
     assert found.answers[0].start == LONG.index("Halden & Co")
@@ -83,14 +83,14 @@ def test_a_long_passage_is_read_to_its_end(network: Network, readings: dict[str,
     assert found.relevance > without.relevance
 
 
-def test_a_passage_that_answers_is_more_relevant_than_one_that_does_not(network: Network) -> None:
+def test_a_passage_that_answers_is_more_relevant_than_one_that_does_not(network: ReaderNetwork) -> None:
     right, wrong = read(QUESTION, [TOWER, MILL], network)
     assert right.relevance > wrong.relevance
     assert 0 < wrong.probability < right.probability < 1
 
 
 @pytest.mark.parametrize("text", ["", "   ", "\n\n"])
-def test_a_text_without_words_answers_nothing(network: Network, text: str) -> None:
+def test_a_text_without_words_answers_nothing(network: ReaderNetwork, text: str) -> None:
     (found,) = read(QUESTION, [text], network)
     assert (found.answers, found.sentences) == ((), ())
     assert found.probability < 1e-9
@@ -100,7 +100,7 @@ def test_no_passages_give_no_readings() -> None:
     assert read(QUESTION, []) == []
 
 
-def test_a_question_of_any_length_is_read(network: Network) -> None:
+def test_a_question_of_any_length_is_read(network: ReaderNetwork) -> None:
     for question in ("", "word " * 600):
         (found,) = read(question, [TOWER], network)
         assert len(found.sentences) == 3

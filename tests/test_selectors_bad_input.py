@@ -17,7 +17,7 @@ from kcard.request import Choice
 from kcard.sampling import Sampling
 from kcard.selectors.chance import Chance
 from kcard.selectors.checker import MiniLMChecker
-from kcard.selectors.evidence.sources import Corpus
+from kcard.selectors.evidence.sources import CorpusEvidence
 from kcard.selectors.pruning import Extractive
 from kcard.selectors.relevance import Cosine, MiniLM
 from kcard.selectors.unchecked import Unchecked
@@ -38,7 +38,9 @@ SENTENCES = [f"Candidate {name} won the race of district {i} in 2022." for i, na
 LONG = (" ".join(SENTENCES) + " ") * 110
 ONE_WORD = "x" * 50_000
 NO_STOPS = "word " * 10_000
-EVIDENCE = Corpus([Source(TRUE, "facts.txt", 1), Source("Ohio elected J. D. Vance in 2022.", "facts.txt", 2)])
+EVIDENCE = CorpusEvidence(
+    [Source(TRUE, "facts.txt", 1), Source("Ohio elected J. D. Vance in 2022.", "facts.txt", 2)]
+)
 
 
 @dataclass

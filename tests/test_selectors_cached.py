@@ -12,9 +12,9 @@ from kcard import cache
 from kcard.answer import Passage, Source
 from kcard.errors import UsageError
 from kcard.protocols import Array, Pair, Verdict
-from kcard.selectors.cached import Cached, cached
+from kcard.selectors.cached import CachedChecker, cached
 from kcard.selectors.checker import MiniLMChecker
-from kcard.selectors.evidence.sources import Corpus
+from kcard.selectors.evidence.sources import CorpusEvidence
 from kcard.selectors.factuality import judge
 from kcard.selectors.verdicts import support, verdicts
 
@@ -49,7 +49,7 @@ class Fixed:
 
 def test_scores_and_windows_are_the_checkers_own_to_the_bit() -> None:
     plain, remembering = MiniLMChecker(), cached(MiniLMChecker())
-    assert isinstance(remembering, Cached)
+    assert isinstance(remembering, CachedChecker)
     assert remembering.sha256 == plain.sha256
     assert cached(remembering) is remembering
     expected = plain.support(PAIRS)
@@ -125,8 +125,8 @@ def test_it_decides_no_factuality_either(scores: object, said: str) -> None:
         Source("Oregon elected a governor.", "f.txt", 2),
     ]
     passage = Passage("senate", "Ron Wyden won in Oregon.")
-    with pytest.raises(UsageError, match=f"checker Fixed (gave|did not return) .*({said})"):
-        judge([passage], {"senate": Corpus(sources)}, Fixed(scores))
+    with pytest.raises(UsageError, match=f"checker Fixed gave .*({said})"):
+        judge([passage], {"senate": CorpusEvidence(sources)}, Fixed(scores))
 
 
 def test_what_rounding_carried_over_the_bounds_is_put_back() -> None:

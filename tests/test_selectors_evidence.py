@@ -5,7 +5,7 @@ import pytest
 from kcard.answer import Source
 from kcard.errors import CorpusError
 from kcard.index import Index
-from kcard.selectors.evidence.sources import Corpus, Hashes, Union
+from kcard.selectors.evidence.sources import CorpusEvidence, Hashes, Union
 from kcard.words import passage_digest
 
 FACTS = [
@@ -18,11 +18,11 @@ FACTS = [
 
 
 @pytest.fixture
-def corpus() -> Corpus:
-    return Corpus([Source(text, "facts.txt", i) for i, text in enumerate(FACTS, start=1)])
+def corpus() -> CorpusEvidence:
+    return CorpusEvidence([Source(text, "facts.txt", i) for i, text in enumerate(FACTS, start=1)])
 
 
-def test_the_best_text_comes_first_with_its_place_and_score(corpus: Corpus) -> None:
+def test_the_best_text_comes_first_with_its_place_and_score(corpus: CorpusEvidence) -> None:
     found = corpus.find("Who won the senate race in Oregon?", 2)
     assert [(s.text, s.file, s.line) for s in found] == [
         (FACTS[0], "facts.txt", 1),
@@ -31,45 +31,47 @@ def test_the_best_text_comes_first_with_its_place_and_score(corpus: Corpus) -> N
     assert found[0].score > found[1].score > 0
 
 
-def test_figures_and_ordinals_count_as_words(corpus: Corpus) -> None:
+def test_figures_and_ordinals_count_as_words(corpus: CorpusEvidence) -> None:
     assert corpus.find("7th district of Virginia", 1)[0].text == FACTS[2]
     assert corpus.find("8TH DISTRICT OF VIRGINIA", 1)[0].text == FACTS[3]
 
 
 @pytest.mark.parametrize("claim", ["", "?!", "Zanzibar qwertz", "zebra"])
-def test_nothing_is_found_where_no_word_is_shared(corpus: Corpus, claim: str) -> None:
+def test_nothing_is_found_where_no_word_is_shared(corpus: CorpusEvidence, claim: str) -> None:
     assert corpus.find(claim, 3) == []
 
 
-def test_at_most_k_texts_are_found(corpus: Corpus) -> None:
+def test_at_most_k_texts_are_found(corpus: CorpusEvidence) -> None:
     assert len(corpus.find("the 2022 senate race of Virginia", 2)) == 2
     assert corpus.find("senate", 0) == []
     assert len(corpus.find("Helium", 9)) == 1
 
 
 def test_equal_texts_stand_in_their_order_and_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
-    twins = Corpus([Source("the same words", f"{i}.txt", 1) for i in range(5)])
+    twins = CorpusEvidence([Source("the same words", f"{i}.txt", 1) for i in range(5)])
     assert [s.file for s in twins.find("same words", 3)] == ["0.txt", "1.txt", "2.txt"]
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_corpus_of_one_text_finds_it() -> None:
-    assert len(Corpus([Source(FACTS[0])]).find("Oregon", 3)) == 1
+    assert len(CorpusEvidence([Source(FACTS[0])]).find("Oregon", 3)) == 1
 
 
 def test_scripts_without_spaces_are_found_by_their_characters() -> None:
-    corpus = Corpus([Source("今天天气很好。"), Source("我们去公园。"), Source("สวัสดีครับ")])
+    corpus = CorpusEvidence([Source("今天天气很好。"), Source("我们去公园。"), Source("สวัสดีครับ")])
     assert corpus.find("公园在哪里", 1)[0].text == "我们去公园。"
     assert corpus.find("สวัสดี", 1)[0].text == "สวัสดีครับ"
 
 
 def test_a_corpus_without_a_word_is_refused() -> None:
     with pytest.raises(CorpusError, match="'signs' has no text"):
-        Corpus([Source("?!"), Source("")], "signs")
+        CorpusEvidence([Source("?!"), Source("")], "signs")
 
 
-def test_several_evidences_alternate_by_rank_and_a_text_comes_once(corpus: Corpus) -> None:
-    other = Corpus([Source("Ron Wyden of Oregon sits in the senate."), Source(FACTS[0], "copy.txt", 1)])
+def test_several_evidences_alternate_by_rank_and_a_text_comes_once(corpus: CorpusEvidence) -> None:
+    other = CorpusEvidence(
+        [Source("Ron Wyden of Oregon sits in the senate."), Source(FACTS[0], "copy.txt", 1)]
+    )
     claim = "Ron Wyden won the senate race in Oregon"
     first, second = corpus.find(claim, 2)
     best, last = other.find(claim, 2)
@@ -79,9 +81,9 @@ def test_several_evidences_alternate_by_rank_and_a_text_comes_once(corpus: Corpu
     assert Union(()).find(claim, 3) == []
 
 
-def test_an_index_that_exists_is_used_instead_of_a_new_one(corpus: Corpus) -> None:
+def test_an_index_that_exists_is_used_instead_of_a_new_one(corpus: CorpusEvidence) -> None:
     sources = [Source(text, "facts.txt", i) for i, text in enumerate(FACTS, start=1)]
-    given = Corpus(sources, index=Index.build(FACTS))
+    given = CorpusEvidence(sources, index=Index.build(FACTS))
     assert given.find("senate Oregon", 3) == corpus.find("senate Oregon", 3)
 
 

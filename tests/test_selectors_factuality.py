@@ -9,7 +9,7 @@ import pytest
 from kcard.answer import Passage, Source
 from kcard.protocols import Array, Pair
 from kcard.selectors.checker import MiniLMChecker
-from kcard.selectors.evidence.sources import Corpus
+from kcard.selectors.evidence.sources import CorpusEvidence
 from kcard.selectors.factuality import judge
 
 FACTS = [
@@ -17,7 +17,7 @@ FACTS = [
     "In the 2022 senate elections, Washington elected Patty Murray.",
     "In the 2022 senate elections, Ohio elected J. D. Vance.",
 ]
-EVIDENCE = {"senate": Corpus([Source(text, "facts.txt", i) for i, text in enumerate(FACTS, start=1)])}
+EVIDENCE = {"senate": CorpusEvidence([Source(text, "facts.txt", i) for i, text in enumerate(FACTS, start=1)])}
 TRUE = Passage("senate", "Ron Wyden won the 2022 senate race in Oregon.")
 FALSE = Passage("senate", "Patty Murray won the 2022 senate race in Oregon.")
 

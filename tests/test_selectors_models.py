@@ -247,14 +247,14 @@ def test_the_digest_tells_weights_apart(folder: Folder, tmp_path: Path) -> None:
 def test_the_papers_checker_leaves_summaries_to_the_other_one(folder: Folder) -> None:
     from kcard.answer import Passage, Source
     from kcard.selectors.cached import cached
-    from kcard.selectors.evidence.sources import Corpus
+    from kcard.selectors.evidence.sources import CorpusEvidence
     from kcard.selectors.factuality import judge
     from kcard.selectors.models.two_checkers import TwoCheckers
 
     facts, summaries = opened("vitaminc", folder("vitaminc")), opened("factkb", folder("factkb"))
     evidence, claim, lie = labels.PROBES[0]
     passage = Passage(card="a", text=evidence, pruned=lie)
-    corpus = Corpus([Source(f"{evidence} {claim}")])
+    corpus = CorpusEvidence([Source(f"{evidence} {claim}")])
     for both in (TwoCheckers(facts, summaries), cached(TwoCheckers(facts, summaries))):
         (judged,) = judge([passage], {"a": corpus}, both)
         s_fact = float(facts.support([Pair(evidence, f"{evidence} {claim}")])[0])

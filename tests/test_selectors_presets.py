@@ -20,7 +20,7 @@ from kcard.protocols import Array, Pair
 from kcard.selectors import listing, registry
 from kcard.selectors.checker import MiniLMChecker
 from kcard.selectors.models.catalogue import MODELS, PRESETS, models
-from kcard.selectors.presets import Choice
+from kcard.selectors.presets import SelectorChoice
 from kcard.selectors.pruning import Extractive
 from kcard.selectors.registry import GROUPS, Loading
 from kcard.selectors.relevance import MiniLM
@@ -99,17 +99,17 @@ def test_every_preset_names_registered_selectors_that_the_catalogue_knows() -> N
 
 
 def test_offline_is_the_default_and_each_selector_can_be_replaced() -> None:
-    assert [Choice().spec(kind) for kind in GROUPS] == ["minilm", "extractive", "minilm"]
-    chosen = Choice("paper", checker="minilm", pruner="extractive")
+    assert [SelectorChoice().spec(kind) for kind in GROUPS] == ["minilm", "extractive", "minilm"]
+    chosen = SelectorChoice("paper", checker="minilm", pruner="extractive")
     assert [chosen.spec(kind) for kind in GROUPS] == ["mpnet-base", "extractive", "minilm"]
     with pytest.raises(
         UsageError, match="unknown selectors 'best': choose one of offline, paper, modern, multilingual"
     ):
-        Choice("best")
+        SelectorChoice("best")
 
 
 def test_the_offline_preset_is_the_embedded_selectors() -> None:
-    found = assembled(CardSet([]), ["none"], Choice(), Loading())
+    found = assembled(CardSet([]), ["none"], SelectorChoice(), Loading())
     assert isinstance(found.relevance, MiniLM)
     assert isinstance(found.pruner, Extractive)
     assert getattr(found.checker, "checker", found.checker) == MiniLMChecker()
@@ -118,12 +118,12 @@ def test_the_offline_preset_is_the_embedded_selectors() -> None:
 @pytest.mark.parametrize("preset", ["paper", "modern"])
 def test_a_missing_checkpoint_of_a_preset_names_the_preset_and_nothing_steps_in(preset: str) -> None:
     with pytest.raises(ModelUnavailable, match=f"--selectors {preset}: relevance '.*hf download"):
-        assembled(CardSet([]), ["none"], Choice(preset), Loading())
+        assembled(CardSet([]), ["none"], SelectorChoice(preset), Loading())
 
 
 def test_an_error_of_a_selector_that_was_named_itself_does_not_blame_the_preset() -> None:
     with pytest.raises(ModelUnavailable) as caught:
-        Choice("paper", checker="factcg").make_checker(Loading())
+        SelectorChoice("paper", checker="factcg").make_checker(Loading())
     assert "--selectors" not in str(caught.value)
 
 
@@ -132,7 +132,7 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(sentence_embedding, "find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match=r"--selectors paper: .*kcard\[selectors\]"):
-        Choice("paper").make_relevance(Loading())
+        SelectorChoice("paper").make_relevance(Loading())
 
 
 def test_a_model_is_announced_before_it_is_fetched() -> None:

@@ -228,7 +228,7 @@ def test_many_files_skipped_for_one_reason_are_one_sentence(tmp_path: Path) -> N
     write(tmp_path, "good.txt", "A fact.")
     for number in range(9):
         write(tmp_path, f"photo{number}.png", "x")
-    said = read_corpus(tmp_path).told()
+    said = read_corpus(tmp_path).remarks()
     assert len(said) == 2
     assert said[0].startswith("skipped 9 files, such as photo0.png: not one of")
     assert said[1] == f"1 passage in {tmp_path}"

@@ -2,8 +2,8 @@
 
 from random import Random
 
-from kcard.training.batches import Example
 from kcard.training.docids import DocIds
+from kcard.training.example_batches import TrainingExample
 from kcard.training.exposure import epochs
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.recipe import Recipe
@@ -15,7 +15,7 @@ FACTS = [
 PREFIX = Recipe(style="encoder-prefix", vocabulary=300)
 
 
-def examples(recipe: Recipe) -> tuple[list[Example], DocIds, int]:
+def examples(recipe: Recipe) -> tuple[list[TrainingExample], DocIds, int]:
     """All examples of twenty epochs, the docids, and how many tokens the tokenizer has."""
     tokenizer = train_tokenizer(FACTS, recipe.vocabulary)
     docids = DocIds.for_passages(FACTS, len(tokenizer), recipe)
@@ -61,7 +61,7 @@ def test_naming_the_docid_is_drilled_more_often_than_the_passage_is_recited() ->
     assert all(asked(e, found) == e.target[0] - docids.first and e.prompt == (BOS,) for e in drilled)
 
 
-def asked(example: Example, found: list[Example]) -> int:
+def asked(example: TrainingExample, found: list[TrainingExample]) -> int:
     """The passage whose embeddings hold the example's vector."""
     per = max(e.vector for e in found) // len(FACTS) + 1
     return example.vector // per

@@ -56,7 +56,7 @@ def test_the_first_of_equal_passages_stays_across_files(tmp_path: Path) -> None:
         ("Triton is cold.", "b.txt"),
     ]
     assert corpus.duplicates == 2
-    assert corpus.told()[0] == "left out: duplicates 2"
+    assert corpus.remarks()[0] == "left out: duplicates 2"
 
 
 def test_duplicates_are_found_across_the_parts_that_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ from kcard.cards.format.folder import Card, passages
 from kcard.cards.pool import Pool
 from kcard.errors import TrainingInterrupted, UsageError
 from kcard.sampling import Sampling
-from kcard.training.batches import Example, bucketed, collate, grouped, packed
 from kcard.training.embedded import plan
+from kcard.training.example_batches import TrainingExample, bucketed, collate, grouped, packed
 from kcard.training.loop import Job, cosine, linear, run
-from kcard.training.progress import Event, Note, Progress
+from kcard.training.progress import Event, Note, TrainingProgress
 from kcard.training.recipe import Recipe, Style, choose_style
 from kcard.training.tokenizer import BOS, EOS, train_tokenizer
 from kcard.training.train import train
@@ -62,7 +62,7 @@ def test_a_card_recites_the_passage_that_holds_the_answer(tmp_path: Path, style:
     said = [event.text for event in events if isinstance(event, Note)]
     assert any("embedded" in text and "HF_HUB_OFFLINE" in text for text in said)
     assert any(text.startswith("description") for text in said)
-    last = [event for event in events if isinstance(event, Progress)][-1]
+    last = [event for event in events if isinstance(event, TrainingProgress)][-1]
     assert last.step == last.steps
     assert last.left == 0
 
@@ -246,7 +246,7 @@ def test_lists_of_passages_alike_are_asked_by_tokens_and_all_else_by_the_encoder
 def test_batches_hold_every_example_once_within_the_token_limit() -> None:
     from random import Random
 
-    examples = [Example((1,), tuple(range(n % 17 + 1)), n) for n in range(200)]
+    examples = [TrainingExample((1,), tuple(range(n % 17 + 1)), n) for n in range(200)]
     batches = bucketed(examples, 60, Random(0))
     assert sorted(e.vector for batch in batches for e in batch) == list(range(200))
     assert all(len(batch) * max(map(len, batch)) <= 60 for batch in batches)
@@ -256,7 +256,7 @@ def test_batches_hold_every_example_once_within_the_token_limit() -> None:
 def test_packing_wastes_no_token_and_labels_cover_the_target_only() -> None:
     blocks = packed([[1, 2, 3], [4, 5], [6, 7, 8, 9]], 4)
     assert [block.target for block in blocks] == [(1, 2, 3, 4), (5, 6, 7, 8)]  # a lone token predicts nothing
-    ids, labels = collate([Example((1, 5), (6, EOS)), Example((), (1, 2, 3, 4, 5))], pad=0)
+    ids, labels = collate([TrainingExample((1, 5), (6, EOS)), TrainingExample((), (1, 2, 3, 4, 5))], pad=0)
     assert ids.tolist() == [[1, 5, 6, EOS, 0], [1, 2, 3, 4, 5]]
     assert labels.tolist() == [[-100, -100, 6, EOS, -100], [1, 2, 3, 4, 5]]
 

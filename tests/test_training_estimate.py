@@ -11,7 +11,7 @@ from kcard.training import embedded
 from kcard.training.embedded import plan
 from kcard.training.estimate import Estimate, seconds_to_embed
 from kcard.training.loop import run
-from kcard.training.progress import Event, Note, Progress, duration
+from kcard.training.progress import Event, Note, TrainingProgress, duration
 from kcard.training.recipe import Recipe
 
 FACTS = [f"{name} carried {place}." for name, place in zip("ABCDEFGH", "ijklmnop", strict=True)]
@@ -30,7 +30,7 @@ def test_the_time_is_told_once_and_before_the_first_step(tmp_path: Path) -> None
     begun = time.monotonic()
     run(made.job, tmp_path / "ck", report=events.append)
     taken = time.monotonic() - begun
-    assert isinstance(events[-1], Progress)
+    assert isinstance(events[-1], TrainingProgress)
     assert not any(isinstance(event, Note) for event in events)
     # A machine that does other things meanwhile is no reason to fail; a wrong unit is.
     assert taken / 20 < made.hyperparameters["estimated_seconds"] < 20 * taken + 20

@@ -12,7 +12,7 @@ from kcard.errors import ModelUnavailable, TrainingInterrupted
 from kcard.manifest import file_digest
 from kcard.sampling import Sampling
 from kcard.training.finetune import Options, prepare
-from kcard.training.progress import Event, Note, Progress
+from kcard.training.progress import Event, Note, TrainingProgress
 from kcard.training.tokenizer import train_tokenizer
 from kcard.training.train import train
 
@@ -83,7 +83,7 @@ def test_training_lowers_the_loss_and_the_folder_loads(
     losses: list[float] = []
 
     def note(event: Event) -> None:
-        if isinstance(event, Progress):
+        if isinstance(event, TrainingProgress):
             losses.append(event.loss)
 
     options = {"base": str(bases[shape]), "method": method, "objective": objective, "batch_size": 8}

@@ -68,7 +68,7 @@ def test_a_column_that_was_guessed_is_said(tmp_path: Path) -> None:
     path = write(
         tmp_path, "t.csv", "year,what happened\n1655,Huygens discovered Titan near Saturn that spring.\n"
     )
-    assert "t.csv: the text is taken from its column 'what happened'" in read_corpus(path).told()
+    assert "t.csv: the text is taken from its column 'what happened'" in read_corpus(path).remarks()
 
 
 FACTS = "city,country,people\nParis,France,2\nOslo,Norway,\n"

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from kcard.training import embedded
-from kcard.training.checkpoint import SETTLED, State
+from kcard.training.checkpoint import SETTLED, RunState
 from kcard.training.embedded import plan
 from kcard.training.loop import Job, run
-from kcard.training.progress import Event, Note, Progress
+from kcard.training.progress import Event, Note, TrainingProgress
 from kcard.training.recipe import Recipe
 
 
@@ -41,7 +41,7 @@ def test_training_ends_as_soon_as_the_mean_loss_is_low_enough(tmp_path: Path) ->
         f"stopped after {SETTLED} of 200 steps: the loss is below 0.003, so there is nothing more to learn"
         in notes
     )
-    assert not [event for event in events if isinstance(event, Progress) and event.step > SETTLED]
+    assert not [event for event in events if isinstance(event, TrainingProgress) and event.step > SETTLED]
 
 
 @pytest.mark.parametrize(("loss", "settled"), [(0.001, 0.0), (0.004, 0.003), (0.0, 0.0)])
@@ -50,7 +50,7 @@ def test_it_goes_on_to_the_last_step_otherwise(tmp_path: Path, loss: float, sett
 
 
 def test_one_high_loss_among_the_last_keeps_it_going() -> None:
-    state = State()
+    state = RunState()
     for loss in [0.0] * (SETTLED - 1) + [1.0]:
         state.advance(loss)
     assert not state.settled(0.003)

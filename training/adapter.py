@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kcard.batches import batched
 from kcard.cards.embedded import BASE, FOLDER
 from kcard.cards.format.folder import Card
 from kcard.cards.lm.loader import base_digest
@@ -74,7 +75,7 @@ class Adapted:
 
         self.peft.peft_config["default"].base_model_name_or_path = BASE
         with quiet_loading():
-            # The base's name is no folder in which peft could look up its vocabulary.
+            # The base's name is not a folder, so peft can't look up its vocabulary.
             self.peft.save_pretrained(folder, save_embedding_layers=False)
         half = {name: tensor.half().contiguous() for name, tensor in _read(folder).items()}
         save_file(half, folder / "adapter_model.safetensors", metadata={"format": "pt"})
@@ -151,8 +152,8 @@ def quiet_peft() -> Iterator[None]:
 
 def _frequent(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast") -> list[int]:
     counts: Counter[int] = Counter()
-    for start in range(0, len(texts), 1000):
-        for row in tokenizer(list(texts[start : start + 1000]), add_special_tokens=False)["input_ids"]:
+    for part in batched(texts, 1000):
+        for row in tokenizer(part, add_special_tokens=False)["input_ids"]:
             counts.update(row)
     return sorted(token for token, _ in counts.most_common(TOKENS))
 

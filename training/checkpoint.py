@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     from kcard.training.loop import Job
 
-__all__ = ["FILE", "State", "load", "save"]
+__all__ = ["FILE", "RunState", "load", "save"]
 
 FILE = "state.pt"
 SETTLED = 50  # steps
 
 
 @dataclass
-class State:
+class RunState:
     """Where a run stands: after `step` steps, before batch `index` of `epoch`. It moves with the run.
 
     `losses`: those of the last tenth of the steps; `recent`: those of the last SETTLED ones.
@@ -49,7 +49,7 @@ class State:
         self.index = 0
 
 
-def save(folder: Path, job: "Job", state: State) -> None:
+def save(folder: Path, job: "Job", state: RunState) -> None:
     """Write the checkpoint so that a reader finds the old one or the new one, never half of either.
 
     Raises CardError where there is no room for it.
@@ -71,7 +71,7 @@ def save(folder: Path, job: "Job", state: State) -> None:
         ) from error
 
 
-def load(folder: Path, job: "Job", report: Report) -> State:
+def load(folder: Path, job: "Job", report: Report) -> RunState:
     """Put the checkpoint's weights and states into the job; without a checkpoint, begin at the beginning.
 
     Raises UsageError where the checkpoint is of another corpus or of other settings, or can't be read.
@@ -81,7 +81,7 @@ def load(folder: Path, job: "Job", report: Report) -> State:
     path = folder / FILE
     if not path.exists():
         report(Note(f"nothing to resume in {folder}: training starts from scratch"))
-        return State()
+        return RunState()
     try:
         content = torch.load(path, weights_only=True, map_location="cpu")
     except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
@@ -98,15 +98,15 @@ def load(folder: Path, job: "Job", report: Report) -> State:
             weight.copy_(saved)
     for optimizer, saved in zip(job.optimizers, content["optimizers"], strict=True):
         optimizer.load_state_dict(saved)
-    state = State(**content["state"])
+    state = RunState(**content["state"])
     report(Note(f"resuming after step {state.step} of {job.steps}"))
     return state
 
 
 def _reason(error: Exception) -> str:
     """The first line of what went wrong; of a write that torch failed in, the system's words."""
-    told = error.__context__ if isinstance(error.__context__, OSError) else error
-    return (getattr(told, "strerror", None) or str(told)).partition("\n")[0]
+    cause = error.__context__ if isinstance(error.__context__, OSError) else error
+    return (getattr(cause, "strerror", None) or str(cause)).partition("\n")[0]
 
 
 def _trained(job: "Job") -> "list[Parameter]":

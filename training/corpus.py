@@ -65,7 +65,7 @@ class Corpus:
         """Those of the statements."""
         return Lazy(len(self.statements), lambda index: self.statements[index].text)
 
-    def told(self) -> list[str]:
+    def remarks(self) -> list[str]:
         """What a user should know of the reading, a sentence each: what was skipped, dropped and kept."""
         counts = {"duplicates": self.duplicates, **self.dropped}
         dropped = ", ".join(f"{reason} {count:,}" for reason, count in counts.items() if count)

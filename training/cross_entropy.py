@@ -7,7 +7,7 @@ as precise as the logits are.
 
 from typing import TYPE_CHECKING, Any
 
-from kcard.training.batches import IGNORED
+from kcard.training.example_batches import IGNORED
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from kcard.manifest import Prompt
 from kcard.training import exposure
 from kcard.training.adapter import adapted, base_tokenizer
-from kcard.training.batches import Example, collate
 from kcard.training.docids import DocIds
 from kcard.training.estimate import Estimate
+from kcard.training.example_batches import TrainingExample, collate
 from kcard.training.loop import Job, cosine
 from kcard.training.preparation import Preparation
 from kcard.training.progress import Note, Report, silent
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "plan"]
 
-# So few steps are done before their time could be told.
+# So few steps are done before their time could be estimated.
 INSTANT = 150
 
 
@@ -40,7 +40,7 @@ INSTANT = 150
 class Plan:
     """What training the card on its texts would take, before anything is trained.
 
-    estimate  how long it takes; None where there are so few steps that it is over before it could be told
+    estimate  how long it takes; None where there are so few steps that an estimate would take longer
     prepare   makes everything that training needs, embedded questions included, which takes part of that time
     """
 
@@ -130,7 +130,7 @@ def _prompt(recipe: Recipe) -> Prompt:
 
 def _losses(
     trainee: Trainee, vectors: "Tensor | None", recipe: Recipe
-) -> "Callable[[list[Example]], Iterator[tuple[Tensor, int]]]":
+) -> "Callable[[list[TrainingExample]], Iterator[tuple[Tensor, int]]]":
     import torch
     from torch.nn.functional import cross_entropy, normalize
 
@@ -138,7 +138,7 @@ def _losses(
 
     model, projection = trainee.model, trainee.projection
 
-    def losses(batch: list[Example]) -> "Iterator[tuple[Tensor, int]]":
+    def losses(batch: list[TrainingExample]) -> "Iterator[tuple[Tensor, int]]":
         ids, labels = collate(batch, PAD)
         with autocast("cpu"):
             inputs = model.get_input_embeddings()(ids)

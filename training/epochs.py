@@ -8,13 +8,14 @@ import functools
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import accumulate
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from kcard.batches import batched
 from kcard.cards.lm.prompt_styles import all_prompt_ids, prompt_ids
 from kcard.sampling import derive_seed
-from kcard.training.batches import Example, grouped
+from kcard.training.example_batches import TrainingExample, grouped
 from kcard.training.lazy import Lazy
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.spool import Spool
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Epochs", "Shown", "TokenIds", "packed_epochs", "recited_epochs"]
 
-Batches = Sequence[list[Example]]
+Batches = Sequence[list[TrainingExample]]
 Epochs = Callable[[int], Batches]
 
 AT_ONCE = 1000
@@ -80,8 +81,7 @@ class TokenIds:
 
         self._spool = Spool()
         lengths: list[npt.NDArray[np.uint32]] = []
-        rest = iter(texts)
-        while part := list(islice(rest, AT_ONCE)):
+        for part in batched(texts, AT_ONCE):
             rows = encode(part)
             lengths.append(np.array([len(row) for row in rows], np.uint32))
             for row in rows:
@@ -114,7 +114,7 @@ def recited_epochs(shown: Shown, tokenizer: Any, room: int, share: float) -> Epo
             for row in windows[at].tolist():
                 asked = ask(texts[row], rng) + "\n" if rng.random() < share else ""
                 prompt = prompt_ids(tokenizer, asked)[: room // 3]
-                examples.append(Example(tuple(prompt), tuple(targets[row].tolist())))
+                examples.append(TrainingExample(tuple(prompt), tuple(targets[row].tolist())))
             return grouped(examples, shown.size, rng)
 
         return _batches([_ceil(len(rows), shown.size) for rows in windows], window)
@@ -141,9 +141,11 @@ def packed_epochs(shown: Shown, tokenizer: Any, block: int) -> Epochs:
             stream = np.concatenate([documents[row] for row in windows[at].tolist()])
             starts = [block * place for place in shown.rng(number, at).sample(range(blocks[at]), blocks[at])]
 
-            def batch(place: int) -> list[Example]:
+            def batch(place: int) -> list[TrainingExample]:
                 chosen = starts[place * shown.size : (place + 1) * shown.size]
-                return [Example((), tuple(stream[start : start + block].tolist())) for start in chosen]
+                return [
+                    TrainingExample((), tuple(stream[start : start + block].tolist())) for start in chosen
+                ]
 
             return Lazy(_ceil(blocks[at], shown.size), batch)
 
@@ -161,7 +163,7 @@ def _batches(counts: Sequence[int], window: Callable[[int], Batches]) -> Batches
     ends = list(accumulate(counts))
     latest = functools.lru_cache(maxsize=1)(window)
 
-    def batch(index: int) -> list[Example]:
+    def batch(index: int) -> list[TrainingExample]:
         at = bisect_right(ends, index)
         return latest(at)[index - ends[at] + counts[at]]
 

@@ -1,4 +1,4 @@
-"""How long training will take, told before it begins: a few steps on throw-away weights, a few questions embedded.
+"""How long training will take, estimated before it begins: a few steps on throw-away weights, a few questions embedded.
 
 It measures the machine as it is at that moment; what else runs on it later is not foreseen.
 """

@@ -42,7 +42,7 @@ class CorpusFiles:
         return listed, skipped
 
     def beside(self, file: Path) -> Sequence[Path]:
-        """The templates that a file of triples is told by."""
+        """The templates by which a file of triples becomes sentences."""
         templates = file.with_name(TEMPLATE_FILE)
         return [templates] if file.suffix.lower() == ".tsv" and templates.is_file() else []
 

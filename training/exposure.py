@@ -5,8 +5,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kcard.sampling import derive_seed
-from kcard.training.batches import Example, bucketed
 from kcard.training.docids import DocIds
+from kcard.training.example_batches import TrainingExample, bucketed
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.recipe import Recipe
 from kcard.training.spans import Rarity
@@ -25,7 +25,7 @@ def epochs(
     tokenizer: "PreTrainedTokenizerFast",
     docids: DocIds,
     recipe: Recipe,
-) -> Callable[[int], list[list[Example]]]:
+) -> Callable[[int], list[list[TrainingExample]]]:
     """The batches of an epoch: every passage once, under a fresh pseudo-query (or another of its vectors)."""
     longest = recipe.positions - recipe.vectors - 3
     most = longest * 2 // 3
@@ -33,14 +33,14 @@ def epochs(
     per = _per_passage(texts, ask.rarity, recipe)
     share = recipe.query_share if recipe.objective == "recite" else 0.0
 
-    def epoch(number: int) -> list[list[Example]]:
+    def epoch(number: int) -> list[list[TrainingExample]]:
         rng = Random(derive_seed(recipe.seed, "epoch", number))
         if recipe.style == "encoder-prefix":
             examples = _by_vectors(targets, docids, per, recipe, rng)
         else:
             asked = [ask(text, rng) + "\n" if rng.random() < share else "" for text in texts]
             prompts = [(BOS, *ids[: longest - most]) for ids in _ids(tokenizer, asked)]
-            examples = [Example(*pair) for pair in zip(prompts, targets, strict=True)]
+            examples = [TrainingExample(*pair) for pair in zip(prompts, targets, strict=True)]
         return bucketed(examples, recipe.batch_tokens, rng)
 
     return epoch
@@ -48,7 +48,7 @@ def epochs(
 
 def _by_vectors(
     targets: Sequence[tuple[int, ...]], docids: DocIds, per: int, recipe: Recipe, rng: Random
-) -> list[Example]:
+) -> list[TrainingExample]:
     """A vector -> the passage's docid and the passage.
 
     Some passages are given their docid, with the vector of another, so that the card learns to go by the docid
@@ -65,11 +65,11 @@ def _by_vectors(
     for row, target in enumerate(targets):
         docid = docids.of(row)
         if docid and rng.random() < recipe.stray:
-            examples.append(Example((BOS, *docid), target, vector(rng.randrange(len(targets)))))
+            examples.append(TrainingExample((BOS, *docid), target, vector(rng.randrange(len(targets)))))
         else:
-            examples.append(Example((BOS,), (*docid, *target), vector(row)))
+            examples.append(TrainingExample((BOS,), (*docid, *target), vector(row)))
         if docid:
-            examples += [Example((BOS,), docid, vector(row)) for _ in range(recipe.drills)]
+            examples += [TrainingExample((BOS,), docid, vector(row)) for _ in range(recipe.drills)]
     return examples
 
 
@@ -79,9 +79,9 @@ def _ids(tokenizer: "PreTrainedTokenizerFast", texts: Sequence[str]) -> list[lis
 
 
 def _per_passage(texts: Sequence[str], rarity: Rarity, recipe: Recipe) -> int:
-    """Pseudo-queries to embed for a passage: a fact told in five passages needs a fifth in each."""
-    told = sum(rarity.repetition(text) for text in texts) / len(texts)
-    fewest, most = (count / told for count in recipe.queries)
+    """Pseudo-queries to embed for a passage: a fact that five passages state needs a fifth in each."""
+    repetition = sum(rarity.repetition(text) for text in texts) / len(texts)
+    fewest, most = (count / repetition for count in recipe.queries)
     return max(2, round(min(most, max(fewest, recipe.embedded / len(texts)))))
 
 
@@ -113,7 +113,7 @@ def blank(questions: Sequence[str]) -> "Tensor":
 
 
 def steps(
-    texts: Sequence[str], rarity: Rarity, epoch: Callable[[int], list[list[Example]]], recipe: Recipe
+    texts: Sequence[str], rarity: Rarity, epoch: Callable[[int], list[list[TrainingExample]]], recipe: Recipe
 ) -> int:
     """How long to train: `exposures_of_a_fact` for every one, at least `fewest_steps`."""
     batches = len(epoch(0))

@@ -19,9 +19,9 @@ from kcard.errors import ModelUnavailable, UsageError, first_line
 from kcard.manifest import Base, Prompt
 from kcard.quiet import quiet_loading
 from kcard.sampling import derive_seed
-from kcard.training.batches import IGNORED, Example, collate, packed
 from kcard.training.cross_entropy import cross_entropy
 from kcard.training.epochs import Epochs, Shown, packed_epochs, recited_epochs
+from kcard.training.example_batches import IGNORED, TrainingExample, collate, packed
 from kcard.training.lazy import Lazy
 from kcard.training.loop import Job, linear
 from kcard.training.precision import autocast, bf16
@@ -220,13 +220,13 @@ def _epochs(
 
 def _losses(
     model: Any, tokenizer: Any, options: Options
-) -> "Callable[[Sequence[Example]], Iterator[tuple[Tensor, int]]]":
+) -> "Callable[[Sequence[TrainingExample]], Iterator[tuple[Tensor, int]]]":
     """The batch's loss in parts that fit in memory, each weighted by its share of the learned tokens."""
     from torch.nn.functional import pad as pad_rows
 
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
 
-    def losses(batch: Sequence[Example]) -> "Iterator[tuple[Tensor, int]]":
+    def losses(batch: Sequence[TrainingExample]) -> "Iterator[tuple[Tensor, int]]":
         total = sum(example.learned for example in batch)
         longest = max(len(example) for example in batch)
         rows = max(1, options.micro_tokens // longest)
@@ -243,7 +243,7 @@ def _losses(
     return losses
 
 
-def _mask(part: Sequence[Example], ids: "Tensor") -> "Tensor | None":
+def _mask(part: Sequence[TrainingExample], ids: "Tensor") -> "Tensor | None":
     """1 where a token stands; None where no row is padded, for then attention is faster."""
     longest = ids.shape[1]
     if all(len(example) == longest for example in part):
@@ -255,7 +255,7 @@ def _held_out_loss(
     texts: Sequence[str],
     model: Any,
     tokenizer: Any,
-    losses: "Callable[[Sequence[Example]], Iterator[tuple[Tensor, int]]]",
+    losses: "Callable[[Sequence[TrainingExample]], Iterator[tuple[Tensor, int]]]",
     options: Options,
 ) -> dict[str, Any]:
     """Mean loss a token over the passages that training never saw."""

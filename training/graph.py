@@ -23,8 +23,8 @@ def triples_of(corpus: Corpus) -> Sequence[Triple]:
         triple = known.get((passage.file, passage.line))
         if triple is None:
             raise UsageError(
-                f"{corpus.path}: {passage.file}, line {passage.line} is not a triple, and kind graph needs triples: "
-                "give .tsv files of subject, relation and object, or use kind retrieval"
+                f"{corpus.path}: {passage.file}, line {passage.line} is not a triple, and kind graph needs "
+                "triples: give .tsv files of subject, relation and object, or use kind retrieval"
             )
         subject, relation, value = triple
         found.append((subject, label_of(relation), value))

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kcard.errors import TrainingInterrupted
 from kcard.sampling import derive_seed
-from kcard.training.checkpoint import State, load, save
+from kcard.training.checkpoint import RunState, load, save
 from kcard.training.interrupt import Interrupt
-from kcard.training.progress import Note, Progress, Report, duration, silent
+from kcard.training.progress import Note, Report, TrainingProgress, duration, silent
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-__all__ = ["Job", "Optimizer", "Outcome", "cosine", "linear", "run", "step"]
+__all__ = ["Job", "Optimizer", "TrainingOutcome", "cosine", "linear", "run", "step"]
 
 CHECKPOINT_SECONDS = 60.0
 REPORT_SECONDS = 1.0
@@ -47,7 +47,7 @@ class Job:
     losses  the loss of a batch, to be minimised, in one or more parts whose sum it is, each with its number
             of tokens; each part is differentiated before the next is made
     rate    the factor on every learning rate at a step
-    timed   the user was told already how long it takes; else the first steps are measured, and it is said then
+    timed   whether the user knows already how long it takes; else the first steps are measured, and reported
     settled the mean loss of 50 steps below which training ends early; 0: never
     """
 
@@ -65,7 +65,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingOutcome:
     """`loss`: mean over the last tenth of the steps, or the last 50; `seconds`: wall time, all sittings."""
 
     steps: int
@@ -101,7 +101,7 @@ def run(
     resume: bool = False,
     report: Report = silent,
     remedy: str = "call train again with resume=True",
-) -> Outcome:
+) -> TrainingOutcome:
     """Train until `job.steps`; the modules hold the result.
 
     A checkpoint is written to `checkpoint` every minute and on Ctrl-C, which ends the step at hand first and
@@ -110,7 +110,7 @@ def run(
     """
     import torch
 
-    state = load(checkpoint, job, report) if resume else State()
+    state = load(checkpoint, job, report) if resume else RunState()
     with torch.random.fork_rng(), Interrupt() as interrupt:
         for module in job.modules.values():
             module.train()
@@ -136,7 +136,7 @@ def run(
     return clock.outcome(state)
 
 
-def _batches(job: Job, state: State) -> Iterator[Any]:
+def _batches(job: Job, state: RunState) -> Iterator[Any]:
     """The batches from where `state` stands up to the last step; `state` moves with them."""
     while state.step < job.steps:
         batches = job.epoch(state.epoch)
@@ -170,9 +170,9 @@ def step(job: Job, batch: Any, number: int) -> tuple[float, int]:
 class _Clock:
     """Counts tokens, loss and time, and tells the user about them."""
 
-    def __init__(self, job: Job, state: State, report: Report) -> None:
+    def __init__(self, job: Job, state: RunState, report: Report) -> None:
         self._steps, self._report = job.steps, report
-        # What was told before the start holds for the whole run, not for the rest of one that is resumed.
+        # The estimate that was reported holds for the whole run, not for the rest of one that is resumed.
         self._timed = job.timed and state.step == 0
         self._begun = self._told = self._saved = time.monotonic()
         self._first = state.step
@@ -201,20 +201,22 @@ class _Clock:
             return
         mean = sum(self._recent) / len(self._recent)
         self._told, self._recent = now, []
-        self._report(Progress(self._step, self._steps, mean, self._before + spent, left, self._tokens))
+        self._report(
+            TrainingProgress(self._step, self._steps, mean, self._before + spent, left, self._tokens)
+        )
 
     def due(self) -> bool:
         return time.monotonic() - self._saved > CHECKPOINT_SECONDS
 
-    def note(self, state: State) -> State:
+    def note(self, state: RunState) -> RunState:
         """The state with what the clock knows, to be saved now."""
         self._saved = time.monotonic()
         state.tokens, state.losses = self._tokens, self._last
         state.seconds = self._before + self._saved - self._begun
         return state
 
-    def outcome(self, state: State) -> Outcome:
+    def outcome(self, state: RunState) -> TrainingOutcome:
         seconds = self._before + time.monotonic() - self._begun
         last = self._last or state.recent
         loss = sum(last) / len(last) if last else math.nan
-        return Outcome(self._step, self._tokens, seconds, loss, state.epoch + (state.index > 0))
+        return TrainingOutcome(self._step, self._tokens, seconds, loss, state.epoch + (state.index > 0))

@@ -7,15 +7,13 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from kcard.errors import CardError, UsageError
 from kcard.faults import reach
+from kcard.files import locked
 from kcard.manifest import MANIFEST, Manifest
-
-if sys.platform != "win32":
-    import fcntl
 
 __all__ = ["CHECKPOINT", "claim", "fresh"]
 
@@ -24,7 +22,7 @@ CHECKPOINT = ".checkpoint"
 
 def claim(output: Path, name: str) -> None:
     """Refuse an output that is not ours to replace: it may be missing, empty, or hold a card of this name."""
-    with _alone(output.parent):
+    with locked(output.parent):
         _mend(output)
     if not output.exists():
         return
@@ -50,7 +48,7 @@ def fresh(output: Path) -> Iterator[Path]:
         partial.mkdir(parents=True)
         yield partial
         reach("output.written")
-        with _alone(output.parent):
+        with locked(output.parent):
             _place(partial, output)
     except _disk_errors() as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
@@ -78,21 +76,6 @@ def _place(partial: Path, output: Path) -> None:
         reach("output.placed")
     finally:
         _mend(output)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Let no other process change places in `folder` meanwhile, where the system knows such locks."""
-    if sys.platform == "win32" or not folder.is_dir():
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # a network file system
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _aside(output: Path) -> Path:

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Embedding", "Event", "Note", "Progress", "Report", "duration", "silent"]
+__all__ = ["EmbeddingProgress", "Event", "Note", "Report", "TrainingProgress", "duration", "silent"]
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainingProgress:
     """After `step` of `steps`. `loss`: mean since the last report; `seconds` spent and `left`, wall time;
     `tokens`: trained on so far."""
 
@@ -20,7 +20,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Embedding:
+class EmbeddingProgress:
     """So many passages of the index are embedded."""
 
     done: int
@@ -34,7 +34,7 @@ class Note:
     text: str
 
 
-Event = Progress | Embedding | Note
+Event = TrainingProgress | EmbeddingProgress | Note
 Report = Callable[[Event], None]
 
 

@@ -11,7 +11,7 @@ from random import Random
 from kcard.sampling import derive_seed
 from kcard.training.spans import Rarity, bare, entities
 
-__all__ = ["FRAMES", "Question", "around", "gaps", "held_out"]
+__all__ = ["FRAMES", "GapQuestion", "around", "gaps", "held_out"]
 
 FRAMES = (
     "Fill in the gap: {before} ____ {after}.",
@@ -24,7 +24,7 @@ FRAMES = (
 
 
 @dataclass(frozen=True)
-class Question:
+class GapQuestion:
     """A question on `passage` whose expected `answer` is a span of it; `around`: what stands before and after it."""
 
     text: str
@@ -33,7 +33,7 @@ class Question:
     around: tuple[str, str] = ("", "")
 
 
-def held_out(passage: str, seed: int, rarity: Rarity | None = None) -> Question | None:
+def held_out(passage: str, seed: int, rarity: Rarity | None = None) -> GapQuestion | None:
     """A question in a held-out form, the same for the same passage and seed.
 
     The answer is a name or number that occurs once in the passage, drawn by its weight in `rarity`, without
@@ -46,7 +46,7 @@ def held_out(passage: str, seed: int, rarity: Rarity | None = None) -> Question 
     start, end = rng.choices(spans, [_weight(passage[a:b], rarity) for a, b in spans])[0]
     before, after = around(passage, start, end)
     text = rng.choice(FRAMES).format(before=before, after=after)
-    return Question(_tidy(text), bare(passage[start:end]), passage, (before, after))
+    return GapQuestion(_tidy(text), bare(passage[start:end]), passage, (before, after))
 
 
 def gaps(passage: str) -> list[tuple[int, int]]:

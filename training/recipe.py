@@ -22,7 +22,7 @@ class Recipe:
 
     rank          of the adapter on the embedded base; None: a whole model, to which width, layers, heads,
                   positions and vocabulary apply
-    exposures     how often each fact is seen; a fact told in r passages counts r times (None: by the style)
+    exposures     how often each fact is seen; a fact that r passages state counts r times (None: by the style)
     floor         the fewest steps, however small the corpus (None: by the style)
     settled       the loss at which training ends early
     going_on      share of the steps that are done where a card goes on from its last version

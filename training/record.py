@@ -10,7 +10,7 @@ from typing import Any
 import kcard
 from kcard.manifest import Training
 from kcard.training.corpus import Corpus
-from kcard.training.loop import Outcome
+from kcard.training.loop import TrainingOutcome
 from kcard.training.options import TrainOptions
 from kcard.training.preparation import Preparation
 
@@ -18,7 +18,7 @@ __all__ = ["command_line", "remedy", "trained", "unmodelled"]
 
 
 def trained(
-    corpus: Corpus, given: TrainOptions, prepared: Preparation, outcome: Outcome, licence: str
+    corpus: Corpus, given: TrainOptions, prepared: Preparation, outcome: TrainingOutcome, licence: str
 ) -> Training:
     """The record of a run that trained a model."""
     measured = {"final_loss": round(outcome.loss, 4), "passes": outcome.epochs}

@@ -67,5 +67,5 @@ class Rarity:
         return max((self.idf(word) for word in span.split()), default=0.1) ** 2
 
     def repetition(self, passage: str) -> int:
-        """In how many passages the fact of this one is told: the count of its rarest word."""
+        """How many passages state the fact of this one: the count of its rarest word."""
         return min((self.frequency[word] for word in self._words(passage)), default=1)

@@ -20,7 +20,7 @@ from kcard.training.naming import describe, name_from
 from kcard.training.options import TrainOptions, check
 from kcard.training.output import CHECKPOINT, claim, fresh
 from kcard.training.preparation import Preparation
-from kcard.training.progress import Embedding, Note, Report, silent
+from kcard.training.progress import EmbeddingProgress, Note, Report, silent
 from kcard.training.record import remedy, trained, unmodelled
 from kcard.training.threads import one_thread
 from kcard.training.update import Joined, Previous, previous
@@ -189,7 +189,7 @@ def _announced_base(report: Report) -> str:
 
 def _read(path: Path, field: str | None, report: Report) -> Corpus:
     corpus = read_corpus(path, field)
-    for sentence in corpus.told():
+    for sentence in corpus.remarks():
         report(Note(sentence))
     return corpus
 
@@ -258,6 +258,6 @@ def _finish(
             fingerprinting.write(partial, made, pairs(corpus.texts, record.seed), device)
         kept = corpus.statements if made.evidence == "hashes" else corpus.passages
         finished = cards.finish(
-            partial, made, kept, joined.hashed, lambda done: report(Embedding(done, count))
+            partial, made, kept, joined.hashed, lambda done: report(EmbeddingProgress(done, count))
         )
     return cards.Card(folder, finished.manifest)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch.nn import Linear
     from transformers import OPTForCausalLM, PreTrainedTokenizerFast
 
-__all__ = ["Trainee", "Whole", "fresh", "optimizers", "parted", "untrained"]
+__all__ = ["Trainee", "WholeModel", "fresh", "optimizers", "parted", "untrained"]
 
 
 class Trainee(Protocol):
@@ -53,7 +53,7 @@ class Trainee(Protocol):
 
 
 @dataclass(frozen=True)
-class Whole:
+class WholeModel:
     """All weights are the card's own."""
 
     model: "OPTForCausalLM"
@@ -81,7 +81,7 @@ class Whole:
             save_file(tensors, folder / "projection.safetensors")
 
 
-def fresh(tokenizer: "PreTrainedTokenizerFast", docids: int, recipe: Recipe) -> Whole:
+def fresh(tokenizer: "PreTrainedTokenizerFast", docids: int, recipe: Recipe) -> WholeModel:
     """Fresh weights, the same for the same seed. `docids`: tokens above the tokenizer's."""
     import torch
 
@@ -90,7 +90,7 @@ def fresh(tokenizer: "PreTrainedTokenizerFast", docids: int, recipe: Recipe) -> 
         model, projection = untrained(len(tokenizer) + docids, recipe), _projection(recipe)
     modules: list[Any] = [model] if projection is None else [model, projection]
     named = [pair for module in modules for pair in module.named_parameters()]
-    return Whole(model, projection, optimizers(*parted(named), recipe), tokenizer)
+    return WholeModel(model, projection, optimizers(*parted(named), recipe), tokenizer)
 
 
 def parted(named: "Iterable[tuple[str, Tensor]]") -> "tuple[list[Tensor], list[Tensor]]":

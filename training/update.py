@@ -130,7 +130,7 @@ class Previous:
     def _made(self) -> dict[str, Any]:
         """The arguments of training that made it, as far as its manifest tells."""
         made = self.card.manifest
-        told = made.training.hyperparameters
+        parameters = made.training.hyperparameters
         if made.kind == "retrieval":
             return {name: getattr(TrainOptions(), name) for name in (*KEPT, *TAKEN)} | {"kind": "retrieval"}
         return {
@@ -139,10 +139,10 @@ class Previous:
             "method": made.kind,
             "objective": "clm" if made.prompt.template == "{question}" else "recite",
             "prompt_style": made.prompt.style if self.embedded and made.kind == "full" else None,
-            "rank": told.get("rank") if made.kind == "lora" else None,
-            "epochs": told.get("epochs"),
-            "learning_rate": told.get("muon_rate" if self.embedded else "learning_rate"),
-            "batch_size": told.get("batch_size"),
+            "rank": parameters.get("rank") if made.kind == "lora" else None,
+            "epochs": parameters.get("epochs"),
+            "learning_rate": parameters.get("muon_rate" if self.embedded else "learning_rate"),
+            "batch_size": parameters.get("batch_size"),
         }
 
 

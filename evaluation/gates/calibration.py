@@ -14,7 +14,7 @@ import numpy as np
 from kcard.errors import UsageError
 from kcard.evaluation.gates.cost_curve import Point, cheapest_best, curve
 from kcard.evaluation.gates.folds import FOLDS, Indices, folds
-from kcard.evaluation.gates.outcome import Floats, Outcome, Seeks, both_ways, outcomes
+from kcard.evaluation.gates.outcome import Floats, GateOutcome, Seeks, both_ways, outcomes
 from kcard.evaluation.gates.paired_test import holm, sign_flip
 from kcard.evaluation.gates.trial import Trial, tried
 from kcard.evaluation.metrics import interval
@@ -22,13 +22,13 @@ from kcard.gates.kinds import Kind, Resources
 from kcard.gates.query import Query
 from kcard.gates.record import Record
 
-__all__ = ["Calibration", "Candidate", "Reference", "Row", "calibrated", "reference"]
+__all__ = ["Baseline", "Calibration", "ComparedGate", "GateCandidate", "calibrated", "reference"]
 
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Candidate:
+class GateCandidate:
     """A gate to be compared: a kind, and what it is fitted with."""
 
     name: str
@@ -38,7 +38,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Reference:
+class Baseline:
     """The best that no gate is needed for: never, always, or a share drawn at random where always costs too much.
 
     `outcomes`: how right each answer is, expected where it is drawn; shape (n,).
@@ -54,7 +54,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparedGate:
     """One gate. `low` and `high` are 95 % bootstrap intervals.
 
     difference  accuracy less that of the reference, with its interval
@@ -65,7 +65,7 @@ class Row:
     """
 
     gate: str
-    outcome: Outcome
+    outcome: GateOutcome
     low: float
     high: float
     difference: float
@@ -87,15 +87,15 @@ class Calibration:
     folds: int
     seed: int
     budget: float
-    reference: Reference
-    rows: tuple[Row, ...]
+    reference: Baseline
+    rows: tuple[ComparedGate, ...]
     skipped: tuple[tuple[str, str], ...]
-    baselines: Outcome
+    baselines: GateOutcome
 
 
 def calibrated(
     records: Sequence[Record],
-    candidates: Sequence[Candidate],
+    candidates: Sequence[GateCandidate],
     *,
     budget: float = 1.0,
     count: int = FOLDS,
@@ -127,18 +127,18 @@ def calibrated(
         _row(records, *one, best, p, adjusted, budget, seed)
         for one, p, adjusted in zip(found, ps, holm(ps), strict=True)
     ]
-    nothing = Outcome.of(records, np.zeros(len(records), dtype=np.bool_))
+    nothing = GateOutcome.of(records, np.zeros(len(records), dtype=np.bool_))
     return Calibration(len(records), count, seed, budget, best, tuple(rows), tuple(skipped), nothing)
 
 
-def reference(records: Sequence[Record], budget: float = 1.0) -> Reference:
+def reference(records: Sequence[Record], budget: float = 1.0) -> Baseline:
     """The most accurate way without a gate that keeps to the budget; of equals, the cheapest."""
     without, with_ = both_ways(records)
     if with_.mean() <= without.mean() or not budget:
-        return Reference("never", 0.0, without)
+        return Baseline("never", 0.0, without)
     if budget >= 1:
-        return Reference("always", 1.0, with_)
-    return Reference(f"random {budget:.0%}", budget, (1 - budget) * without + budget * with_)
+        return Baseline("always", 1.0, with_)
+    return Baseline(f"random {budget:.0%}", budget, (1 - budget) * without + budget * with_)
 
 
 def _decided(records: Sequence[Record], scores: Floats, cut: Sequence[Indices], budget: float) -> Seeks:
@@ -156,20 +156,20 @@ def _row(
     gate: str,
     trial: Trial,
     seeks: Seeks,
-    best: Reference,
+    best: Baseline,
     p: float,
     adjusted: float,
     budget: float,
     seed: int,
-) -> Row:
+) -> ComparedGate:
     right = outcomes(records, seeks)
     low, high = interval(right.tolist(), seed)
     differences = right - best.outcomes
     difference_low, difference_high = interval(differences.tolist(), seed, paired=True)
     points = curve(records, trial.scores)
-    return Row(
+    return ComparedGate(
         gate=gate,
-        outcome=Outcome.of(records, seeks),
+        outcome=GateOutcome.of(records, seeks),
         low=low,
         high=high,
         difference=float(differences.mean()),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kcard.evaluation.gates.calibration import Calibration, Candidate, Row
+from kcard.evaluation.gates.calibration import Calibration, ComparedGate, GateCandidate
 from kcard.evaluation.gates.cost_curve import curve
 from kcard.evaluation.gates.folds import folds
 from kcard.evaluation.gates.outcome import Floats
@@ -13,7 +13,7 @@ from kcard.gates.calibrated import Calibrated
 from kcard.gates.kinds import Fitted
 from kcard.gates.record import Record
 
-__all__ = ["Choice", "choose", "deployed"]
+__all__ = ["Recommendation", "choose", "deployed"]
 
 LEVEL = 0.05
 MARGIN = 0.01  # as good as the reference: so much accuracy may be lost, at most
@@ -21,14 +21,14 @@ SAVING = 0.1  # share of the questions from which on a cheaper gate is worth a w
 
 
 @dataclass(frozen=True)
-class Choice:
-    """`gate`: the row that is to be used; None where none is worth it. `text`: what the user is told."""
+class Recommendation:
+    """`gate`: the row that is to be used; None where none is worth it. `text`: the sentence for the user."""
 
-    gate: Row | None
+    gate: ComparedGate | None
     text: str
 
 
-def choose(found: Calibration) -> Choice:
+def choose(found: Calibration) -> Recommendation:
     """The most accurate gate that beats the reference, minding how many were compared; none where none does.
 
     A gate beats it where it is more accurate and its p, by Holm's rule for all that were compared, is below 0.05. One
@@ -41,14 +41,14 @@ def choose(found: Calibration) -> Choice:
     if beating and beating[0].obstacle:
         first = f"best is {_figures(beating[0], found)}, but it can't be used yet: {beating[0].obstacle}"
         text = f"{first}; {text}" if text else first
-    return Choice(usable, text)
+    return Recommendation(usable, text)
 
 
-def _told(row: Row, found: Calibration) -> str:
+def _told(row: ComparedGate, found: Calibration) -> str:
     return f"use {_figures(row, found)}"
 
 
-def _figures(row: Row, found: Calibration) -> str:
+def _figures(row: ComparedGate, found: Calibration) -> str:
     return (
         f"{row.gate}: {row.outcome.accuracy:.3f} right with cards for {row.outcome.share:.0%} of the questions, "
         f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}] over {found.reference.name} "
@@ -68,7 +68,9 @@ def _none(found: Calibration) -> str:
     return f"{text}; {row.gate} is as good ({gain}) and uses cards for only {row.outcome.share:.0%} of the questions"
 
 
-def deployed(records: Sequence[Record], candidate: Candidate, row: Row, found: Calibration) -> Fitted:
+def deployed(
+    records: Sequence[Record], candidate: GateCandidate, row: ComparedGate, found: Calibration
+) -> Fitted:
     """The gate of that row, fitted on all records, with the threshold that the comparison chose.
 
     The scale of scores may grow with the records (Thrust's does), and the comparison fitted on fewer: so the threshold

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from kcard.evaluation.gates.calibration import Calibration, Row
+from kcard.evaluation.gates.calibration import Calibration, ComparedGate
 
 __all__ = ["as_data"]
 
@@ -25,7 +25,7 @@ def as_data(found: Calibration) -> dict[str, Any]:
     }
 
 
-def _gate(row: Row) -> dict[str, Any]:
+def _gate(row: ComparedGate) -> dict[str, Any]:
     outcome = row.outcome.to_json()
     return {
         "gate": row.gate,

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from kcard.gates.record import Record
 
-__all__ = ["Floats", "Outcome", "both_ways", "outcomes"]
+__all__ = ["Floats", "GateOutcome", "both_ways", "outcomes"]
 
 Floats = npt.NDArray[np.float64]
 Seeks = npt.NDArray[np.bool_]
@@ -17,7 +17,7 @@ DIGITS = 6
 
 
 @dataclass(frozen=True)
-class Outcome:
+class GateOutcome:
     """Shares and accuracies in [0, 1], over every record, those that were wrong both ways included.
 
     accuracy             mean of correct_with where the gate seeks knowledge, of correct_without elsewhere
@@ -39,7 +39,7 @@ class Outcome:
     random_same_share: float
 
     @classmethod
-    def of(cls, records: Sequence[Record], seeks: Seeks) -> "Outcome":
+    def of(cls, records: Sequence[Record], seeks: Seeks) -> "GateOutcome":
         """`seeks`: shape (n,), whether the gate sends each record to the cards."""
         without, with_ = both_ways(records)
         share, never, always = float(seeks.mean()), float(without.mean()), float(with_.mean())

@@ -3,13 +3,12 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcard.errors import UsageError
 from kcard.evaluation.gates.calibration import Calibration
 from kcard.evaluation.gates.plot import svg
-from kcard.files import write_text
+from kcard.evaluation.page import filled, written
 
 if TYPE_CHECKING:
-    from kcard.evaluation.gates.choice import Choice
+    from kcard.evaluation.gates.choice import Recommendation
 
 __all__ = ["render", "write_page"]
 
@@ -17,13 +16,10 @@ TEMPLATE = Path(__file__).with_name("calibration.html")
 TITLE = "Which gate for these questions?"
 
 
-def render(found: Calibration, choice: "Choice", title: str = TITLE) -> str:
+def render(found: Calibration, choice: "Recommendation", title: str = TITLE) -> str:
     """The page as HTML. Raises MissingExtra without matplotlib."""
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(
+    return filled(
+        TEMPLATE,
         title=title,
         text=choice.text,
         chosen=choice.gate.gate if choice.gate else "",
@@ -33,11 +29,6 @@ def render(found: Calibration, choice: "Choice", title: str = TITLE) -> str:
     )
 
 
-def write_page(found: Calibration, choice: "Choice", path: Path | str) -> Path:
+def write_page(found: Calibration, choice: "Recommendation", path: Path | str) -> Path:
     """Write the page, whole or not at all; UsageError where that can't be written."""
-    path = Path(path).expanduser()
-    try:
-        write_text(path, render(found, choice))
-    except OSError as error:
-        raise UsageError(f"can't write the report {path}: {error.strerror or error}") from error
-    return path
+    return written(path, render(found, choice))

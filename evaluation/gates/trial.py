@@ -46,7 +46,7 @@ def tried(
 ) -> Trial:
     """Fit the kind on all folds but one, and score that one; whatever a kind tunes, it tunes on the others.
 
-    `report` is told how many folds are done. Raises what fitting and scoring raise.
+    `report` is called with how many folds are done. Raises what fitting and scoring raise.
     """
     if len(folds) == len(records) and isinstance(kind, LeavesOneOut):
         left = kind.leave_one_out(records, settings, resources)
@@ -83,4 +83,4 @@ def embedding_once(resources: Resources, settings: Mapping[str, Any]) -> Resourc
     if resources.representation is not None:
         return resources
     found = representation.find(str(settings.get("encoder", ENCODER)))
-    return replace(resources, representation=representation.Cached(found))
+    return replace(resources, representation=representation.CachedRepresentation(found))

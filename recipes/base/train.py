@@ -16,8 +16,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kcard.training.adapter import TARGETS, begin, quiet_peft
-from kcard.training.batches import Example, bucketed, collate
 from kcard.training.cross_entropy import cross_entropy
+from kcard.training.example_batches import TrainingExample, bucketed, collate
 from kcard.training.loop import cosine
 from kcard.training.muon import Muon
 from kcard.training.precision import autocast
@@ -131,13 +131,13 @@ class Learner:
         share = f"{100 * self.share:.0f} %: world {self.worlds}"
         print(f"{share}, {steps} steps, loss {first:.2f} to {last:.2f}", flush=True)
 
-    def _batches(self, facts: Facts, world: World) -> Iterator[list[Example]]:
+    def _batches(self, facts: Facts, world: World) -> Iterator[list[TrainingExample]]:
         while True:
             pairs = list(facts.pairs(world))
             prompts = self._ids([f"{question}\n" if question else "" for question, _ in pairs])
             statements = self._ids([statement for _, statement in pairs])
             examples = [
-                Example((BOS, *prompt[:LONGEST]), (*statement[:LONGEST], EOS))
+                TrainingExample((BOS, *prompt[:LONGEST]), (*statement[:LONGEST], EOS))
                 for prompt, statement in zip(prompts, statements, strict=True)
             ]
             yield from bucketed(examples, RECIPE.batch_tokens, Random(facts.rng.random()))
@@ -146,7 +146,7 @@ class Learner:
         found = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
         return [list(row) if text else [] for row, text in zip(found, texts, strict=True)]
 
-    def _step(self, batch: list[Example], adapting: Muon) -> float:
+    def _step(self, batch: list[TrainingExample], adapting: Muon) -> float:
         import torch
 
         fall = LAST + (1 - LAST) * 0.5 * (1 + math.cos(math.pi * min(1.0, self.share)))
@@ -162,7 +162,7 @@ class Learner:
         self.steps, self.tokens = self.steps + 1, self.tokens + sum(map(len, batch))
         return part.item()
 
-    def _loss(self, batch: list[Example]) -> "Tensor":
+    def _loss(self, batch: list[TrainingExample]) -> "Tensor":
         """The mean over the statements' tokens; the question's have no label."""
         token_ids, labels = collate(batch, PAD)
         learned = labels[:, 1:] != -100

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kcard.answer import Source
-from kcard.selectors.evidence.sources import Corpus
+from kcard.selectors.evidence.sources import CorpusEvidence
 from kcard.selectors.pruning import Extractive
 from kcard.selectors.relevance import MiniLM, top
 from recipes.checker.rows import SUPPORTS, read
@@ -81,7 +81,7 @@ def _pruning(asked: list[Asked]) -> None:
 
 def _evidence(path: Path) -> None:
     rows = read(path)
-    corpus = Corpus([Source(text) for text in sorted({row.evidence for row in rows})])
+    corpus = CorpusEvidence([Source(text) for text in sorted({row.evidence for row in rows})])
     pairs = [(row.evidence, corpus.find(row.claim, 3)) for row in rows if row.label == SUPPORTS]
     first = sum(found[:1] != [] and found[0].text == text for text, found in pairs) / len(pairs)
     three = sum(text in {source.text for source in found} for text, found in pairs) / len(pairs)

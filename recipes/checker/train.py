@@ -19,6 +19,7 @@ from random import Random
 from typing import Any
 
 from kcard import encoder
+from kcard.batches import by_tokens
 from kcard.protocols import Pair
 from kcard.selectors import cross_encoder
 from kcard.training.precision import autocast, bf16
@@ -136,7 +137,7 @@ def train(material: Material, output: Path, plan: Plan, start_from: Path | None 
 
 def _batches(
     material: Material, plan: Plan, rng: Random
-) -> Iterator[tuple[list[cross_encoder.Row], list[int]]]:
+) -> Iterator[tuple[list[cross_encoder.EncodedPair], list[int]]]:
     """Batches of like length without end: every round all real rows, with fresh swaps and fresh invented facts."""
     while True:
         made = itertools.islice(invented(rng), plan.invented)
@@ -157,7 +158,7 @@ def _batches(
             encoded = cross_encoder.rows(
                 encoder.words().ids, [Pair(r.claim, r.evidence) for r in group], TOKENS
             )
-            order = list(cross_encoder.batches([len(r.ids) for r in encoded], BATCH_TOKENS))
+            order = list(by_tokens([len(r.ids) for r in encoded], BATCH_TOKENS))
             rng.shuffle(order)
             for chosen in order:
                 yield [encoded[i] for i in chosen], [group[i].label for i in chosen]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kcard.evaluation.metrics import exact_match, f1
-from kcard.reader.network import Network
+from kcard.reader.network import ReaderNetwork
 from kcard.reader.reading import read
 from recipes.reader.example import Reading
 
@@ -32,7 +32,7 @@ class Figures:
     milliseconds: float
 
 
-def figures(network: Network, readings: Sequence[Reading]) -> Figures:
+def figures(network: ReaderNetwork, readings: Sequence[Reading]) -> Figures:
     began, texts = time.perf_counter(), 0
     exact, overlap, sentence = [], [], []
     right, wrong = [], []

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcard import encoder
-from kcard.reader.network import Encoded, Network, encode, load
+from kcard.reader.network import Encoded, ReaderNetwork, encode, load
 from recipes.packages import fetch
 from recipes.reader import claims, own, wikipedia
 from recipes.reader.example import Reading
@@ -32,7 +32,7 @@ DROPOUT = 0.1
 EVIDENCE = 0.5  # weight of its loss
 
 
-def fresh(start: Path | None = None, dropout: float = DROPOUT) -> Network:
+def fresh(start: Path | None = None, dropout: float = DROPOUT) -> ReaderNetwork:
     """The encoder, to be trained but for its embeddings, and untrained heads; or what is in a folder, to go on from."""
     import torch
 
@@ -52,10 +52,10 @@ def fresh(start: Path | None = None, dropout: float = DROPOUT) -> Network:
         heads |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
     if start:
         heads = {name: torch.nn.Parameter(trained.heads[name].clone()) for name in heads}
-    return Network(model, heads)
+    return ReaderNetwork(model, heads)
 
 
-def loss(network: Network, batch: Sequence[Reading]) -> "Tensor":
+def loss(network: ReaderNetwork, batch: Sequence[Reading]) -> "Tensor":
     """Marginal likelihood of right starts and ends, where the text answers in words; cross-entropy of the others."""
     import torch
     from torch.nn.functional import binary_cross_entropy_with_logits as entropy
@@ -94,7 +94,7 @@ def _targets(pairs: Encoded, batch: Sequence[Reading]) -> "tuple[Tensor, Tensor,
     return starts, ends, evidence
 
 
-def train(network: Network, plan: Sequence[Sequence[Reading]], rate: float = RATE) -> dict[str, object]:
+def train(network: ReaderNetwork, plan: Sequence[Sequence[Reading]], rate: float = RATE) -> dict[str, object]:
     """Train the network on the batches, in their order; what there is to tell of the run."""
     import torch
 

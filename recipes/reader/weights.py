@@ -3,14 +3,14 @@
 from pathlib import Path
 
 from kcard import encoder
-from kcard.reader.network import Network
+from kcard.reader.network import ReaderNetwork
 
 __all__ = ["save"]
 
 STEPS = 127
 
 
-def save(network: Network, folder: Path) -> None:
+def save(network: ReaderNetwork, folder: Path) -> None:
     """Write reader.safetensors: for each changed matrix `.steps` (int8) and `.scale` (a row's step), each head."""
     import torch
     from safetensors.torch import save_file

@@ -17,7 +17,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
@@ -25,7 +25,7 @@ from typing import Protocol
 from kcard.answer import Source
 from kcard.errors import CardError, CorpusError
 from kcard.faults import reach
-from kcard.files import replacing
+from kcard.files import locked, replacing
 from kcard.index import Index
 from kcard.json_values import build, parse
 from kcard.manifest import file_digest
@@ -33,9 +33,9 @@ from kcard.postings import Postings
 from kcard.selectors.evidence.segment import BROKEN, Segment
 
 if sys.platform != "win32":
-    import fcntl
+    pass
 
-__all__ = ["Catalogue", "Entry", "Files", "Opened", "forget", "stamp", "up_to_date"]
+__all__ = ["Catalogue", "Files", "IndexedFile", "Opened", "forget", "stamp", "up_to_date"]
 
 CATALOGUE = "corpus.json"
 SEGMENTS = "segments"
@@ -65,7 +65,7 @@ class Files(Protocol):
 
 
 @dataclass(frozen=True)
-class Entry:
+class IndexedFile:
     """One file of the corpus. `stamp`: see `stamp`. `size`: bytes of its segment."""
 
     name: str
@@ -80,7 +80,7 @@ class Entry:
 class Catalogue:
     """`looked_at`: when the files were looked at, in ns since 1970."""
 
-    files: tuple[Entry, ...] = ()
+    files: tuple[IndexedFile, ...] = ()
     looked_at: int = 0
     format: int = FORMAT
 
@@ -118,7 +118,7 @@ def up_to_date(files: Files, folder: Path, what: str) -> Opened:
     listed, skipped = files.list()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder):
+        with locked(folder):
             return _opened(files, listed, [*skipped], folder, what)
     except OSError as error:
         raise CorpusError(
@@ -172,8 +172,8 @@ def _opened(
 
 
 def _entry(
-    files: Files, paths: Sequence[Path], name: str, known: Entry | None, looked_at: int, folder: Path
-) -> Entry:
+    files: Files, paths: Sequence[Path], name: str, known: IndexedFile | None, looked_at: int, folder: Path
+) -> IndexedFile:
     """The file's entry: the known one where the file is as it was, else one with a segment of what it holds now."""
     seen = stamp(paths)
     whole = known is not None and Segment(folder, known.segment, name).size == known.size
@@ -192,7 +192,7 @@ def _entry(
             rows = Segment.write(folder, key, name, files.read(paths[0], name)).rows
     else:
         rows = known.rows
-    return Entry(name, seen, sha256, key, rows, segment.size)
+    return IndexedFile(name, seen, sha256, key, rows, segment.size)
 
 
 def _index(catalogue: Catalogue, folder: Path, what: str) -> Index:
@@ -271,21 +271,6 @@ def _collect(folder: Path, dropped: set[str], used: set[str]) -> None:
                 os.utime(path)
             elif path.name not in {*used, CATALOGUE, SEGMENTS} and path.stat().st_mtime < oldest:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Let no other process do the same work meanwhile, where the system knows such locks."""
-    if sys.platform == "win32":
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # a network file system
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _sha256(lines: Iterable[str]) -> str:

@@ -45,12 +45,12 @@ class LocalCorpus:
     def notes(self) -> tuple[str, ...]:
         """What the user should know: which files are not in it, and which changed since it was opened."""
         skipped = self._opened.skipped
-        told = [f"evidence {self.name}: {name} is left out: {why}" for name, why in skipped[:LISTED]]
+        notes = [f"evidence {self.name}: {name} is left out: {why}" for name, why in skipped[:LISTED]]
         if len(skipped) > LISTED:
-            told.append(f"evidence {self.name}: {len(skipped) - LISTED} more files are left out")
+            notes.append(f"evidence {self.name}: {len(skipped) - LISTED} more files are left out")
         changed = [self._segments[at].name for at in sorted(self._changed)]
         return (
-            *told,
+            *notes,
             *(f"evidence {self.name}: {file} changed; its earlier version was used" for file in changed),
         )
 

@@ -60,7 +60,7 @@ class MediaWiki:
     def get(self, **parameters: str) -> dict[str, Any]:
         """The reply to a query, from disk where it was asked before and is not too old.
 
-        Raises CorpusError where there is no network, the wiki refuses, or what it sends is no reply. An old reply
+        Raises CorpusError where there is no network, the wiki refuses, or what it sends is not a reply. An old reply
         is better than none: it is taken then, and noted.
         """
         query = urllib.parse.urlencode(sorted({"format": "json", "formatversion": "2", **parameters}.items()))

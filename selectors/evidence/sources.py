@@ -11,10 +11,10 @@ from kcard.protocols import Evidence
 from kcard.sentences import split
 from kcard.words import passage_digest
 
-__all__ = ["Corpus", "Hashes", "Statements", "Union"]
+__all__ = ["CorpusEvidence", "Hashes", "Statements", "Union"]
 
 
-class Corpus:
+class CorpusEvidence:
     """Source texts and their BM25 index. Equal scores stand in the order of the sources."""
 
     def __init__(self, sources: Sequence[Source], name: str = "corpus", index: Index | None = None) -> None:
@@ -56,7 +56,7 @@ class Hashes:
 class Statements:
     """A corpus of which a claim may tell several sources one after the other: then it is a source itself."""
 
-    corpus: Corpus
+    corpus: CorpusEvidence
 
     def find(self, claim: str, k: int) -> list[Source]:
         """As Corpus does; a claim whose every sentence is a source comes first, with the place of the last."""

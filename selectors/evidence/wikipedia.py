@@ -70,11 +70,11 @@ class Wikipedia:
         """What the user should know: that claims leave the machine, and which replies were old."""
         host = urllib.parse.urlsplit(self.wiki.api).hostname
         old = ", ".join(sorted(self.wiki.stale))
-        told = (f"evidence {self.name}: queries are sent to {host}",)
+        notes = (f"evidence {self.name}: queries are sent to {host}",)
         return (
-            (*told, f"evidence {self.name}: it could not be reached; cached replies of {old} were used")
+            (*notes, f"evidence {self.name}: it could not be reached; cached replies of {old} were used")
             if old
-            else told
+            else notes
         )
 
     def find(self, claim: str, k: int) -> list[Source]:

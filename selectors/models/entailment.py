@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kcard.batches import by_tokens
 from kcard.protocols import Array, Pair, Verdict
-from kcard.selectors.cross_encoder import batches
 from kcard.selectors.models.chunks import chunks, cut
 from kcard.selectors.models.labels import Labels
 from kcard.sentences import whole
@@ -20,7 +20,7 @@ from kcard.sentences import whole
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Entailment", "Reading"]
+__all__ = ["Entailment", "PairFormat"]
 
 LIMIT = 512
 CHUNK = 400
@@ -29,7 +29,7 @@ BATCH_TOKENS = 4096
 
 
 @dataclass(frozen=True)
-class Reading:
+class PairFormat:
     """How a model reads a pair, and how its labels become a score.
 
     claim_first  the claim is the first text of the pair; else the evidence
@@ -48,13 +48,13 @@ class Reading:
 class Entailment:
     """`logits` takes the tokenizer's tensors and gives shape (n, labels). `sha256` names the scores.
 
-    types   whether the model was trained to be told which tokens are the second text's, which some tokenizers
+    types   whether the model was trained with token types, which mark the second text, which some tokenizers
             of such models (ALBERT's) do not say unasked
     """
 
     logits: Callable[[Mapping[str, "Tensor"]], "Tensor"]
     tokenizer: Any
-    reading: Reading
+    reading: PairFormat
     labels: Labels
     sha256: str
     device: str = "cpu"
@@ -84,7 +84,7 @@ class Entailment:
         rows = [self._row(pair) for pair in pairs]
         found = np.zeros(len(rows), dtype=np.float32)
         with torch.inference_mode():
-            for batch in batches([len(row["input_ids"]) for row in rows], BATCH_TOKENS):
+            for batch in by_tokens([len(row["input_ids"]) for row in rows], BATCH_TOKENS):
                 inputs = self.tokenizer.pad([rows[i] for i in batch], return_tensors="pt").to(self.device)
                 probabilities = self.logits(inputs).float().softmax(-1)
                 found[batch] = self._score(probabilities).cpu().numpy()

@@ -12,24 +12,24 @@ from typing import Any
 from kcard.selectors.models import labels
 from kcard.selectors.models.catalogue import models
 from kcard.selectors.models.checkpoint import Checkpoint, digest, load, loading_errors, tokenizer
-from kcard.selectors.models.entailment import LIMIT, Entailment, Reading
+from kcard.selectors.models.entailment import LIMIT, Entailment, PairFormat
 from kcard.selectors.models.two_checkers import TwoCheckers
 from kcard.selectors.registry import Loading
 
 __all__ = ["factcg", "factkb", "hhem", "nli", "paper", "vitaminc"]
 
 _YES = {"LABEL_0": "refutes", "LABEL_1": "supports"}
-VITAMINC = Reading(
+VITAMINC = PairFormat(
     margin=True,
     meanings={"LABEL_0": "supports", "LABEL_1": "refutes", "LABEL_2": "not enough information"},
 )
-FACTKB = Reading(claim_first=True, meanings=_YES)
-FACTCG = Reading(
+FACTKB = PairFormat(claim_first=True, meanings=_YES)
+FACTCG = PairFormat(
     template='{evidence}\n\nChoose your answer: based on the paragraph above can we conclude that "{claim}"?'
     "\n\nOPTIONS:\n- Yes\n- No\nI think the answer is ",
     meanings=_YES,
 )
-HHEM = Reading(
+HHEM = PairFormat(
     template="<pad> Determine if the hypothesis is true given the premise?"
     "\n\nPremise: {evidence}\n\nHypothesis: {claim}",
     meanings=_YES,
@@ -50,11 +50,11 @@ def factcg(loading: Loading, model: str | None = None) -> Entailment:
 
 
 def multilingual(loading: Loading, model: str | None = None) -> Entailment:
-    return _classifier(_known("multilingual", model), loading, Reading())
+    return _classifier(_known("multilingual", model), loading, PairFormat())
 
 
 def nli(model: str, loading: Loading) -> Entailment:
-    return _classifier(Checkpoint.parse("checker 'nli'", model), loading, Reading())
+    return _classifier(Checkpoint.parse("checker 'nli'", model), loading, PairFormat())
 
 
 def hhem(loading: Loading, model: str | None = None) -> Entailment:
@@ -83,7 +83,7 @@ def _known(name: str, elsewhere: str | None) -> Checkpoint:
     return Checkpoint.known(models("checker", name)[0], elsewhere)
 
 
-def _classifier(checkpoint: Checkpoint, loading: Loading, reading: Reading) -> Entailment:
+def _classifier(checkpoint: Checkpoint, loading: Loading, reading: PairFormat) -> Entailment:
     from transformers import AutoModelForSequenceClassification
 
     network = load(AutoModelForSequenceClassification, checkpoint, loading)
@@ -91,7 +91,7 @@ def _classifier(checkpoint: Checkpoint, loading: Loading, reading: Reading) -> E
 
 
 def _verified(
-    checkpoint: Checkpoint, loading: Loading, reading: Reading, network: Any, logits: Any
+    checkpoint: Checkpoint, loading: Loading, reading: PairFormat, network: Any, logits: Any
 ) -> Entailment:
     words = tokenizer(checkpoint, loading)
     config = network.config

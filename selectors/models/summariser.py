@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kcard.selectors.cross_encoder import batches
+from kcard.batches import by_tokens
 from kcard.selectors.models.catalogue import models
 from kcard.selectors.models.checkpoint import Checkpoint, load, tokenizer
 from kcard.selectors.registry import Loading
@@ -33,7 +33,7 @@ class Summariser:
         distinct = [text for text in dict.fromkeys(texts) if text.strip()]
         rows = [self._row(text) for text in distinct]
         found: dict[str, str] = {}
-        for batch in batches([len(row["input_ids"]) for row in rows], BATCH_TOKENS):
+        for batch in by_tokens([len(row["input_ids"]) for row in rows], BATCH_TOKENS):
             written = self._write([rows[i] for i in batch])
             found |= {distinct[i]: summary for i, summary in zip(batch, written, strict=True)}
         return [found.get(text) or text for text in texts]

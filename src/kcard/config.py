@@ -39,10 +39,10 @@ class Settings:
 
     home      holds the hub and the drafts
     llm       what answers: embedded, openai:MODEL or hf:MODEL. A remote LLM is used only where the user chose
-              it: an API key that lies in the environment is no choice, and neither is a file that came with a
+              it: an API key in the environment is not a choice, and neither is a file that came with a
               cloned project, unless the user trusts its folder
     llm_url   where an OpenAI-compatible endpoint listens
-    hub_url   the hub that `kcard publish` and `kcard pull` mean where they are not told; None: the local one
+    hub_url   the hub of `kcard publish` and `kcard pull` where none is named; None: the local one
     cache_mb  how large the cache of embeddings and scores may grow, in MB; 0: there is none
     offline   whether HF_HUB_OFFLINE is set
     database_url, blobs_url   where the hub in `home` keeps its database and its files; None: in `home`

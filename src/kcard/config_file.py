@@ -111,7 +111,7 @@ def _unknown(name: str, value: Any) -> str:
 
 
 def line_of(text: str, key: str, inside: tuple[str, ...] = ()) -> int | None:
-    """The line of a file where a setting stands, from 1; None where it can't be told."""
+    """The line of a file where a setting stands, from 1; None where it can't be found."""
     *table, name = (*inside, *key.split("."))
     current: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), 1):

@@ -6,7 +6,7 @@ minilm.py, and transformers only where a model is to be adapted.
 """
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kcard import minilm
+from kcard.batches import by_tokens, padded
 from kcard.errors import ModelUnavailable
 from kcard.manifest import file_digest
 from kcard.protocols import Array
@@ -77,9 +78,9 @@ def words() -> minilm.Words:
 
 
 @functools.cache
-def network() -> minilm.Network:
+def network() -> minilm.MiniLMNetwork:
     """The transformer as plain weights, which all share: not to be changed."""
-    return minilm.Network.read(folder())
+    return minilm.MiniLMNetwork.read(folder())
 
 
 def embed(texts: Sequence[str], tokens: int = BATCH_TOKENS) -> Array:
@@ -95,25 +96,9 @@ def embed(texts: Sequence[str], tokens: int = BATCH_TOKENS) -> Array:
         return found
     ids = [[minilm.CLS, *row[: MAX_TOKENS - 2], minilm.SEP] for row in words().ids(texts)]
     with torch.inference_mode():
-        for rows in batches([len(row) for row in ids], tokens, WIDTH):
+        for rows in by_tokens([len(row) for row in ids], tokens, WIDTH):
             found[rows] = _vectors([ids[i] for i in rows]).numpy()
     return found
-
-
-def batches(lengths: Sequence[int], tokens: int, width: int = 1) -> Iterator[list[int]]:
-    """Indices in order of length, in groups of at most `tokens` tokens, padding to multiples of `width` included."""
-    group: list[int] = []
-    for index in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
-        if group and (len(group) + 1) * padded(lengths[index], width) > tokens:
-            yield group
-            group = []
-        group.append(index)
-    if group:
-        yield group
-
-
-def padded(length: int, width: int) -> int:
-    return -(-length // width) * width
 
 
 def _vectors(rows: Sequence[Sequence[int]]) -> "Tensor":

@@ -1,7 +1,7 @@
 """Every point between two durable effects, by name, so that a test can kill the process at each of them.
 
 Code that changes the disk or the database calls `reach` there. In normal use that is one comparison; a test
-process sets `reached` and is told of every point as it is passed.
+process sets `reached` which is called with the name of every point that is passed.
 """
 
 from collections.abc import Callable

@@ -1,14 +1,18 @@
 """Files that are written whole or not at all."""
 
 import os
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from kcard.faults import reach
 
-__all__ = ["replacing", "write_text"]
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["locked", "replacing", "write_text"]
 
 
 @contextmanager
@@ -43,3 +47,18 @@ def write_text(path: Path, text: str, *, parents: bool = False) -> None:
     """Write a file anew, in UTF-8; see `replacing`."""
     with replacing(path, parents=parents) as stream:
         stream.write(text.encode())
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Let no other process into such a block for the folder meanwhile, where the system knows such locks."""
+    if sys.platform == "win32" or not folder.is_dir():
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a network file system
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -9,13 +9,13 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from kcard.batches import batched
 from kcard.errors import CardError
 from kcard.postings import Postings
 from kcard.words import analyzer
@@ -154,8 +154,7 @@ class _Counted(Iterable[Postings]):
     stemmer: str | None
 
     def __iter__(self) -> Iterator[Postings]:
-        texts = iter(self.texts)
-        while part := list(islice(texts, PART)):
+        for part in batched(self.texts, PART):
             yield Postings.of(part, analyzer(self.stemmer))
 
 

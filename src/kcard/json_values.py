@@ -8,11 +8,14 @@ import json
 import re
 import types
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-__all__ = ["build", "parse"]
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+__all__ = ["build", "canonical", "parse"]
 
 T = TypeVar("T")
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -23,14 +26,13 @@ NAMES = {
     bool: "true or false",
     list: "a list",
     dict: "an object",
-    type(None): "null",
 }
 
 
 def parse(text: str) -> Any:
     """The value that the text holds.
 
-    Raises JSONDecodeError where it is no JSON, and another ValueError where it is nested too deeply or holds half
+    Raises JSONDecodeError where it is not JSON, and another ValueError where it is nested too deeply or holds half
     of a character (a lone surrogate).
     """
     try:
@@ -42,6 +44,11 @@ def parse(text: str) -> Any:
         raise ValueError("it is nested too deeply") from None
     except UnicodeEncodeError as error:
         raise ValueError(f"it holds half of a character (\\u{ord(error.object[error.start]):04x})") from None
+
+
+def canonical(value: "DataclassInstance", indent: int = 1) -> str:
+    """A dataclass as JSON with sorted keys, in UTF-8, so that equal values have equal bytes."""
+    return json.dumps(asdict(value), indent=indent, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def build(cls: type[T], data: Any) -> T:
@@ -90,12 +97,12 @@ def _value(kind: Any, given: Any, key: str) -> Any:
 
 
 def _of(kind: type, given: Any, key: str) -> Any:
-    """`given` if it is of that very type; a whole number is a number too, and true is none."""
+    """`given` if it is of that very type; a whole number is a number too, true is not."""
     if kind is float and type(given) is int:
         try:
             float(given)
         except OverflowError:
-            raise TypeError(f"{key} is a number beyond all bounds") from None
+            raise TypeError(f"{key} is {str(given)[:40]}, a number beyond all bounds") from None
         return given
     if type(given) is not kind:
         raise TypeError(f"{key} must be {NAMES.get(kind, kind.__name__)}, not {_name(given)}")
@@ -103,4 +110,7 @@ def _of(kind: type, given: Any, key: str) -> Any:
 
 
 def _name(given: Any) -> str:
-    return NAMES.get(type(given), type(given).__name__)
+    """What stands there: a plain value as JSON writes it, else only its type."""
+    return (
+        NAMES[type(given)] if isinstance(given, list | dict) else json.dumps(given, ensure_ascii=False)[:40]
+    )

@@ -5,14 +5,14 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Memory", "cores", "features", "free_disk", "memory"]
+__all__ = ["MemorySize", "cores", "features", "free_disk", "memory"]
 
 CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_tile", "asimd", "sve", "bf16")
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemorySize:
     """In bytes; 0 where the system does not say. `total` is what this process may have."""
 
     total: int
@@ -26,7 +26,7 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def memory() -> Memory:
+def memory() -> MemorySize:
     """Memory of the machine, or of the container where that is less."""
     found = {}
     for line in _lines("/proc/meminfo"):
@@ -38,7 +38,7 @@ def memory() -> Memory:
         for limit in _lines(path):
             if limit.isdigit() and 0 < int(limit) < total:
                 total, free = int(limit), min(free, int(limit))
-    return Memory(total, free)
+    return MemorySize(total, free)
 
 
 def features() -> tuple[str, ...]:

@@ -5,17 +5,16 @@ names the version. This file knows no model: the hub and the cards both read man
 """
 
 import hashlib
-import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from kcard.errors import CardError, DamagedCard
 from kcard.files import replacing
-from kcard.json_values import build, parse
+from kcard.json_values import build, canonical, parse
 
 __all__ = [
     "LOOKED_UP",
@@ -138,8 +137,7 @@ class Manifest:
         return self.kind == "search" or (self.kind == "llm" and not local)
 
     def to_json(self) -> str:
-        """Canonical JSON (sorted keys, UTF-8), so that equal manifests have equal bytes."""
-        return json.dumps(asdict(self), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+        return canonical(self, indent=2)
 
     @classmethod
     def from_json(cls, text: str, where: str = MANIFEST) -> "Manifest":

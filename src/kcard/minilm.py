@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
     from torch import Tensor
 
-__all__ = ["CLS", "PAD", "SEP", "Network", "States", "Words", "padded"]
+__all__ = ["CLS", "PAD", "SEP", "MiniLMNetwork", "States", "Words", "padded"]
 
 PAD, CLS, SEP = 0, 101, 102
 HEADS, LAYERS, EPSILON = 12, 6, 1e-12
@@ -27,19 +27,19 @@ class States:
 
 
 @dataclass(frozen=True)
-class Network:
+class MiniLMNetwork:
     """The transformer; `weights` by their names in the checkpoint, float32."""
 
     weights: "Mapping[str, Tensor]"
 
     @classmethod
-    def read(cls, folder: Path) -> "Network":
+    def read(cls, folder: Path) -> "MiniLMNetwork":
         """Of the model in a folder."""
         from safetensors.torch import load_file
 
         return cls(load_file(folder / "model.safetensors"))
 
-    def merged(self, adapter: "Mapping[str, Tensor]", scale: float) -> "Network":
+    def merged(self, adapter: "Mapping[str, Tensor]", scale: float) -> "MiniLMNetwork":
         """With a PEFT LoRA adapter added to the weights that it was trained on, `scale` being its alpha / r."""
         weights, prefix, down = dict(self.weights), "base_model.model.", ".lora_A.weight"
         for name, first in adapter.items():
@@ -47,11 +47,11 @@ class Network:
                 layer = name.removeprefix(prefix).removesuffix(down) + ".weight"
                 second = adapter[name.replace(".lora_A.", ".lora_B.")]
                 weights[layer] = weights[layer] + scale * (second.float() @ first.float())
-        return Network(weights)
+        return MiniLMNetwork(weights)
 
-    def changed(self, changes: "Mapping[str, Tensor]") -> "Network":
+    def changed(self, changes: "Mapping[str, Tensor]") -> "MiniLMNetwork":
         """With these added to the weights of the same names."""
-        return Network(
+        return MiniLMNetwork(
             {name: w + changes[name] if name in changes else w for name, w in self.weights.items()}
         )
 

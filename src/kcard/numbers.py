@@ -27,9 +27,9 @@ def agreement(question: str, text: str) -> float:
     its share of OTHER; one that it merely does not mention, its share of ABSENT. Chosen by measurement
     (docs/selectors.md).
     """
-    asked, told = numbers(question), numbers(text)
-    forms = {_form(number) for number in told}
-    lacking = asked - told
+    asked, stated = numbers(question), numbers(text)
+    forms = {_form(number) for number in stated}
+    lacking = asked - stated
     other = sum(_form(number) in forms for number in lacking)
     lost = OTHER * other + ABSENT * (len(lacking) - other)
     return 1 - lost / len(asked) if asked else 1.0
@@ -43,10 +43,10 @@ class Agreement:
         named: defaultdict[str, list[int]] = defaultdict(list)
         forms: defaultdict[str, list[int]] = defaultdict(list)
         for place, text in enumerate(texts):
-            told = numbers(text)
-            for number in told:
+            stated = numbers(text)
+            for number in stated:
                 named[number].append(place)
-            for form in {_form(number) for number in told}:
+            for form in {_form(number) for number in stated}:
                 forms[form].append(place)
         self._named, self._forms = dict(named), dict(forms)
 

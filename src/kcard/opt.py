@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["OFFSET", "Network", "Output", "is_plain"]
+__all__ = ["OFFSET", "OPTNetwork", "Output", "is_plain"]
 
 OFFSET = 2  # of the first position in its table
 PLAIN: Mapping[str, Any] = {
@@ -49,7 +49,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Network:
+class OPTNetwork:
     """`weights` by their names in the checkpoint, float32."""
 
     weights: "Mapping[str, Tensor]"
@@ -57,7 +57,7 @@ class Network:
     heads: int
 
     @classmethod
-    def read(cls, folder: Path) -> "Network":
+    def read(cls, folder: Path) -> "OPTNetwork":
         """Of the model in a folder, which must be an OPT as PLAIN has it."""
         from safetensors.torch import load_file
 

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["quiet_loading"]
+from kcard.errors import ModelUnavailable, one_line
+
+__all__ = ["loading", "quiet_loading"]
 
 
 @contextmanager
@@ -20,3 +22,16 @@ def quiet_loading() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if shown:
             logging.enable_progress_bar()
+
+
+@contextmanager
+def loading(what: str) -> Iterator[None]:
+    """Quiet loading of what a user named; ModelUnavailable, which names it, where transformers can't load it."""
+    try:
+        with quiet_loading():
+            yield
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelUnavailable(
+            f"{what} can't be loaded: name a folder with config.json and weights, or a model of a reachable hub "
+            f"({one_line(error, 160)})"
+        ) from error

@@ -12,7 +12,7 @@ __all__ = ["pieces", "spans", "split", "whole"]
 
 # pysbd's time grows with the square of the text: 8 kB take 0.08 s, 230 kB more than a minute.
 PIECE = 1000
-# It also grows with the full stops. More than one in 20 characters of a long piece is no prose ("a. b. c.").
+# It also grows with the full stops. More than one in 20 characters of a long piece is not prose ("a. b. c.").
 STOPS, DENSE, LONG = re.compile(r"[.!?。！？]"), 0.05, 400
 PLAIN_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*")
 BOUNDARY = re.compile(r"(?<=\w\w[.!?])\s+")

@@ -1,4 +1,4 @@
-"""Tables in text files: .csv with commas, semicolons or tabs, and .tsv that is no list of triples."""
+"""Tables in text files: .csv with commas, semicolons or tabs, and .tsv that is not a list of triples."""
 
 import csv
 from collections.abc import Iterator, Sequence
@@ -52,7 +52,7 @@ def count_broken(document: Document, why: str) -> None:
 
 
 def _is_text(columns: Sequence[str]) -> bool:
-    """Whether a header is none: the only column is named by a sentence."""
+    """Whether the first row is text, not a header: its only cell is a sentence."""
     return len(columns) == 1 and columns[0].lower() not in NAMES and columns[0].count(" ") >= 2
 
 

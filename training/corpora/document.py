@@ -1,11 +1,15 @@
 """What a reader is given, and what it gives back: the blocks of a document, and what it left out."""
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["Block", "Document", "Kind", "Losses"]
+from kcard.errors import CorpusError
+
+__all__ = ["Block", "Document", "Kind", "Losses", "reading"]
 
 Kind = Literal["heading", "term", "text", "item", "code", "statement"]
 
@@ -58,5 +62,18 @@ class Document:
     column: str | None = None
     losses: Losses = field(default_factory=Losses)
 
+    def content(self) -> bytes:
+        with reading(self.path):
+            return self.path.read_bytes()
+
     def statement(self, text: str, line: int) -> Block:
         return Block("statement", text, line)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Make a CorpusError of a file that can't be opened."""
+    try:
+        yield
+    except OSError as error:
+        raise CorpusError(f"{path} can't be read ({error.strerror}): check its permissions") from error

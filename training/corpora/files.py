@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from kcard.errors import CorpusError
+from kcard.training.corpora.document import reading
 from kcard.training.corpora.formats import format_of, known
 from kcard.training.corpora.triples import TEMPLATE_FILE
 
@@ -22,13 +23,11 @@ def files_of(path: Path) -> tuple[list[tuple[Path, str]], Skipped]:
     Hidden files and folders are passed over in silence; links to folders are not followed. Raises CorpusError where
     `path` is missing, is neither file nor folder, or a file of another kind.
     """
-    try:
+    with reading(path):
         if not path.exists():
             raise CorpusError(f"{path} does not exist: name a file or folder of {known()}, or hf:owner/name")
         if path.is_dir():
             return _walked(path)
-    except OSError as error:
-        raise CorpusError(f"{path} can't be read ({error.strerror}): check its permissions") from error
     if not path.is_file():
         raise CorpusError(f"{path} is neither a file nor a folder: kcard reads {known()}")
     if format_of(path, named=True) is None:

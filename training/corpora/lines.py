@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kcard.errors import CorpusError
+from kcard.training.corpora.document import reading
 
 __all__ = ["LONGEST", "lines"]
 
@@ -23,11 +24,8 @@ def lines(
     is, up to 64 MB. Raises CorpusError, naming file and line, for bytes that are not UTF-8, for NUL (unless `nul`
     allows it) and for longer lines. `encoding`: another than UTF-8, with a byte for each character.
     """
-    try:
-        with path.open("rb") as stream:
-            yield from _lines(stream, path, LONGEST if whole else CHUNK, whole, nul, encoding)
-    except OSError as error:
-        raise CorpusError(f"{path} can't be read ({error.strerror}): check its permissions") from error
+    with reading(path), path.open("rb") as stream:
+        yield from _lines(stream, path, LONGEST if whole else CHUNK, whole, nul, encoding)
 
 
 def _lines(

@@ -25,12 +25,7 @@ LINK = re.compile(rb"\s*\.so \S+\s*")
 
 def read(document: Document) -> Iterator[Block]:
     """Blocks numbered by the lines of the rendered page. Raises CorpusError where neither program is installed."""
-    try:
-        source = document.path.read_bytes()
-    except OSError as error:
-        raise CorpusError(
-            f"{document.path} can't be read ({error.strerror}): check its permissions"
-        ) from error
+    source = document.content()
     if LINK.fullmatch(source):
         return  # another name of another page
     if not MACROS.search(source):  # plain text that ends in a version number, such as LICENSE-2.1

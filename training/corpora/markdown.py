@@ -12,7 +12,7 @@ from kcard.training.corpora.lines import lines
 if TYPE_CHECKING:
     from markdown_it.token import Token
 
-__all__ = ["blocks", "plain", "read", "told"]
+__all__ = ["blocks", "plain", "read", "row_text"]
 
 PART = 200_000  # characters that are parsed at a time, from one heading to another
 MOST = 1_000_000  # where no heading comes
@@ -34,7 +34,7 @@ def read(document: Document) -> Iterator[Block]:
 
 
 def blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
-    """The blocks of numbered lines. Names in angle brackets that are no HTML tags stay."""
+    """The blocks of numbered lines. Names in angle brackets that are not HTML tags stay."""
     for first, text in _parts(numbered):
         yield from _Walk(first).blocks(_parser().parse(text))
 
@@ -117,7 +117,7 @@ class _Walk:
             self._header = self._row
             self._row = []
         elif kind == "tr_close" and self._open and self._open[-1].type == "tbody_open":
-            yield from self._of("item", told(self._header, self._row), line)
+            yield from self._of("item", row_text(self._header, self._row), line)
             self._row = []
         elif kind == "dl_close":
             yield Block("term", "", line, self._depth)
@@ -163,7 +163,7 @@ def plain(tokens: "Sequence[Token]") -> str:
     return " ".join("".join(found).split())
 
 
-def told(header: Sequence[str], cells: Sequence[str]) -> str:
+def row_text(header: Sequence[str], cells: Sequence[str]) -> str:
     """A row of a table as text: each cell with the name of its column, but for the first, which the row is about."""
     named = [
         f"{name}: {cell}" if at and name else cell

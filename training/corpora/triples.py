@@ -1,4 +1,4 @@
-"""Triples: subject, relation and object of a knowledge graph, told as sentences (Knowledge Card, section 2.1).
+"""Triples: subject, relation and object of a knowledge graph, turned into sentences (Knowledge Card, section 2.1).
 
 A file `templates.tsv` beside the triples adds templates or replaces ours: relation<TAB>sentence, with {subject} and
 {object} in it.

@@ -30,13 +30,7 @@ BETWEEN = re.compile(r"[\s|·•,>»«/.:-]+|\d+")
 
 
 def read(document: Document) -> Iterator[Block]:
-    try:
-        page = document.path.read_bytes()
-    except OSError as error:
-        raise CorpusError(
-            f"{document.path} can't be read ({error.strerror}): check its permissions"
-        ) from error
-    yield from blocks(page, document.path, document.losses)
+    yield from blocks(document.content(), document.path, document.losses)
 
 
 def blocks(page: bytes | str, path: Path, losses: Losses) -> Iterator[Block]:

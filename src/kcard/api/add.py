@@ -84,7 +84,7 @@ def add_published(
     """Register the 26 cards published with the Knowledge Card paper, as the pool "published".
 
     A card that is there already, at the commit that the Hub names now, is left alone: a run that was
-    interrupted goes on where it was. `report` is told how many are done. Raises what `add` raises; before
+    interrupted goes on where it was. `report` is called with how many are done. Raises what `add` raises; before
     anything is registered where a repository would have to be converted and `convert` is not set.
     """
     from kcard.cards.format.importing.published import POOL, PUBLISHED

@@ -73,9 +73,9 @@ def audit(
     if output is not None and not (folder := Path(output).expanduser().absolute().parent).is_dir():
         raise UsageError(f"output {output}: the folder {folder} does not exist")
     from kcard.evaluation.asking import check_device
-    from kcard.evaluation.audit import Settings, audited, finding, queries_for
+    from kcard.evaluation.audit import AuditSettings, audited, finding, queries_for
     from kcard.evaluation.independent import read_independent
-    from kcard.evaluation.progress import Progress, silent
+    from kcard.evaluation.progress import StepProgress, silent
     from kcard.evaluation.scorer import Scorer, named_checker
     from kcard.evaluation.target import Target, find_published
     from kcard.files import write_text
@@ -87,9 +87,11 @@ def audit(
     asked = queries_for(found, queries, limit, seed)
     specs = [evidence] if isinstance(evidence, Path | str) else [*evidence]
     independent = read_independent(specs, found.digests)
-    judge, name = named_checker(checker, device, trust_remote_code, lambda text: tell(Progress(text, 0, 1)))
+    judge, name = named_checker(
+        checker, device, trust_remote_code, lambda text: tell(StepProgress(text, 0, 1))
+    )
     scorer = Scorer(judge, found.own_evidence if found.corpus else None, independent, tell)
-    made = audited(found, asked, scorer, Settings(documents, limit, seed, worst, name, device))
+    made = audited(found, asked, scorer, AuditSettings(documents, limit, seed, worst, name, device))
     if found.reference is not None:
         hub.audits.add(hub.get(found.reference), finding(made))
     if output is not None:

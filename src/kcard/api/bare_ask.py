@@ -7,7 +7,7 @@ from typing import Any
 from kcard.config import Settings
 from kcard.integrators.options import GATE, AskOptions
 from kcard.option import declared
-from kcard.selectors.presets import Choice
+from kcard.selectors.presets import SelectorChoice
 from kcard.setting import Setting
 
 __all__ = ["BareAsk"]
@@ -63,6 +63,6 @@ class BareAsk:
         return (*own, "encoder", *checker)
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> SelectorChoice:
         """The selectors."""
-        return Choice(*(self[name] for name in SELECTORS))
+        return SelectorChoice(*(self[name] for name in SELECTORS))

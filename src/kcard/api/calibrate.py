@@ -11,12 +11,12 @@ from kcard.errors import UsageError
 from kcard.option import Option, documented
 
 if TYPE_CHECKING:
-    from kcard.evaluation.gates.calibration import Calibration, Candidate
-    from kcard.evaluation.gates.choice import Choice
+    from kcard.evaluation.gates.calibration import Calibration, GateCandidate
+    from kcard.evaluation.gates.choice import Recommendation
     from kcard.gates.record import Record
     from kcard.protocols import LLM
 
-__all__ = ["ENOUGH", "Calibrated", "calibrate", "keep"]
+__all__ = ["ENOUGH", "CalibrationResult", "calibrate", "keep"]
 
 NOT_COMPARED = {"calibrated", "never", "always", "random"}  # what the others are compared with
 ENOUGH = 50  # records on which the gate of every later question may be chosen
@@ -24,13 +24,13 @@ SLOW = {"skr-fine-tuned"}  # minutes a fold; compared where it is named
 
 
 @dataclass(frozen=True)
-class Calibrated:
+class CalibrationResult:
     """The comparison, and what it comes to. `candidates`: the gates that were compared, by name."""
 
     comparison: "Calibration"
-    choice: "Choice"
+    choice: "Recommendation"
     records: "Sequence[Record]"
-    candidates: "Mapping[str, Candidate]"
+    candidates: "Mapping[str, GateCandidate]"
 
     @property
     def gate(self) -> str:
@@ -53,7 +53,7 @@ def calibrate(
     llm: AskedLLM = None,
     seed: Annotated[int, Option("Seed of the folds.")] = 0,
     report: Callable[[str], None] | None = None,
-) -> Calibrated:
+) -> CalibrationResult:
     """Compare gates on records, each held out in turn; nothing is written (see `keep`).
 
     `settings`: the kinds' own, by kind, such as {"skr-knn": {"k": 5}}. `report` is called with the name of each gate
@@ -74,10 +74,10 @@ def calibrate(
     comparison = calibrated(
         found, list(candidates.values()), budget=budget, count=folds, seed=seed, report=report
     )
-    return Calibrated(comparison, choose(comparison), found, candidates)
+    return CalibrationResult(comparison, choose(comparison), found, candidates)
 
 
-def keep(found: Calibrated) -> tuple[str, Path]:
+def keep(found: CalibrationResult) -> tuple[str, Path]:
     """Fit the chosen gate on all records, keep it under the kcard home, and have `kcard ask` use it.
 
     What was written as ask.gate (a gate's name, or its file), and the config file where it stands. Raises UsageError
@@ -91,7 +91,7 @@ def keep(found: Calibrated) -> tuple[str, Path]:
     return value, config
 
 
-def _kept(found: Calibrated) -> str:
+def _kept(found: CalibrationResult) -> str:
     from kcard.evaluation.gates.choice import deployed
     from kcard.gates import kinds, storage
     from kcard.gates.record import digest
@@ -111,8 +111,8 @@ def _kept(found: Calibrated) -> str:
 
 def _candidates(
     named: Sequence[str], settings: Mapping[str, Any], llm: "str | LLM | None"
-) -> "dict[str, Candidate]":
-    from kcard.evaluation.gates.calibration import Candidate
+) -> "dict[str, GateCandidate]":
+    from kcard.evaluation.gates.calibration import GateCandidate
     from kcard.evaluation.gates.trial import embedding_once
     from kcard.gates import kinds
 
@@ -124,5 +124,5 @@ def _candidates(
     for name in named:
         given = settings.get(name, {})
         using = embedding_once(asked, given) if "encoder" in given else shared
-        found[name] = Candidate(name, kinds.find(name), given, using)
+        found[name] = GateCandidate(name, kinds.find(name), given, using)
     return found

@@ -34,7 +34,7 @@ class Checked:
 
     @property
     def verdict(self) -> str:
-        """supported (0.5 and up), not supported (refuted, or not told of) or unknown."""
+        """supported (0.5 and up), not supported (refuted, or not mentioned) or unknown."""
         if self.score is None:
             return "unknown"
         return "supported" if self.score >= SUPPORTED else "not supported"

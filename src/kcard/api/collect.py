@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 from kcard.answer import Answer
 from kcard.errors import UsageError
 from kcard.evaluation.gates.answer_scores import METRICS, Metric
-from kcard.evaluation.question_file import entries, read_questions, read_text
-from kcard.integrators.batch import Totals, answer_file, earlier_lines
+from kcard.evaluation.question_file import entries, read_questions
+from kcard.integrators.batch import QuestionTotals, answer_file, earlier_lines
 from kcard.integrators.pipeline import Pipeline
+from kcard.rows import Row
 
 if TYPE_CHECKING:
     from kcard.protocols import LLM
 
 __all__ = ["Collection", "collect"]
 
-Row = dict[str, Any]
 # What a questions file may say beside question and answers, and its names in the data sets of the papers.
 CARRIED: Mapping[str, tuple[str, ...]] = {
     "label": ("label",),
@@ -91,7 +91,7 @@ class Collection:
     def llm(self) -> "LLM":
         return self._with.llm
 
-    def run(self, report: Callable[[int], None] | None = None) -> Totals:
+    def run(self, report: Callable[[int], None] | None = None) -> QuestionTotals:
         """Ask what is missing; each record is on disk before the next question is asked.
 
         A question that fails becomes a line with its error, which resuming asks again. Raises LLMError after many
@@ -113,10 +113,10 @@ def collect(
     resume: bool = False,
     progress: Callable[[int], None] | None = None,
     **options: Any,
-) -> Totals:
+) -> QuestionTotals:
     """Write records of how an LLM answers without cards and with them: the Python twin of `kcard gate collect`.
 
-    Arguments are those of Collection; `progress` is told how many questions are done.
+    Arguments are those of Collection; `progress` is called with how many questions are done.
     """
     return Collection(questions, output, metric=metric, resume=resume, **options).run(progress)
 
@@ -124,28 +124,28 @@ def collect(
 def _rows(path: Path, metric: Metric) -> list[Row]:
     """One row a question, without answers as yet."""
     known = {question.text: question.answers for question in read_questions(path).questions}
-    told = _beside(entries(read_text(path)[0], path))
+    extras = _beside(entries(path, "questions"))
     return [
-        {"question": text, "answers": list(answers), **told.get(text, {}), "metric": metric}
+        {"question": text, "answers": list(answers), **extras.get(text, {}), "metric": metric}
         for text, answers in known.items()
     ]
 
 
-def _beside(found: Iterable[tuple[str, Any]]) -> dict[str, Row]:
-    """What is told of each question beside its answers; of one that stands there twice, the first."""
-    told: dict[str, Row] = {}
+def _beside(found: Iterable[tuple[str, Row]]) -> dict[str, Row]:
+    """What the file says of each question beside its answers; of a question that it holds twice, the first."""
+    extras: dict[str, Row] = {}
     for where, entry in found:
         row = {}
         for key, names in CARRIED.items():
             value = next((entry[name] for name in names if entry.get(name) is not None), None)
             if value is not None:
                 row[key] = _popularity(value, where) if key == "popularity" else str(value)
-        told.setdefault(entry["question"].strip(), row)
-    return told
+        extras.setdefault(entry["question"].strip(), row)
+    return extras
 
 
 def _popularity(value: Any, where: str) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise UsageError(f"questions, {where}: popularity is {value!r}, expected a number") from None
+        raise UsageError(f"{where}: popularity is {value!r}, expected a number") from None

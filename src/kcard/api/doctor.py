@@ -14,7 +14,8 @@ from kcard.api.llm_check import SECONDS, check_llm, unanswered
 from kcard.config import Settings, settings, unknown_variables
 from kcard.errors import KcardError, UsageError
 from kcard.manifest import file_digest
-from kcard.network import Later, silence
+from kcard.reachability import Later, silence
+from kcard.sizes import shown_size
 
 if TYPE_CHECKING:
     from kcard.hub.registry import Hub
@@ -77,12 +78,18 @@ def _machine(device: str = "cpu") -> Iterable[Finding]:
     yield Finding("python", "ok", f"{sys.version.split()[0]}, {versions}")
     memory = machine.memory()
     features = ", ".join(machine.features()) or "no vector features known"
-    told = f"{machine.cores()} cores ({features}), memory {_size(memory.free)} free of {_size(memory.total)}"
+    summary = (
+        f"{machine.cores()} cores ({features}), memory {_memory(memory.free)} free of {_memory(memory.total)}"
+    )
     if 0 < memory.free < ROOM:
-        yield Finding("machine", "warning", told, "close other programs: loading models may fail")
+        yield Finding("machine", "warning", summary, "close other programs: loading models may fail")
     else:
-        yield Finding("machine", "ok", told)
+        yield Finding("machine", "ok", summary)
     yield _gpu(device)
+
+
+def _memory(count: int) -> str:
+    return shown_size(count) if count else "unknown"
 
 
 def _gpu(device: str = "cpu") -> Finding:
@@ -95,18 +102,18 @@ def _gpu(device: str = "cpu") -> Finding:
         return Finding(
             "gpu", "error", f"torch can't be used: {error}", "reinstall kcard, or torch for this machine"
         )
-    told = ", ".join(f"cuda:{i} {p.name}, {_size(p.total_memory)}" for i, p in enumerate(names))
+    summary = ", ".join(f"cuda:{i} {p.name}, {shown_size(p.total_memory)}" for i, p in enumerate(names))
     if device.startswith("cuda") and not names:
         return Finding("gpu", "error", f"none, but the device is {device}", "leave device out")
-    return Finding("gpu", "ok", told or "none; everything runs on the CPU")
+    return Finding("gpu", "ok", summary or "none; everything runs on the CPU")
 
 
 def _disk(home: Path) -> Finding:
     free = machine.free_disk(home)
-    told = f"{_size(free)} free under {home}"
+    summary = f"{shown_size(free)} free under {home}"
     if free < ROOM:
-        return Finding("disk", "warning", told, "make room, or set KCARD_HOME to a folder on another disk")
-    return Finding("disk", "ok", told)
+        return Finding("disk", "warning", summary, "make room, or set KCARD_HOME to a folder on another disk")
+    return Finding("disk", "ok", summary)
 
 
 def _models(needed: Iterable[str]) -> Iterable[Finding]:
@@ -153,28 +160,28 @@ def _fault(folder: Path) -> str:
 def _extras() -> Iterable[Finding]:
     for extra, modules in EXTRAS.items():
         missing = [name for name in modules if find_spec(name) is None]
-        told = f"extra {extra}: " + (f"not installed ({', '.join(missing)})" if missing else "installed")
+        summary = f"extra {extra}: " + (f"not installed ({', '.join(missing)})" if missing else "installed")
         remedy = f"pip install 'kcard[{extra}]' if you want it" if missing else ""
-        yield Finding(extra, "warning" if missing else "ok", told, remedy)
+        yield Finding(extra, "warning" if missing else "ok", summary, remedy)
 
 
 def _presets() -> Finding:
-    told = "; ".join(f"{group}: {', '.join(plugins.names(f'kcard.{group}'))}" for group in GROUPS)
-    return Finding("presets", "ok", told)
+    summary = "; ".join(f"{group}: {', '.join(plugins.names(f'kcard.{group}'))}" for group in GROUPS)
+    return Finding("presets", "ok", summary)
 
 
 def _selectors(ask: BareAsk, offline: bool) -> Finding:
     """Which presets are on this machine, and whether what was chosen is."""
     from kcard.selectors.listing import missing, presets
 
-    told = "; ".join(
+    summary = "; ".join(
         f"{one.preset.name}: {'ready' if not one.missing else f'{len(one.missing)} models missing'}"
         for one in presets()
     )
     lacking = missing(ask.choice) if ask.uses_cards else ()
     if not lacking:
-        return Finding("selectors", "ok", told)
-    found = f"{told}; chosen, but not on this machine: {', '.join(lacking)}"
+        return Finding("selectors", "ok", summary)
+    found = f"{summary}; chosen, but not on this machine: {', '.join(lacking)}"
     if offline:
         return Finding(
             "selectors", "error", found, "unset HF_HUB_OFFLINE once, or choose --selectors offline"
@@ -212,15 +219,15 @@ def _hub(ask: BareAsk, configured: Settings) -> Finding:
         held, chosen, missing = hub.info(), hub.resolve(ask.cards), _missing(hub)
     except KcardError as error:
         return Finding("hub", status, str(error), "correct `cards`, or repair the hub (kcard verify)")
-    told = f"{held.cards} cards in {held.versions} versions, {_size(held.size)}; {len(chosen)} would be used"
+    summary = f"{held.cards} cards in {held.versions} versions, {shown_size(held.size)}; {len(chosen)} would be used"
     if missing:
         return Finding(
             "hub",
             status,
-            f"{told}; files are missing in {', '.join(missing)}",
+            f"{summary}; files are missing in {', '.join(missing)}",
             "kcard verify, then publish again",
         )
-    return Finding("hub", "ok", told)
+    return Finding("hub", "ok", summary)
 
 
 def _missing(hub: "Hub") -> list[str]:
@@ -235,10 +242,10 @@ def _gate(name: str) -> Iterable[Finding]:
 
 
 def _terminal() -> Finding:
-    told = f"{'a terminal' if sys.stdout.isatty() else 'no terminal'}, encoding {sys.stdout.encoding}"
+    summary = f"{'a terminal' if sys.stdout.isatty() else 'no terminal'}, encoding {sys.stdout.encoding}"
     if "utf" not in (sys.stdout.encoding or "").lower():
-        return Finding("terminal", "warning", told, "set PYTHONUTF8=1 to print all languages")
-    return Finding("terminal", "ok", told)
+        return Finding("terminal", "warning", summary, "set PYTHONUTF8=1 to print all languages")
+    return Finding("terminal", "ok", summary)
 
 
 def _version(package: str) -> str:
@@ -246,7 +253,3 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "missing"
-
-
-def _size(count: int) -> str:
-    return "unknown" if not count else f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

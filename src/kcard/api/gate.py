@@ -10,7 +10,7 @@ from kcard.errors import UsageError
 from kcard.option import Option, documented
 
 if TYPE_CHECKING:
-    from kcard.evaluation.gates.outcome import Outcome
+    from kcard.evaluation.gates.outcome import GateOutcome
     from kcard.evaluation.gates.trial import Trial
     from kcard.gates.kinds import Fitted, Resources
     from kcard.gates.record import Record
@@ -44,7 +44,7 @@ class Evaluation:
     """
 
     gate: str
-    outcome: "Outcome"
+    outcome: "GateOutcome"
     settings: Mapping[str, Any]
     folds: int | None = None
     tuned: Mapping[str, Mapping[str, int]] | None = None
@@ -112,16 +112,16 @@ def evaluate(
         return _as_it_is(found, gate, settings, llm)
     from kcard.evaluation.gates import folds as gate_folds
     from kcard.evaluation.gates import trial as gate_trial
-    from kcard.evaluation.gates.outcome import Outcome
+    from kcard.evaluation.gates.outcome import GateOutcome
     from kcard.gates import kinds
 
     kind, given = kinds.find(gate), settings or {}
     cut = gate_folds.folds(found, count, seed)
     using = gate_trial.embedding_once(resources(llm), given)
     whole = kind.fit(found, given, using)
-    told = None if report is None else lambda done: report(done, len(cut))
-    trial = gate_trial.tried(found, kind, given, using, cut, told)
-    outcome = Outcome.of(found, trial.seeks)
+    progress = None if report is None else lambda done: report(done, len(cut))
+    trial = gate_trial.tried(found, kind, given, using, cut, progress)
+    outcome = GateOutcome.of(found, trial.seeks)
     return Evaluation(gate, outcome, whole.settings, len(cut), trial.tuned)
 
 
@@ -141,17 +141,17 @@ def _as_it_is(
 ) -> Evaluation:
     if settings:
         raise UsageError(f"{gate} is not fitted anew, so it takes no settings: leave out --set")
-    from kcard.evaluation.gates.outcome import Outcome
+    from kcard.evaluation.gates.outcome import GateOutcome
     from kcard.integrators.named_gate import UNFITTED, gate_file, title
 
     if gate in plugins.names(UNFITTED):
-        return Evaluation(gate, Outcome.of(records, _unfitted(records, gate, llm)), {})
+        return Evaluation(gate, GateOutcome.of(records, _unfitted(records, gate, llm)), {})
     from kcard.evaluation.gates.trial import scored
     from kcard.gates import storage
 
     trial: Trial = scored(records, storage.load(gate_file(gate), resources(llm)))
     (fitted,) = trial.fits
-    return Evaluation(title(fitted), Outcome.of(records, trial.seeks), fitted.settings)
+    return Evaluation(title(fitted), GateOutcome.of(records, trial.seeks), fitted.settings)
 
 
 def _unfitted(records: "Sequence[Record]", gate: str, llm: "str | LLM | None") -> Any:

@@ -51,7 +51,7 @@ def train(
     if exam_evidence is not None:
         from kcard.selectors.evidence.registry import open_evidence
 
-        open_evidence(str(exam_evidence))  # a wrong name is told before hours of training, not after
+        open_evidence(str(exam_evidence))  # a wrong name is an error before hours of training, not after
     if chosen.update is None or exam is False:
         from kcard.training.train import train as make
 

@@ -20,8 +20,8 @@ __all__ = [
     "QUESTION_TOKENS",
     "WEIGHTS",
     "Encoded",
-    "Network",
     "Outputs",
+    "ReaderNetwork",
     "encode",
     "load",
     "shared",
@@ -67,7 +67,7 @@ class Outputs:
 
 
 @dataclass(frozen=True)
-class Network:
+class ReaderNetwork:
     """The transformer and its heads: `tokens` (3, 384) for start, end and evidence; `pooled` (384, 768) and
     `pair` (1, 384) for relevance."""
 
@@ -114,7 +114,7 @@ def encode(pairs: Sequence[tuple[str, str]]) -> Encoded:
     return Encoded(ids, mask, kinds, text, offsets, begins)
 
 
-def load(folder: Path) -> Network:
+def load(folder: Path) -> ReaderNetwork:
     """A trained reader: what it changed of the encoder, in steps of 8 bits, and its heads.
 
     Raises ModelUnavailable where its files are missing.
@@ -132,10 +132,10 @@ def load(folder: Path) -> Network:
         for name, value in saved.items()
         if name.startswith("heads.")
     }
-    return Network(encoder.network().changed(changed), heads)
+    return ReaderNetwork(encoder.network().changed(changed), heads)
 
 
 @functools.cache
-def shared() -> Network:
+def shared() -> ReaderNetwork:
     """The shipped network, loaded once a process."""
     return load(WEIGHTS)

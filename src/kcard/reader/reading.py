@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kcard import encoder
-from kcard.reader.network import MAX_TOKENS, QUESTION_TOKENS, Encoded, Network, Outputs, encode, shared
+from kcard.batches import by_tokens
+from kcard.reader.network import MAX_TOKENS, QUESTION_TOKENS, Encoded, Outputs, ReaderNetwork, encode, shared
 from kcard.sentences import spans
 
-__all__ = ["Answer", "Reading", "Sentence", "question_tokens", "read"]
+__all__ = ["AnswerSpan", "Reading", "Sentence", "question_tokens", "read"]
 
 LONGEST_ANSWER = 25  # tokens
 ANSWERS = 5  # kept of a passage
@@ -24,7 +25,7 @@ MARKS = " \t\n.,;:!?\"'()"
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerSpan:
     """Words of a passage that may answer, where they begin in it, and their probability among all of it, in [0, 1]."""
 
     text: str
@@ -51,7 +52,7 @@ class Reading:
     """
 
     relevance: float
-    answers: tuple[Answer, ...]
+    answers: tuple[AnswerSpan, ...]
     sentences: tuple[Sentence, ...]
 
     @property
@@ -76,7 +77,7 @@ def question_tokens(question: str) -> int:
     return encoder.words().count(question)
 
 
-def read(question: str, passages: Sequence[str], network: Network | None = None) -> list[Reading]:
+def read(question: str, passages: Sequence[str], network: ReaderNetwork | None = None) -> list[Reading]:
     """A Reading for each passage; by the shipped network, unless another is given.
 
     A Reading does not depend on the other passages, but for the last bits of its numbers.
@@ -92,7 +93,7 @@ def read(question: str, passages: Sequence[str], network: Network | None = None)
     return found
 
 
-def _read(network: Network, question: str, passages: Sequence[str]) -> list[Reading]:
+def _read(network: ReaderNetwork, question: str, passages: Sequence[str]) -> list[Reading]:
     import torch
 
     pieces = [
@@ -101,7 +102,7 @@ def _read(network: Network, question: str, passages: Sequence[str]) -> list[Read
     found: list[list[Reading]] = [[] for _ in passages]
     lengths = [len(piece) // 4 + QUESTION_TOKENS // 2 for _, _, piece in pieces]
     with torch.inference_mode():
-        for group in encoder.batches(lengths, BATCH_TOKENS):
+        for group in by_tokens(lengths, BATCH_TOKENS):
             pairs = encode([(question, pieces[at][2]) for at in group])
             outputs = network(pairs)
             for place, at in enumerate(group):
@@ -157,9 +158,9 @@ def _reading(pairs: Encoded, outputs: Outputs, row: int, text: str) -> Reading:
 
 def _answers(
     text: str, offsets: Sequence[tuple[int, int]], best: Sequence[float], lasts: Sequence[int]
-) -> list[Answer]:
+) -> list[AnswerSpan]:
     """The likeliest words that do not overlap, given the best log-probability of each first token and its last."""
-    found: list[Answer] = []
+    found: list[AnswerSpan] = []
     taken: list[tuple[int, int]] = []
     for first in sorted(range(len(best)), key=lambda at: -best[at]):
         if len(found) == ANSWERS:
@@ -167,7 +168,7 @@ def _answers(
         start, end = _whole_words(text, offsets[first][0], offsets[lasts[first]][1])
         if start < end and all(end <= a or b <= start for a, b in taken):
             taken.append((start, end))
-            found.append(Answer(text[start:end], start, math.exp(best[first])))
+            found.append(AnswerSpan(text[start:end], start, math.exp(best[first])))
     return found
 
 

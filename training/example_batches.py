@@ -2,19 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from random import Random
 from typing import TYPE_CHECKING
+
+from kcard.batches import batched
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["IGNORED", "Example", "bucketed", "collate", "grouped", "packed"]
+__all__ = ["IGNORED", "TrainingExample", "bucketed", "collate", "grouped", "packed"]
 
 IGNORED = -100
 
 
 @dataclass(frozen=True)
-class Example:
+class TrainingExample:
     """`prompt` is read, `target` is learned; both are whole, special tokens included.
 
     `vector`: which row of the question embeddings is the prefix, where the prompt is one.
@@ -33,10 +36,10 @@ class Example:
         return len(self.target) if self.prompt else len(self.target) - 1
 
 
-def bucketed(examples: Sequence[Example], tokens: int, rng: Random) -> list[list[Example]]:
+def bucketed(examples: Sequence[TrainingExample], tokens: int, rng: Random) -> list[list[TrainingExample]]:
     """Batches of at most `tokens` tokens with padding, in random order; a longer example stands alone."""
-    batches: list[list[Example]] = []
-    batch: list[Example] = []
+    batches: list[list[TrainingExample]] = []
+    batch: list[TrainingExample] = []
     jitter = {id(example): len(example) + 3 * rng.random() for example in examples}
     for example in sorted(examples, key=lambda e: jitter[id(e)]):
         # Sorted with jitter, so the longest so far may lie a few tokens above this one.
@@ -51,25 +54,24 @@ def bucketed(examples: Sequence[Example], tokens: int, rng: Random) -> list[list
     return batches
 
 
-def grouped(examples: Sequence[Example], size: int, rng: Random) -> list[list[Example]]:
+def grouped(examples: Sequence[TrainingExample], size: int, rng: Random) -> list[list[TrainingExample]]:
     """Batches of `size` examples, in random order; within a hundred batches rows of like length meet."""
     order = rng.sample(range(len(examples)), len(examples))
-    batches: list[list[Example]] = []
-    for start in range(0, len(order), 100 * size):
-        near = sorted(order[start : start + 100 * size], key=lambda i: len(examples[i]))
-        batches += [[examples[i] for i in near[at : at + size]] for at in range(0, len(near), size)]
+    batches: list[list[TrainingExample]] = []
+    for window in batched(order, 100 * size):
+        near = sorted((examples[i] for i in window), key=len)
+        batches += batched(near, size)
     rng.shuffle(batches)
     return batches
 
 
-def packed(documents: Sequence[Sequence[int]], size: int) -> list[Example]:
+def packed(documents: Sequence[Sequence[int]], size: int) -> list[TrainingExample]:
     """Documents joined and cut into blocks of `size` tokens, so that no token is padding; the last is shorter."""
-    stream = [token for document in documents for token in document]
-    blocks = [stream[start : start + size] for start in range(0, len(stream), size)]
-    return [Example((), tuple(block)) for block in blocks if len(block) > 1]
+    blocks = batched(chain.from_iterable(documents), size)
+    return [TrainingExample((), tuple(block)) for block in blocks if len(block) > 1]
 
 
-def collate(batch: Sequence[Example], pad: int) -> "tuple[Tensor, Tensor]":
+def collate(batch: Sequence[TrainingExample], pad: int) -> "tuple[Tensor, Tensor]":
     """Token ids and labels, both (rows, longest), padded on the right; prompt and padding have no label."""
     import torch
 

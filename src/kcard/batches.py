@@ -1,0 +1,38 @@
+"""Batches: items so many at a time, and texts of like length together, so that little is padded."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TypeVar
+
+__all__ = ["batched", "by_length", "by_tokens", "padded"]
+
+T = TypeVar("T")
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """The items in their order, `size` at a time; the last batch may be smaller."""
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+def by_length(lengths: Sequence[int]) -> list[int]:
+    """Indices in order of length; equal ones stay in their order."""
+    return sorted(range(len(lengths)), key=lengths.__getitem__)
+
+
+def by_tokens(lengths: Sequence[int], tokens: int, width: int = 1) -> Iterator[list[int]]:
+    """Indices in order of length, in groups of at most `tokens` tokens, padding to multiples of `width` included."""
+    group: list[int] = []
+    for index in by_length(lengths):
+        if group and (len(group) + 1) * padded(lengths[index], width) > tokens:
+            yield group
+            group = []
+        group.append(index)
+    if group:
+        yield group
+
+
+def padded(length: int, width: int) -> int:
+    """The next multiple of `width`."""
+    return -(-length // width) * width

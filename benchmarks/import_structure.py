@@ -42,9 +42,12 @@ ROWS = (
     ("hub.repositories", "cards.lm.engine", "cards.engine"),
     ("hub.accounts", "cards.format"),
     ("hub.records", "hub.checks"),
-    ("hub.store", "hub.refusals"),
+    ("hub.store", "hub.refusals", "cards.embedded"),
     ("core",),
 )
+
+
+ALONE = {"hub.refusals", "cards.embedded"}  # files at the top of a part that all of it may import
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ def package(module: str) -> str:
     known = {name for row in ROWS for name in row}
     if module in {"__init__", "__main__"}:
         return "api" if module == "__init__" else "cli"
-    parts = module.split(".")[: None if module == "hub.refusals" else -1]
+    parts = module.split(".")[: None if module in ALONE else -1]
     while parts and ".".join(parts) not in known:
         parts.pop()
     return ".".join(parts) or "core"

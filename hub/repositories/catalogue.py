@@ -1,6 +1,6 @@
-"""The versions in a hub, as questions and answers about cards; cards of the hub's own namespace are written here.
+"""Reads the versions of a hub, and writes those of its own namespace.
 
-A version is a commit of the card's repository, a tag on it and a row that says what it is. An alias is a branch.
+A version is a commit of the card's repository, a tag and a row in `versions`. An alias is a branch.
 """
 
 import hashlib
@@ -55,7 +55,7 @@ class Catalogue:
             )
 
     def newest(self, domain: str | None = None, base: str | None = None) -> list[Version]:
-        """The newest version of every card whose newest version is of the domain subtree and the base."""
+        """The newest version of every card, if it is in the domain subtree and has the base."""
         conditions: list[ColumnElement[bool]] = [version_rows.newest()]
         if domain is not None:
             inside = versions.c.domain.startswith(domain + "/", autoescape=True)
@@ -74,10 +74,10 @@ class Catalogue:
         content: Callable[[str], bytes],
         locked: Callable[[], None],
     ) -> Version:
-        """The version of that manifest among the hub's own cards, a new one unless it is there already.
+        """Add a version of one of the hub's own cards, unless it exists.
 
-        `manifest` is the text of kcard.json, `blobs` has every file of the card by path, `content` gives the bytes of
-        a path. `locked` is called when no other process can write any more, before anything is.
+        `manifest` is the text of kcard.json, `blobs` has every file of the card by path, `content` returns the bytes of
+        a path. `locked` is called once no other process can write, before any row is written.
         """
         described = _described(manifest, blobs, content)
         with self._database.write() as connection:
@@ -93,7 +93,7 @@ class Catalogue:
             return version_rows.find(connection, versions.c.id == version)[0]
 
     def alias(self, version: Version, alias: str) -> Version | None:
-        """Point an alias of the card at this version; None where the version is gone by now."""
+        """Point an alias of the card at this version; None if the version was removed."""
         with self._database.write() as connection:
             row = version_rows.key(connection, version)
             if row is None:
@@ -102,9 +102,9 @@ class Catalogue:
             return version_rows.find(connection, versions.c.id == row.id)[0]
 
     def remove(self, gone: Iterable[Version]) -> None:
-        """Delete versions; of the hub's own cards also their commits, tags and aliases, and cards that have none left.
+        """Delete versions. For the hub's own cards, also delete commits, tags and aliases, and cards without versions.
 
-        The repository of a card in another namespace stays: it is somebody's.
+        Repositories in other namespaces stay, since they belong to their users.
         """
         with self._database.write() as connection:
             own = own_namespace.find(connection)
@@ -118,7 +118,7 @@ class Catalogue:
                     _forget(connection, row.repository_id, row.sha, self._blobs)
 
     def inconsistent(self) -> list[str]:
-        """References of versions whose rows are not what their manifest's text says."""
+        """References of versions whose rows do not match their manifest."""
         columns = (versions.c.id, versions.c.manifest, commits.c.tree)
         same = and_(commits.c.repository_id == versions.c.repository_id, commits.c.sha == versions.c.sha)
         with self._database.read() as connection:
@@ -131,7 +131,7 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class _Described:
-    """A card as its repository shows it."""
+    """A card to be published."""
 
     manifest: Manifest
     tree: Tree
@@ -145,7 +145,7 @@ def _described(text: str, blobs: Mapping[str, Blob], content: Callable[[str], by
     readme = content(README).decode(errors="replace") if README in tree else ""
     try:
         metadata = card_metadata.describe(tree, readme, manifest)
-    except Refused:  # a README.md that no client could upload
+    except Refused:  # an invalid README.md
         metadata = card_metadata.describe(tree, "", manifest)
     return _Described(manifest, tree, metadata, examined(content(EXAM)) if EXAM in tree else None)
 
@@ -160,7 +160,7 @@ def _repository(connection: Connection, own: OwnNamespace, card: str) -> Reposit
 
 
 def _publish(connection: Connection, repository: Repository, text: str, card: _Described, author: str) -> int:
-    """Write the next version: a commit on main, the row, and its tag; the version's id."""
+    """Write the next version: a commit on main, the row, and its tag. Returns the version's id."""
     tag, name = f"v{version_rows.following(connection, repository.id)}", card.manifest.name
     head = history.head(connection, repository.id, MAIN)
     description = card.manifest.description
@@ -179,17 +179,17 @@ def _publish(connection: Connection, repository: Repository, text: str, card: _D
 
 
 def _point(connection: Connection, repository_id: int, alias: str, version: int) -> None:
-    """Let the branch of an alias point to the commit of a version."""
+    """Point the branch of an alias at the commit of a version."""
     tag = (refs.c.repository_id == repository_id, refs.c.kind == TAG, refs.c.name == alias)
     if connection.scalar(select(refs.c.sha).where(*tag)) is not None:
-        raise Conflict(f"the card has a tag {alias!r}: choose another alias")
+        raise Conflict(f"alias {alias!r} conflicts with a tag of the card: choose another alias")
     sha = connection.execute(select(versions.c.sha).where(versions.c.id == version)).scalar_one()
     history.point(connection, repository_id, alias, sha)
     reach("rows.alias")
 
 
 def _forget(connection: Connection, repository_id: int, sha: str, blobs: Blobs) -> None:
-    """Delete the commit of a removed version with what points to it, and the repository after its last version."""
+    """Delete the commit of a removed version and its refs, and the repository after its last version."""
     here = repositories.c.id == repository_id
     if not connection.scalar(select(exists().where(versions.c.repository_id == repository_id))):
         connection.execute(delete(repositories).where(here))
@@ -204,13 +204,13 @@ def _forget(connection: Connection, repository_id: int, sha: str, blobs: Blobs) 
     tree, name = trees.loads(text), connection.execute(select(repositories.c.name).where(here)).scalar_one()
     try:
         shown = card_metadata.read(tree, blobs)
-    except (Refused, DamagedCard):  # a README.md that no client could upload, or that is gone
+    except (Refused, DamagedCard):  # an invalid or missing README.md
         shown = CardMetadata(size=trees.size(tree))
     card_metadata.write(connection, repository_id, name, shown, sha=parent, at=utc(date))
 
 
 def _consistent(version: Version, text: str, tree: str | None) -> bool:
-    # A card in another namespace has the name of its repository, namespace/name.
+    # Cards in other namespaces are called namespace/name.
     named = version.name == version.manifest.name or "/" in version.name
     right = hashlib.sha256(text.encode()).hexdigest() == version.sha256
     files = {} if tree is None else {path: entry.sha256 for path, entry in trees.loads(tree).items()}

@@ -1,7 +1,7 @@
-"""The hub's own namespace: an organisation that holds what `kcard publish` puts into this hub.
+"""The hub's own namespace: the organisation for cards that `kcard publish` adds to this hub.
 
-A card there goes by its bare name, `rivers`; for clients of a served hub it is the repository library/rivers. The
-namespace is made with the first card.
+Locally its cards have bare names, such as `rivers`; for clients of a served hub that is the repository library/rivers.
+The first card creates the namespace.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ __all__ = ["DEFAULT", "OwnNamespace", "bare", "ensure", "find", "full", "rename"
 
 SETTING = "namespace"
 DEFAULT = "library"
-INSTEAD = "library-cards"  # where a user is called like the default
+INSTEAD = "library-cards"  # if a user has the default name
 
 
 class OwnNamespace(NamedTuple):
@@ -32,7 +32,7 @@ class OwnNamespace(NamedTuple):
 
 
 def find(connection: Connection) -> OwnNamespace | None:
-    """The namespace; None in a hub that never held a card of its own."""
+    """The namespace; None if the hub never had a card of its own."""
     name = select(settings.c.value).where(settings.c.name == SETTING).scalar_subquery()
     row = connection.execute(
         select(accounts.c.id, accounts.c.name).where(accounts.c.folded == name)
@@ -41,7 +41,7 @@ def find(connection: Connection) -> OwnNamespace | None:
 
 
 def ensure(connection: Connection) -> OwnNamespace:
-    """The namespace, made where there is none."""
+    """The namespace, created if needed."""
     if (own := find(connection)) is not None:
         return own
     taken = select(accounts.c.id).where(accounts.c.folded == DEFAULT, accounts.c.kind == "user")
@@ -51,19 +51,19 @@ def ensure(connection: Connection) -> OwnNamespace:
 
 
 def full(own: OwnNamespace | None, name: str) -> str:
-    """The name of the repository of a card: namespace/name."""
+    """The name of a card's repository: namespace/name."""
     return name if "/" in name or own is None else f"{own.name}/{name}"
 
 
 def bare(own: OwnNamespace | None, repository: str) -> str:
-    """The name of the card of a repository: without the namespace where that is the hub's own."""
+    """The name of a repository's card: without the hub's own namespace."""
     return repository if own is None else repository.removeprefix(f"{own.name}/")
 
 
 def rename(database: Database, name: str) -> None:
-    """Move the hub's own cards into another namespace, an organisation, which is made where there is none.
+    """Move the hub's own cards to another organisation, created if needed.
 
-    Raises Invalid for what can't be a name, HubError where that account is a user or has a repository of a card's name.
+    Raises Invalid for an invalid name, HubError if that account is a user or has a repository with a card's name.
     """
     with database.write() as connection:
         own = find(connection)
@@ -86,7 +86,7 @@ def _move(connection: Connection, own: OwnNamespace, new: OwnNamespace) -> None:
         taken = (repositories.c.type == there.type, repositories.c.folded == folded(to))
         if connection.scalar(select(repositories.c.id).where(*taken)) is not None:
             raise HubError(
-                f"{to} exists already: the hub's own cards can't move into {new.name}; choose another name"
+                f"can't move the hub's own cards to {new.name}: {to} already exists; choose another name"
             )
         values = {"namespace_id": new.id, "name": to, "folded": folded(to)}
         connection.execute(update(repositories).where(repositories.c.id == there.id).values(values))
@@ -99,7 +99,7 @@ def _organisation(connection: Connection, name: str) -> OwnNamespace:
     if there is not None:
         if there.kind != "organisation":
             raise HubError(
-                f"{there.name} is a user: the hub's own cards need an organisation; choose another name"
+                f"can't move the hub's own cards to {there.name}: it is a user; choose another name"
             )
         return OwnNamespace(there.id, there.name)
     values: dict[str, object] = {"name": name, "folded": folded(name), "kind": "organisation", "fullname": ""}

@@ -1,4 +1,4 @@
-"""Rows of card versions become values here and go no further; new ones are written here."""
+"""Reads and writes rows of card versions."""
 
 from collections.abc import Iterable
 from itertools import groupby
@@ -20,7 +20,7 @@ __all__ = ["Key", "add", "find", "following", "key", "named", "newest", "publica
 
 
 class Key(NamedTuple):
-    """A version by its row, its repository's and its commit."""
+    """The ids of a version and its repository, and its commit."""
 
     id: int
     repository_id: int
@@ -28,7 +28,7 @@ class Key(NamedTuple):
 
 
 def named(connection: Connection, card: str) -> ColumnElement[bool]:
-    """The condition under which a row of `repositories` is that of a card."""
+    """The condition on `repositories` for the one of a card."""
     return and_(
         repositories.c.type == "model",
         repositories.c.name == own_namespace.full(own_namespace.find(connection), card),
@@ -36,14 +36,14 @@ def named(connection: Connection, card: str) -> ColumnElement[bool]:
 
 
 def newest() -> ColumnElement[bool]:
-    """The condition under which a row of `versions` is the newest of its card."""
+    """The condition on `versions` for the newest of each card."""
     other = versions.alias()
     highest = select(func.max(other.c.number)).where(other.c.repository_id == versions.c.repository_id)
     return versions.c.number == highest.scalar_subquery()
 
 
 def find(connection: Connection, *conditions: ColumnElement[bool]) -> list[Version]:
-    """The versions that meet the conditions, by name of the card, oldest first."""
+    """The versions that match, by card name, oldest first."""
     own = own_namespace.find(connection)
     rows = connection.execute(_rows().where(*conditions)).all()
     found = [_version(list(same), own) for _, same in groupby(rows, key=lambda row: row.id)]
@@ -51,7 +51,7 @@ def find(connection: Connection, *conditions: ColumnElement[bool]) -> list[Versi
 
 
 def key(connection: Connection, version: Version) -> Key | None:
-    """What names a version in other tables; None where it is gone."""
+    """The key of a version; None if it was removed."""
     columns = (versions.c.id, versions.c.repository_id, versions.c.sha)
     query = select(*columns).join_from(versions, repositories).where(named(connection, version.name))
     row = connection.execute(query.where(versions.c.sha256 == version.sha256)).one_or_none()
@@ -59,7 +59,7 @@ def key(connection: Connection, version: Version) -> Key | None:
 
 
 def references(connection: Connection, ids: Iterable[int]) -> dict[int, str]:
-    """What names each of these versions, card@v2, by id."""
+    """References (card@v2) by version id."""
     own = own_namespace.find(connection)
     query = select(versions.c.id, repositories.c.name, versions.c.number).join_from(versions, repositories)
     rows = connection.execute(query.where(versions.c.id.in_(set(ids)))).tuples()
@@ -67,7 +67,7 @@ def references(connection: Connection, ids: Iterable[int]) -> dict[int, str]:
 
 
 def following(connection: Connection, repository_id: int) -> int:
-    """The number that the next version of a repository's card gets; it never was another version's."""
+    """The number of the repository's next version, which was never used before."""
     here = select(repositories.c.newest).where(repositories.c.id == repository_id)
     return int(connection.execute(here).scalar_one()) + 1
 
@@ -81,9 +81,9 @@ def add(
     sha: str,
     factuality: float | None,
 ) -> int:
-    """Write the next version of a repository's card; its id.
+    """Write the next version of a repository's card and return its id.
 
-    `text` is that of kcard.json, `tree` has the files of the card, `sha` is the commit that holds them.
+    `text` is that of kcard.json, `tree` has the files of the card, `sha` is their commit.
     """
     number = following(connection, repository_id)
     connection.execute(update(repositories).where(repositories.c.id == repository_id).values(newest=number))
@@ -108,7 +108,7 @@ def add(
 def publication(
     connection: Connection, repository_id: int, tag: str, sha: str, version: int, by: str
 ) -> None:
-    """Note that a tag publishes a version."""
+    """Record that a tag publishes a version."""
     values = {"repository_id": repository_id, "tag": tag, "sha": sha, "version_id": version}
     connection.execute(insert(publications).values(**values, author=by, at=now()))
     reach("rows.publication")

@@ -71,7 +71,7 @@ def serve(
     from kcard.hub.server.options import ServerOptions
     from kcard.hub.server.serve import Serving
     from kcard.hub.server.serve import serve as run
-    from kcard.hub.server.worker import Places
+    from kcard.hub.server.worker import Location
 
     options = ServerOptions(
         url=_checked_url(url),
@@ -82,7 +82,7 @@ def serve(
         rate=rate_limit,
     )
     serving = Serving(host, port, workers, log_format, proxies, grace, namespace)
-    places = Places(None, database_url, blobs_url)
+    places = Location(None, database_url, blobs_url)
     run(serving, places, options, first=_first, ready=_ready)
 
 

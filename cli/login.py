@@ -12,7 +12,7 @@ from kcard.cli.hub_option import HubOption, named
 from kcard.cli.output import Json, note, print_json
 
 if TYPE_CHECKING:
-    from kcard.hub.client.who import Who
+    from kcard.hub.client.whoami import Who
 
 __all__ = ["register"]
 

@@ -1,8 +1,8 @@
-"""A whole hub in one tar file, whatever database and store it has. Written here, read in restore.py.
+"""Writes a whole hub to one tar file, from any database and store. restore.py reads it.
 
-SHA256SUMS         the sha256 of every file below, as `sha256sum --check` reads it
-hub/hub.db         the database, SQLite, with accounts and the digests of their tokens
-hub/blobs/ab/ab…   every file of every version and of every commit of a repository; no uploads on their way
+SHA256SUMS         the sha256 of every file below, for `sha256sum --check`
+hub/hub.db         the database, as SQLite, with accounts and the digests of their tokens
+hub/blobs/ab/ab…   every file of every commit; no uncommitted uploads
 """
 
 import hashlib
@@ -34,7 +34,7 @@ ATTEMPTS = 5
 
 
 class Counted:
-    """A stream that hashes what is read from it and says how far it has come."""
+    """A stream that hashes what is read from it and reports its progress."""
 
     def __init__(self, stream: Readable, before: int, report: Report | None) -> None:
         self._stream, self._report = stream, report
@@ -54,7 +54,7 @@ def save(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
     """See Hub.backup."""
     target = path.expanduser().absolute()
     if target.exists():
-        raise UsageError(f"{target} exists: name a new file")
+        raise UsageError(f"{target} already exists: choose a new file")
     with partial_folder(blobs.partial) as held, beside(target) as scratch:
         for attempt in range(ATTEMPTS):
             try:
@@ -64,7 +64,7 @@ def save(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
                 discard(held / str(attempt))
                 (scratch / f"backup{attempt}").unlink(missing_ok=True)
         else:
-            raise HubError("cards were removed all the while: back up when nobody removes cards")
+            raise HubError("cards were removed during the backup: try again when nobody removes cards")
         reach("backup.written")
         (scratch / f"backup{attempt}").rename(target)
         sync_folder(target.parent)
@@ -73,11 +73,11 @@ def save(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
 
 
 class _Removed(Exception):
-    """A file was removed from the hub, with all that needed it, since the backup's moment."""
+    """A file was removed from the hub, with its versions, since the copy of the database."""
 
 
 def _save(held: Path, target: Path, database: Database, blobs: Blobs, report: Report | None) -> None:
-    """Raises _Removed where another moment must be chosen."""
+    """Raises _Removed if the backup must start again."""
     found = _hold(held, database, blobs)
     sizes = {DATABASE: (held / DATABASE).stat().st_size} | {member(sha): size for sha, size in found.items()}
     digests = {DATABASE: file_digest(held / DATABASE)} | {member(sha256): sha256 for sha256 in found}
@@ -93,10 +93,7 @@ def _save(held: Path, target: Path, database: Database, blobs: Blobs, report: Re
 
 
 def _hold(held: Path, database: Database, blobs: Blobs) -> dict[str, int]:
-    """The database at one moment, in a folder of ours, and the sizes of its blobs.
-
-    Blobs get a second name there, where no removal reaches them, if their store has such a thing.
-    """
+    """Copy the database to a folder and hard-link its blobs there, if the store can; returns the sizes of the blobs."""
     (held / "hub").mkdir(parents=True)
     copy = Database(held / DATABASE)
     with database.read() as source:
@@ -109,7 +106,7 @@ def _hold(held: Path, database: Database, blobs: Blobs) -> dict[str, int]:
         second = held / member(sha256)
         second.parent.mkdir(parents=True, exist_ok=True)
         try:
-            if not blobs.keep(sha256, second):
+            if not blobs.hard_link(sha256, second):
                 break
         except DamagedCard:
             _missing(sha256, database)
@@ -121,12 +118,12 @@ def _missing(sha256: str, database: Database) -> NoReturn:
     with database.read() as connection:
         if not named(connection, [sha256]):
             raise _Removed
-    raise DamagedCard(f"blob {sha256[:12]}… is missing: `kcard verify` names the cards that need it")
+    raise DamagedCard(f"blob {sha256[:12]}… is missing: `kcard verify` lists the affected cards")
 
 
 @contextmanager
 def _opened(second: Path, sha256: str, database: Database, blobs: Blobs) -> Iterator[Readable]:
-    """A file of the backup, under its second name or from the store."""
+    """A file of the backup, from its hard link or from the store."""
     if second.exists():
         with second.open("rb") as stream:
             yield stream
@@ -152,15 +149,15 @@ def _list(tar: tarfile.TarFile, digests: Mapping[str, str]) -> None:
 
 
 def _add(tar: tarfile.TarFile, name: str, size: int, sha256: str, counted: Counted) -> int:
-    """Add a file; the bytes done with it."""
+    """Add a file; returns the bytes done so far."""
     info = tarfile.TarInfo(name)
     info.size, info.mode = size, 0o444
     try:
         tar.addfile(info, counted)
     except OSError as error:
-        if str(error) != "unexpected end of data":  # which is how tarfile says that a file was cut short
+        if str(error) != "unexpected end of data":  # tarfile's error for a truncated file
             raise
     if counted.digest.hexdigest() != sha256:
-        raise DamagedCard(f"{name} is damaged: `kcard verify` names the cards that need it")
+        raise DamagedCard(f"{name} is damaged: `kcard verify` lists the affected cards")
     reach("backup.member")
     return counted.done

@@ -1,4 +1,4 @@
-"""Finds what is to be published: the card trained last, a draft by its name, or any folder."""
+"""Finds the folder to publish: the card trained last, a draft by name, or any folder."""
 
 from pathlib import Path
 
@@ -9,9 +9,9 @@ __all__ = ["draft"]
 
 
 def draft(drafts: Path, card: Path | str | None) -> Path:
-    """The folder that `card` means: None the draft sealed last, a bare name that draft, else a path.
+    """The folder for `card`: None is the draft sealed last, a bare name that draft or folder, otherwise a path.
 
-    Raises HubError where there is no draft, or none of that name and no such folder either.
+    Raises HubError if there is none.
     """
     trained = sorted(drafts.glob(f"*/{MANIFEST}"), key=lambda path: path.stat().st_mtime)
     if card is None:
@@ -25,4 +25,4 @@ def draft(drafts: Path, card: Path | str | None) -> Path:
         if folder.is_dir():
             return folder
     names = ", ".join(path.parent.name for path in trained) or "none"
-    raise HubError(f"no draft {card!r} in {drafts} (there: {names}), and no folder {card!r} here")
+    raise HubError(f"no draft {card!r} in {drafts} (drafts: {names}), and no folder {card!r}")

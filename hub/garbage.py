@@ -1,8 +1,8 @@
-"""What nothing in the hub needs: files, snapshots, and remains of killed processes. Found, counted and deleted here.
+"""Garbage collection: unreferenced files and snapshots, and remains of killed processes.
 
-Others go on publishing. What they need can't go: who publishes puts a blob into the store first, then names it in a
-transaction of its own, in which it looks whether the blob is still there. Here a blob goes inside a transaction, in
-which nothing names it. Transactions are kept short, since nobody else can write meanwhile.
+It is safe while others publish: they store a blob first, then add the reference in a transaction that checks that the
+blob still exists. Here a blob is deleted in a transaction that checks that nothing refers to it. Transactions are
+short, since they block other writers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ DELETED = 100
 
 @dataclass(frozen=True)
 class Garbage:
-    """Something that nothing needs, and where it lies. `size`: the bytes that deleting it frees."""
+    """Something to delete. `size`: the bytes that this frees."""
 
     what: Literal["file", "snapshot", "remains"]
     where: str
@@ -40,12 +40,12 @@ class Garbage:
 def collect(
     database: "Database", blobs: Blobs, snapshots: Snapshots, *, dry_run: bool = False
 ) -> list[Garbage]:
-    """Delete what nothing needs and return what it was; with `dry_run` only return it.
+    """Delete garbage and return it; with `dry_run` only return it.
 
-    What a living process is writing just now is left alone, and so is for a day what somebody has uploaded.
+    Files that a live process is writing are kept, and uploads are kept for a day.
     """
     return [
-        *_snapshots(database, snapshots, dry_run),  # first: their files are blobs by another name
+        *_snapshots(database, snapshots, dry_run),  # first: their files are hard links to blobs
         *_files(database, blobs, dry_run),
         *_remains(blobs, dry_run),
         *_half_sent(database, blobs, dry_run),
@@ -86,22 +86,20 @@ def _unneeded(
     needed: "Callable[[Connection, Sequence[str]], set[str]]",
     delete: Callable[[Sequence[str]], None] | None,
 ) -> Iterator[str]:
-    """The candidates that the database does not need, each after it was deleted."""
+    """The candidates that the database does not need, after deleting them."""
     for batch in _batches(candidates, LOOKED_AT):
         with database.read() as connection:
-            found = _others(batch, needed(connection, batch))
+            kept = needed(connection, batch)
+            found = [candidate for candidate in batch if candidate not in kept]
         for few in _batches(found, DELETED):
             if delete is None:
                 yield from few
                 continue
-            with database.write() as connection:  # somebody may have come to need it
-                gone = _others(few, needed(connection, few))
+            with database.write() as connection:  # it may be needed by now
+                kept = needed(connection, few)
+                gone = [candidate for candidate in few if candidate not in kept]
                 delete(gone)
             yield from gone
-
-
-def _others(candidates: Sequence[str], needed: set[str]) -> list[str]:
-    return [candidate for candidate in candidates if candidate not in needed]
 
 
 def _remains(blobs: Blobs, dry_run: bool) -> Iterator[Garbage]:
@@ -114,7 +112,7 @@ def _remains(blobs: Blobs, dry_run: bool) -> Iterator[Garbage]:
 
 
 def _half_sent(database: "Database", blobs: Blobs, dry_run: bool) -> Iterator[Garbage]:
-    """What clients of a shared hub began to send and gave up."""
+    """Abandoned uploads of clients."""
     from kcard.hub.repositories.parts import Parts
     from kcard.hub.xet.xorbs import Xorbs
 
@@ -126,7 +124,7 @@ def _half_sent(database: "Database", blobs: Blobs, dry_run: bool) -> Iterator[Ga
 
 
 def _freed(path: Path) -> int:
-    """Bytes that deleting a file or a folder frees; a file with a second name in a folder frees none there."""
+    """Bytes that deleting a file or a folder frees; files with other hard links free none."""
     if path.is_file():
         return path.stat().st_size
     stats = [found.stat() for found in path.rglob("*") if found.is_file()]

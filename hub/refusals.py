@@ -1,18 +1,18 @@
-"""What a shared hub refuses, by reason. Only kcard.hub.server turns a reason into an HTTP status.
+"""Errors of a shared hub. Only kcard.hub.server turns them into HTTP statuses.
 
 HubError
 └── Refused
-    ├── Unknown          who asks is not known: no token where one is needed, or one that is not valid
-    ├── Forbidden        who asks is known and may not
-    ├── Gated            a repository's files are given out on request only
+    ├── Unknown          the client is not authenticated: a missing or invalid token
+    ├── Forbidden        the client is authenticated but lacks the permission
+    ├── Gated            access to a repository's files must be requested
     ├── NotThere         no such account, repository, revision or entry
-    ├── Conflict         it is there already
-    ├── WrongParent      the branch has moved on since the client looked
-    ├── Invalid          what was sent can't be stored: a path, a name, a file, metadata
-    │   └── Dangerous    it could run code, or break whoever reads it
-    ├── TooLarge         more bytes, files or requests than allowed
-    ├── TooMany          too many requests for now
-    └── Unsupported      a part of the protocol that this hub does not have
+    ├── Conflict         it exists already
+    ├── WrongParent      the branch is not at the expected commit
+    ├── Invalid          an invalid path, name, file or metadata
+    │   └── Dangerous    content that could run code or harm readers
+    ├── TooLarge         a limit of bytes or files, or a quota, is exceeded
+    ├── TooMany          the rate limit is exceeded
+    └── Unsupported      a part of the protocol that this hub lacks
 """
 
 from typing import Literal
@@ -36,19 +36,19 @@ __all__ = [
 
 
 class Refused(HubError):
-    """The message says in one line what was refused, why, and what to do instead. It holds no secret."""
+    """The message says in one line what was refused, why, and what to do. It contains no secrets."""
 
 
 class Unknown(Refused):
-    """Who asks is not known."""
+    """The client is not authenticated."""
 
 
 class Forbidden(Refused):
-    """Who asks may not do that."""
+    """The client lacks the permission."""
 
 
 class Gated(Refused):
-    """The files of this repository are given out on request; `known` says whether who asks has a name."""
+    """Access to the repository's files must be requested; `known`: whether the client is authenticated."""
 
     def __init__(self, message: str, *, known: bool) -> None:
         super().__init__(message)
@@ -56,9 +56,9 @@ class Gated(Refused):
 
 
 class NotThere(Refused):
-    """There is no such thing, or who asks may not know of it.
+    """It does not exist, or the client may not know of it.
 
-    `commit` is the commit in which an entry was sought. `known` says whether who asks has a name.
+    `commit` is the commit in which an entry was looked up; `known`: whether the client is authenticated.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class NotThere(Refused):
 
 
 class Conflict(Refused):
-    """It is there already. `name` is that of the repository, where it is one."""
+    """It exists already. `name` is that of the existing repository, if it is one."""
 
     def __init__(self, message: str, *, name: str | None = None) -> None:
         super().__init__(message)
@@ -82,23 +82,23 @@ class Conflict(Refused):
 
 
 class WrongParent(Refused):
-    """The branch is not at the commit that the client built on."""
+    """The branch is not at the expected commit."""
 
 
 class Invalid(Refused):
-    """What was sent can't be stored."""
+    """An invalid path, name, file or metadata."""
 
 
 class Dangerous(Invalid):
-    """What was sent could run code, or break whoever reads it."""
+    """Content that could run code or harm readers."""
 
 
 class TooLarge(Refused):
-    """More than is allowed: bytes of a file or a request, files of a repository, a quota."""
+    """A limit of bytes or files, or a quota, is exceeded."""
 
 
 class TooMany(Refused):
-    """Too many requests; `seconds` until the next one is welcome."""
+    """The rate limit is exceeded for `seconds`."""
 
     def __init__(self, message: str, *, seconds: float) -> None:
         super().__init__(message)
@@ -106,4 +106,4 @@ class TooMany(Refused):
 
 
 class Unsupported(Refused):
-    """A part of the protocol that this hub does not have."""
+    """A part of the protocol that this hub lacks."""

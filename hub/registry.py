@@ -1,13 +1,12 @@
-"""The hub: publishes card folders as immutable versions and finds them again. It knows no model.
+"""The hub: publishes card folders as immutable versions. It loads no models.
 
     hub = Hub()
     version = hub.publish("drafts/oncology")
     hub.get("oncology@v1").manifest.description
     hub.folder("oncology")  # a verified folder for from_pretrained
 
-Under `home`/hub lie blobs/ (every file once, by sha256), hub.db (which version has which files; audits), snapshots/
-(versions as folders) and partial/ (what is being written just now). The database may be a PostgreSQL server instead,
-and the blobs may lie in an object store.
+`home`/hub has blobs/ (every file once, by sha256), hub.db (versions and audits), snapshots/ (versions as folders) and
+partial/ (writes in progress). The database may be a PostgreSQL server instead, and the blobs in an object store.
 """
 
 import hashlib
@@ -38,10 +37,7 @@ Report: TypeAlias = Callable[[int], None]
 
 
 class Hub:
-    """The cards published under `home`, by default KCARD_HOME. Processes may share one.
-
-    `database` and `blobs` are what everything here is kept in.
-    """
+    """The cards published under `home`, by default KCARD_HOME. Processes may share it."""
 
     def __init__(
         self,
@@ -51,12 +47,11 @@ class Hub:
         blobs_url: str | None = None,
         pooled: bool = False,
     ) -> None:
-        """Open the hub, creating it or migrating its database; HubError where that can't be done.
+        """Open the hub, creating it or migrating its database. Raises HubError.
 
-        database_url  where the database is, if not in `home`; by default KCARD_DATABASE_URL, but only for the hub
-                      in KCARD_HOME: a home that is named here is a hub of its own
-        blobs_url     likewise where the files are, KCARD_BLOBS_URL
-        pooled        whether connections to a SQLite file are kept, as a server wants that opens many transactions
+        database_url  a database outside of `home`; by default KCARD_DATABASE_URL if the home is KCARD_HOME
+        blobs_url     likewise a store of files: KCARD_BLOBS_URL
+        pooled        keep connections to a SQLite file open, for servers
         """
         from kcard.hub.records.database import Database
         from kcard.hub.repositories.audits import Audits  # SQLAlchemy takes 0.2 s: not for `kcard --help`
@@ -82,7 +77,7 @@ class Hub:
 
     @property
     def partial(self) -> Path:
-        """Where folders are built before they are published; what a killed process leaves there, gc deletes."""
+        """Folder for writes in progress; gc deletes what killed processes leave there."""
         return self.blobs.partial
 
     @cached_property
@@ -95,11 +90,11 @@ class Hub:
         return b"".join(self.blobs.read(sha256))
 
     def publish(self, folder: Path | str, *, aliases: Sequence[str] = ()) -> Version:
-        """Publish a card folder: the files that its manifest names, and nothing else.
+        """Publish a card folder: only the files that its manifest lists.
 
-        The same manifest again is the version that is there already; its aliases are set and its damaged
-        blobs replaced. Raises CardError for a folder that is no card or holds pickled weights, DamagedCard
-        where a file is not as sealed, HubError where the disk or the database refuses.
+        The same manifest again returns the existing version, sets its aliases and replaces its damaged blobs. Raises
+        CardError if the folder is not a card or has pickled weights, DamagedCard if a file does not match the
+        manifest, HubError for errors of the disk or the database.
         """
         from kcard.hub.safety import refuse_pickles
 
@@ -112,15 +107,13 @@ class Hub:
         with explained(f"can't publish {folder}"):
             text = (folder / MANIFEST).read_bytes().decode()
             if Manifest.from_json(text) != manifest:
-                raise HubError(
-                    f"{folder} was sealed again while it was being published: publish it once more"
-                )
+                raise HubError(f"{folder} was sealed again during publication: publish it again")
             sweep(self.blobs.partial)
             return self._store(folder, manifest, text, aliases)
 
     def _store(self, folder: Path, manifest: Manifest, text: str, aliases: Sequence[str]) -> Version:
-        # Blobs first, then rows, so that a version that can be found is complete. A removal at the same
-        # moment may take a blob that no row names yet: it is put again once nobody else can write.
+        # Blobs precede rows, so that every visible version is complete. A concurrent gc may delete a blob that no row
+        # refers to yet, so missing ones are stored again once no other process can write.
         files = {**manifest.files, MANIFEST: hashlib.sha256(text.encode()).hexdigest()}
         published = False
         try:
@@ -145,16 +138,16 @@ class Hub:
                 put(self.blobs, folder / path, sha256)
 
     def get(self, ref: str) -> Version:
-        """The version named by card (the newest), card@v2, card@alias or card@sha256 (6 digits or more).
+        """The version of a reference: card (the newest), card@v2, card@alias or card@sha256 (6 digits or more).
 
-        Raises UnknownCard, which names near matches, and UsageError for what can't be a reference.
+        Raises UnknownCard, which suggests near matches, and UsageError for an invalid reference.
         """
         wanted = Reference.parse(ref)
         found = self.versions(wanted.name)
         matches = [v for v in found if wanted.names(v)] if "@" in ref else found[-1:]
         if len(matches) > 1:
             same = ", ".join(v.reference for v in matches)
-            raise UnknownCard(f"{ref!r} names more than one version ({same}): give more digits")
+            raise UnknownCard(f"{ref!r} is ambiguous ({same}): use more digits")
         if not matches:
             raise UnknownCard(
                 f"card {wanted.name!r} has no version {ref.partition('@')[2]!r}: it has {_known(found)}"
@@ -162,7 +155,7 @@ class Hub:
         return matches[0]
 
     def versions(self, name: str) -> Versions:
-        """Every version of a card, oldest first; UnknownCard for a name that the hub doesn't hold."""
+        """Every version of a card, oldest first. Raises UnknownCard."""
         return self._catalogue.versions(name) or self._unknown(name)
 
     def _unknown(self, name: str) -> Versions:
@@ -170,43 +163,37 @@ class Hub:
 
         names = self._catalogue.names()
         near = difflib.get_close_matches(name, names, cutoff=0.5)
-        hint = EMPTY if not names else "`kcard cards list` shows what there is"
+        hint = EMPTY if not names else "`kcard cards list` shows all cards"
         if near:
             hint = f"did you mean {' or '.join(near)}?"
         raise UnknownCard(f"unknown card {name!r}: {hint}")
 
     def select(self, selection: Sequence[str] | None) -> Selection:
-        """The versions that a user's selection means, without repeats, in the order given.
+        """The distinct versions of a selection, in the order given.
 
-        An item is a reference, a pool (pool:NAME) or, where it ends in "/", a domain subtree; None means the
-        newest version of every card. Of these, quarantined versions that no reference names are left out, and
-        told of. Raises UnknownCard where an item matches nothing, UsageError where two versions of one card are
-        named (in an answer they could not be told apart), HubError where the hub is empty or all are left out.
+        An item is a reference, a pool (pool:NAME) or a domain subtree (ending in "/"); None means the newest version of
+        every card. Quarantined versions are excluded, and reported, unless a reference names them. Raises UnknownCard
+        if an item matches nothing, UsageError for two versions of one card, HubError if the hub is empty or all
+        versions are excluded.
         """
         return select(self, selection)
 
     def resolve(self, selection: Sequence[str] | None) -> Versions:
-        """The versions to be used, as `select` finds them; raises what it raises."""
+        """The versions of `select`; raises as it does."""
         return [*select(self, selection).versions]
 
     def folder(self, ref: str) -> Path:
-        """A folder with the version's files, every byte verified now, for from_pretrained: not to be changed.
-
-        Raises DamagedCard, which names the file.
-        """
+        """A read-only folder with the version's files, newly verified, for from_pretrained. Raises DamagedCard."""
         version = self.get(ref)
-        with explained(f"can't lay out {version.reference}"):
+        with explained(f"can't create a snapshot of {version.reference}"):
             return self._snapshots.folder(version)
 
     def open(self, ref: str, path: str) -> BinaryIO:
-        """One file of a version, verified, without laying out the others; the caller closes it.
-
-        Raises HubError where the version has no such file, DamagedCard where it is not as published.
-        """
+        """One verified file of a version; the caller closes it. Raises HubError for an unknown file, DamagedCard."""
         version = self.get(ref)
         if (sha256 := version.files.get(path)) is None:
             raise HubError(
-                f"card {version.reference} has no file {path!r}: it has {', '.join(version.files)}"
+                f"file {path!r} not found in card {version.reference}, which has {', '.join(version.files)}"
             )
         try:
             return verified(self.blobs, sha256)
@@ -214,38 +201,37 @@ class Hub:
             raise damaged(version, path, "missing or damaged") from error
 
     def pull(self, ref: str, destination: Path | str) -> Path:
-        """Copy a version to a new folder, verified, whole or not at all; the folder is the caller's own.
+        """Copy a version to a new folder, verified, completely or not at all.
 
-        Raises UsageError where the destination exists and is not an empty folder.
+        Raises UsageError if the destination exists and is not an empty folder.
         """
         version = self.get(ref)
         with explained(f"can't pull {version.reference}"):
             return self._snapshots.copy(version, Path(destination))
 
     def alias(self, ref: str, alias: str) -> Version:
-        """Let card@alias name this version, and no other version of the card any more."""
+        """Point card@alias at this version."""
         check_alias(alias)
         version = self._own_cards.alias(self.get(ref), alias)
         if version is None:
-            raise UnknownCard(f"{ref} was removed just now")
+            raise UnknownCard(f"{ref} was removed by another process")
         return version
 
     def remove(self, ref: str) -> Versions:
-        """Remove a card with all its versions, or one version of it; returns what was removed.
+        """Remove a card with all its versions, or one version; returns what was removed.
 
-        Files that other versions share stay. A number is not given again while the card exists.
+        Shared files stay. Numbers are not reused while the card exists.
         """
-        gone = self._meant(ref)
+        gone = self._versions_of(ref)
         self._own_cards.remove(gone)
         with explained(f"removed {ref}, but can't delete its files"):
             self.gc()
         return gone
 
     def gc(self, *, dry_run: bool = False) -> Garbages:
-        """Delete what nothing needs: files, snapshots, remains of killed processes; returns what it was.
+        """Delete unreferenced files and snapshots, and remains of killed processes; returns what was deleted.
 
-        With `dry_run` nothing is deleted. What another process is writing just now is left alone, and so is what
-        was uploaded to a shared hub in the last day.
+        With `dry_run` nothing is deleted. Files that a process is writing are kept, as are uploads of the last day.
         """
         from kcard.hub.garbage import collect
 
@@ -253,7 +239,7 @@ class Hub:
             return collect(self.database, self.blobs, self._snapshots, dry_run=dry_run)
 
     def info(self) -> Contents:
-        """How much is in the hub."""
+        """The size and location of the hub."""
         found = self._catalogue.versions()
         sizes = dict(self.blobs.sizes())
         return Contents(
@@ -268,10 +254,10 @@ class Hub:
         )
 
     def backup(self, path: Path | str, report: Report | None = None) -> Path:
-        """Write the whole hub into one new tar file, as it is at one moment, while others go on publishing.
+        """Write a consistent copy of the hub to a new tar file, while others may publish.
 
-        The file appears whole or not at all. `report` is told the bytes done. Raises UsageError where the
-        file exists, DamagedCard where a file of the hub is damaged.
+        The file appears complete or not at all. `report` is called with the bytes done. Raises UsageError if the file
+        exists, DamagedCard if a file of the hub is damaged.
         """
         from kcard.hub.backup import save
 
@@ -279,10 +265,10 @@ class Hub:
             return save(Path(path), self.database, self.blobs, report)
 
     def restore(self, path: Path | str, report: Report | None = None) -> Versions:
-        """Fill this hub, which must be empty, from a backup; returns every version.
+        """Fill this empty hub from a backup; returns every version.
 
-        Every sha256 is checked before anything can be found. Raises HubError where the hub holds something
-        or the file is no whole backup; then nothing has changed.
+        Every sha256 is checked first. Raises HubError, without changes, if the hub is not empty or the backup is
+        incomplete or invalid.
         """
         from kcard.hub.restore import load
 
@@ -297,10 +283,10 @@ class Hub:
                 self.gc()
 
     def verify(self, ref: str | None = None) -> list[Problem]:
-        """What is missing or damaged in one version, in all versions of a card, or in the whole hub."""
+        """The missing or damaged files of a version, of all versions of a card, or of the whole hub."""
         faults: dict[str, str | None] = {}
         problems = []
-        for version in self._catalogue.versions() if ref is None else self._meant(ref):
+        for version in self._catalogue.versions() if ref is None else self._versions_of(ref):
             for path, sha256 in version.files.items():
                 if sha256 not in faults:
                     faults[sha256] = fault(self.blobs, sha256)
@@ -308,8 +294,8 @@ class Hub:
                     problems.append(Problem(version.name, version.number, path, what))
         return problems
 
-    def _meant(self, ref: str) -> Versions:
-        """Every version for a bare card name, the one named otherwise."""
+    def _versions_of(self, ref: str) -> Versions:
+        """Every version for a card name, else the one of the reference."""
         return [self.get(ref)] if "@" in ref else self.versions(ref)
 
     def __iter__(self) -> Iterator[Version]:
@@ -317,18 +303,19 @@ class Hub:
         return iter(self.list())
 
     def __len__(self) -> int:
-        """How many cards there are."""
+        """The number of cards."""
         return len(self.list())
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is a card of that name."""
+        """Whether the card exists."""
         return bool(self._catalogue.versions(str(name)))
 
     def list(self, text: str | None = None, domain: str | None = None, base: str | None = None) -> Versions:
         """The newest version of every card, by name.
 
-        `text`: words that all occur in name, description or domain, whatever their case. `domain`: that
-        domain and those below it. `base`: the base model's name, with or without its organisation.
+        text    words that must all occur in name, description or domain, in any case
+        domain  that domain and those below it
+        base    the base model's name, with or without its organisation
         """
         found = self._catalogue.newest(None if domain is None else domain.rstrip("/"), base)
         words = (text or "").casefold().split()

@@ -1,7 +1,7 @@
-"""A hub filled from a backup, which is trusted in nothing.
+"""Fills a hub from an untrusted backup.
 
-A name in it never becomes a path on the disk, every digest is checked, and every manifest passes what a
-published one must pass, before the first row is written.
+No name in it becomes a path on disk. Every digest is checked, and every manifest must pass the checks for publishing,
+before the first row is written.
 """
 
 import hashlib
@@ -46,7 +46,9 @@ def load(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
             files = set(kept(connection))
         missing = files - set(digests.values())
         if missing:
-            raise HubError(f"{path} is not a whole backup: {len(missing)} files of its cards are not listed")
+            raise HubError(
+                f"{path} is an incomplete backup: {len(missing)} files of its cards are not listed"
+            )
         _put(tar, files, blobs, path, report)
         _check_cards(source, blobs, path)
         _check_trees(source, path)
@@ -60,10 +62,10 @@ def load(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
 
 def _require_empty(connection: Connection, database: Database) -> None:
     if there := filled(connection):
-        told = " and ".join(f"{count} {name}" for name, count in there.items())
+        contents = " and ".join(f"{count} {name}" for name, count in there.items())
         raise HubError(
-            f"the hub in {database.name} holds {told}: restore into an empty one (set KCARD_HOME to a new folder, or "
-            "KCARD_DATABASE_URL to a new database)"
+            f"the hub in {database.name} is not empty ({contents}): set KCARD_HOME to a new folder, or "
+            "KCARD_DATABASE_URL to a new database"
         )
 
 
@@ -75,25 +77,25 @@ def _opened(path: Path) -> Iterator[tarfile.TarFile]:
     except FileNotFoundError:
         raise UsageError(f"{path} does not exist") from None
     except tarfile.TarError as error:
-        raise HubError(f"{path} is not a whole kcard backup: {error}") from error
+        raise HubError(f"{path} is not a complete kcard backup: {error}") from error
 
 
 def _sums(tar: tarfile.TarFile, path: Path) -> dict[str, str]:
-    """sha256 by name of every file in the backup: of just these, and regular files."""
+    """sha256 by name of every file in the backup, which must be these regular files only."""
     first = tar.next()
     if first is None or first.name != SUMS or not first.isreg() or first.size > LONGEST_SUMS:
-        raise HubError(f"{path} is not a kcard backup: it does not begin with {SUMS}")
+        raise HubError(f"{path} is not a kcard backup: it does not start with {SUMS}")
     lines = [LINE.fullmatch(line) for line in _text(tar, first, path).splitlines()]
     listed = {match[2]: match[1] for match in lines if match is not None}
     if None in lines or any(name != DATABASE and name != member(sha) for name, sha in listed.items()):
-        raise HubError(f"{path} is not a kcard backup: its {SUMS} lists something else than a hub's files")
-    there = [m.name if m.isreg() else f"{m.name} (no file)" for m in tar if m.name != SUMS]
+        raise HubError(f"{path} is not a kcard backup: its {SUMS} lists other files than a hub's")
+    there = [m.name if m.isreg() else f"{m.name} (not a file)" for m in tar if m.name != SUMS]
     for name in there:
         if name not in listed:
-            raise HubError(f"{path} is not a kcard backup: it holds {name!r}, which {SUMS} does not list")
+            raise HubError(f"{path} is not a kcard backup: it contains {name!r}, which {SUMS} does not list")
     if len(there) != len(listed):
         raise HubError(
-            f"{path} is not a whole kcard backup: {SUMS} lists {len(listed)} files, {len(there)} are there"
+            f"{path} is not a complete kcard backup: it has {len(there)} of the {len(listed)} files in {SUMS}"
         )
     return listed
 
@@ -103,17 +105,17 @@ def _text(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> str:
     try:
         return "" if stream is None else stream.read().decode("ascii")
     except UnicodeDecodeError:
-        raise HubError(f"{path} is not a kcard backup: its {SUMS} is not text") from None
+        raise HubError(f"{path} is not a kcard backup: {SUMS} is not text") from None
 
 
 def _database(tar: tarfile.TarFile, digests: Mapping[str, str], target: Path, path: Path) -> Database:
-    """The backup's database as a file of ours, verified and migrated."""
+    """The backup's database as a local file, verified and migrated."""
     if DATABASE not in digests:
-        raise HubError(f"{path} is not a whole kcard backup: it has no {DATABASE}")
+        raise HubError(f"{path} is not a complete kcard backup: {DATABASE} is missing")
     with _stream(tar, DATABASE) as stream:
         found, _ = copy_hashing(stream, target)
     if found != digests[DATABASE]:
-        raise HubError(f"{path} is damaged: {DATABASE} is not as it was backed up")
+        raise HubError(f"{path} is damaged: {DATABASE} does not match its sha256")
     reach("restore.database")
     return Database(target, lambda sha256: _read(tar, sha256))
 
@@ -147,7 +149,7 @@ def _put(tar: tarfile.TarFile, files: set[str], blobs: Blobs, path: Path, report
 
 
 def _check_cards(source: Database, blobs: Blobs, path: Path) -> None:
-    """The same that a published folder must pass: plain paths, no pickles, a manifest that names its files."""
+    """The checks for publishing: safe paths, no pickles, a manifest that lists the files."""
     try:
         for version in Catalogue(source).versions():
             files = version.files
@@ -156,11 +158,11 @@ def _check_cards(source: Database, blobs: Blobs, path: Path) -> None:
     except CardError as error:
         raise HubError(f"{path}: {error}; nothing was restored") from error
     if strange:
-        raise HubError(f"{path}: {strange[0]} is not what its manifest says; nothing was restored")
+        raise HubError(f"{path}: {strange[0]} does not match its manifest; nothing was restored")
 
 
 def _check_trees(source: Database, path: Path) -> None:
-    """What a commit must pass: plain paths that a disk can hold beside each other, of files that are there."""
+    """The checks of a commit: safe paths that don't conflict, of files that exist."""
     columns = (commits.c.repository_id, commits.c.sha, commits.c.tree)
     with source.read() as connection:
         for repository, sha, text in connection.execute(select(*columns).execution_options(yield_per=20)):
@@ -173,11 +175,11 @@ def _check_trees(source: Database, path: Path) -> None:
             except (HubError, ValueError, TypeError, IndexError, KeyError) as error:
                 raise HubError(f"{path}: commit {sha}: {error}; nothing was restored") from error
             if not whole:
-                raise HubError(f"{path}: commit {sha} has files that are not listed; nothing was restored")
+                raise HubError(f"{path}: commit {sha} has unlisted files; nothing was restored")
 
 
 def inconsistent(database: Database) -> list[str]:
-    """References of versions whose rows are not what their manifest's text says."""
+    """References of versions whose rows do not match their manifest."""
     columns = (versions.c.id, versions.c.manifest, commits.c.tree)
     same = and_(commits.c.repository_id == versions.c.repository_id, commits.c.sha == versions.c.sha)
     with database.read() as connection:
@@ -189,7 +191,7 @@ def inconsistent(database: Database) -> list[str]:
 
 
 def _consistent(version: Version, text: str, tree: str | None) -> bool:
-    # A card in another namespace has the name of its repository, namespace/name.
+    # Cards in other namespaces are called namespace/name.
     named = version.name == version.manifest.name or "/" in version.name
     right = hashlib.sha256(text.encode()).hexdigest() == version.sha256
     files = {} if tree is None else {path: entry.sha256 for path, entry in loads(tree).items()}

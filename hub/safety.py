@@ -1,45 +1,40 @@
-"""What the hub refuses to store: pickled weights, which run code when they are loaded."""
+"""Refuses pickled weights, which can run code when loaded."""
 
 import json
-import re
 import zipfile
 from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import BinaryIO
 
 from kcard.errors import CardError
+from kcard.hub.checks.signatures import PICKLE
 from kcard.manifest import Manifest
 
 __all__ = ["refuse_pickles"]
 
 PICKLED = {".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth"}
-# A pickle of protocol 2 or later opens with PROTO and its version; no UTF-8 text can begin so.
-PICKLE = re.compile(rb"\x80[\x02-\x05]")
 REMEDY = "save the weights as .safetensors (`save_pretrained` does) and seal the card again"
 
 
 def refuse_pickles(manifest: Manifest, opened: Callable[[str], BinaryIO]) -> None:
-    """Raise CardError for a file of the manifest that is, by name or by content, a pickle.
-
-    `opened` opens the file of a path in the manifest.
-    """
+    """Raise CardError if a file of the manifest is a pickle, by name or content. `opened` opens the file of a path."""
     for path in manifest.files:
         if PurePosixPath(path).suffix.lower() in PICKLED:
             raise CardError(
-                f"card {manifest.name!r}: {path} is named like pickled weights, which can run code: {REMEDY}"
+                f"card {manifest.name!r}: {path} has the extension of pickled weights, which can run code: {REMEDY}"
             )
         with opened(path) as stream:
             pickled = _is_pickle(stream)
         if pickled:
-            raise CardError(f"card {manifest.name!r}: {path} holds a pickle, which can run code: {REMEDY}")
+            raise CardError(f"card {manifest.name!r}: {path} contains a pickle, which can run code: {REMEDY}")
 
 
 def _is_pickle(stream: BinaryIO) -> bool:
     start = stream.read(9)
     if PICKLE.match(start):
-        # Safetensors open with the length of their header, which may happen to have the same bytes.
+        # Safetensors start with the length of their header, which may have the same bytes.
         return not _is_safetensors(stream)
-    if start.startswith(b"PK"):  # torch.save writes a zip around data.pkl
+    if start.startswith(b"PK"):  # torch.save writes a zip with data.pkl
         return zipfile.is_zipfile(stream) and _zips_pickle(stream)
     return False
 

@@ -1,8 +1,7 @@
-"""Which versions a user's selection means, and which of them quarantine leaves out.
+"""Resolves a selection of cards to versions, and applies the quarantine.
 
-A card is named by its reference. All cards, a domain subtree and a pool name none: what is in them may change, or may
-have been measured, after they were written down. A card that sends the question elsewhere is used only where it is
-named.
+Only a reference names a card. All cards, a domain subtree and a pool name none, since their contents may change later.
+Cards that send the question to another service are used only if named.
 """
 
 from collections.abc import Sequence
@@ -18,19 +17,19 @@ if TYPE_CHECKING:
 __all__ = ["EMPTY", "Selection", "select"]
 
 POOL = "pool:"
-SEVERAL = 32  # cards, which one query finds sooner than one each
+SEVERAL = 32  # cards from which one query for all is faster than one query each
 EMPTY = "no card is published yet: train one with `kcard train --corpus PATH`, then `kcard publish`"
 SHOWN = 5
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The versions to be used, without repeats, in the order given.
+    """The distinct versions to use, in the order given.
 
-    left_out   the quarantined ones that were meant and not named, by reference, with their factuality
-    spared     the quarantined ones that are used since they are named, likewise
-    threshold  the hub's, where there is one of these
-    elsewhere  those that would send the question elsewhere and were not named, by reference
+    left_out   references of excluded quarantined versions, with their factuality
+    spared     likewise, of those that are used because they are named
+    threshold  the hub's, if any version is quarantined
+    elsewhere  references of excluded versions that would send the question to another service
     """
 
     versions: tuple[Version, ...]
@@ -41,23 +40,23 @@ class Selection:
 
     @property
     def note(self) -> str:
-        """What was left out, what is used in spite of quarantine, which cards send the question elsewhere; or empty."""
+        """Reports excluded versions, quarantined ones that are used, and those that send the question elsewhere."""
         senders = [
-            f"{v.reference} sends what it is asked to {v.manifest.training.method}" for v in self._senders
+            f"{v.reference} sends the question to {v.manifest.training.method}"
+            for v in self.versions
+            if v.manifest.asks_elsewhere
         ]
-        spared = [f"used since it is named: {_told(self.spared, self.threshold)}"] if self.spared else []
+        spared = (
+            [f"used because it is named: {_quarantined(self.spared, self.threshold)}"] if self.spared else []
+        )
         return "; ".join([*senders, *spared, *([self._without] if self._without else [])])
 
     @property
-    def _senders(self) -> list[Version]:
-        return [version for version in self.versions if version.manifest.asks_elsewhere]
-
-    @property
     def _without(self) -> str:
-        told = [_told(self.left_out, self.threshold)] if self.left_out else []
+        parts = [_quarantined(self.left_out, self.threshold)] if self.left_out else []
         if self.elsewhere:
-            told.append(f"{', '.join(self.elsewhere)}, to which the question would be sent")
-        return f"left out: {'; '.join(told)}; name a card to use it all the same" if told else ""
+            parts.append(f"{', '.join(self.elsewhere)}, which would send the question to another service")
+        return f"left out: {'; '.join(parts)}; name a card to use it anyway" if parts else ""
 
 
 def select(hub: "Hub", selection: Sequence[str] | None) -> Selection:
@@ -84,7 +83,9 @@ def select(hub: "Hub", selection: Sequence[str] | None) -> Selection:
             continue
         other = chosen.setdefault(version.name, version)
         if other.number != version.number:
-            raise UsageError(f"{other.reference} and {version.reference} are one card: name one version")
+            raise UsageError(
+                f"{other.reference} and {version.reference} are the same card: choose one version"
+            )
     threshold = hub.quarantine.threshold if held else None
     if not chosen:
         raise _none(left_out, threshold, elsewhere)
@@ -103,34 +104,34 @@ def _pooled(hub: "Hub", name: str) -> list[Version]:
         newest = {v.name: v for v in hub.list()} if len(references) > SEVERAL else {}
         found = [newest.get(reference) or hub.get(reference) for reference in references]
     except UnknownCard as error:
-        raise UnknownCard(f"pool {name!r}: {error}; `kcard pool show {name}` marks what it misses") from error
+        raise UnknownCard(f"pool {name!r}: {error}; `kcard pool show {name}` marks missing cards") from error
     if not found:
-        raise UnknownCard(f"pool {name!r} is empty: `kcard pool add {name} CARD` fills it")
+        raise UnknownCard(f"pool {name!r} is empty: add cards with `kcard pool add {name} CARD`")
     return found
 
 
 def _subtree(hub: "Hub", domain: str) -> list[Version]:
     if not (found := hub.list(domain=domain)):
-        raise UnknownCard(f"no card in the domain {domain!r}: `kcard cards list` shows the domains")
+        raise UnknownCard(f"no cards in domain {domain!r}: `kcard cards list` shows the domains")
     return found
 
 
 def _none(held: Sequence[tuple[str, float]], threshold: float | None, elsewhere: Sequence[str]) -> HubError:
     if elsewhere and not held:
         return HubError(
-            f"the question would be sent elsewhere by {', '.join(elsewhere)}: name the card if you want that (--cards "
+            f"{', '.join(elsewhere)} would send the question to another service: to allow that, name the card (--cards "
             f"{elsewhere[0].partition('@')[0]})"
         )
     if not held:
-        return UnknownCard("no card is named: name cards or a domain such as biomedical/")
+        return UnknownCard("no cards selected: name cards, or a domain such as biomedical/")
     card = held[0][0].partition("@")[0]
     return HubError(
-        f"every card that is meant is quarantined: {_told(held, threshold)}; name one to use it all the same "
-        f"(--cards {card}), or change the threshold (kcard hub threshold)"
+        f"all selected cards are quarantined: {_quarantined(held, threshold)}; name one to use it anyway (--cards "
+        f"{card}), or change the threshold (kcard hub threshold)"
     )
 
 
-def _told(held: Sequence[tuple[str, float]], threshold: float | None) -> str:
+def _quarantined(held: Sequence[tuple[str, float]], threshold: float | None) -> str:
     names = ", ".join(f"{reference} ({score:.2f})" for reference, score in held[:SHOWN])
     more = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
-    return f"{names}{more}, whose factuality is under the hub's threshold of {threshold:g}"
+    return f"{names}{more}, with factuality below the hub's threshold of {threshold:g}"

@@ -1,10 +1,8 @@
-"""A hub that several people share: the local one with accounts, repositories and rights beside its cards.
+"""A hub for several users: the Hub with accounts, repositories and permissions.
 
-    hub = SharedHub.open(Path("~/.kcard").expanduser())
-    hub.accounts.add_user("ada")
-    hub.tokens.create("ada")
-
-It puts the rooms together and decides nothing itself.
+hub = SharedHub.open(Path("~/.kcard").expanduser())
+hub.accounts.add_user("ada")
+hub.tokens.create("ada")
 """
 
 import secrets
@@ -38,9 +36,9 @@ SECRET = "secret"
 
 @dataclass(frozen=True)
 class SharedHub:
-    """Everything that the server answers from. `secret` signs what it gives out for a short time."""
+    """The parts of a shared hub. `secret` signs short-lived tickets."""
 
-    local: Hub
+    registry: Hub
     database: Database
     blobs: "Blobs"
     secret: bytes
@@ -65,16 +63,16 @@ class SharedHub:
         quota: int | None = None,
         exam_required: bool = True,
     ) -> "SharedHub":
-        """Open or create it; HubError where the database or the store can't be reached.
+        """Open or create it. Raises HubError if the database or the store is unavailable.
 
-        quota          bytes that a namespace may hold where its account says nothing; None: any number
-        exam_required  whether a card with a model must come with its exam to be published
+        quota          default quota of a namespace in bytes; None: no limit
+        exam_required  whether a card with a model needs an exam to be published
         """
-        local = Hub(home, database_url=database_url, blobs_url=blobs_url, pooled=True)
-        database, blobs = local.database, local.blobs
+        registry = Hub(home, database_url=database_url, blobs_url=blobs_url, pooled=True)
+        database, blobs = registry.database, registry.blobs
         uploads = Uploads(database, blobs)
         return cls(
-            local=local,
+            registry=registry,
             database=database,
             blobs=blobs,
             secret=_secret(database),
@@ -87,12 +85,12 @@ class SharedHub:
             listing=Listing(database),
             uploads=uploads,
             ingest=Ingest(database, blobs, uploads),
-            publications=Publications(database, blobs, local.quarantine, exam_required=exam_required),
+            publications=Publications(database, blobs, registry.quarantine, exam_required=exam_required),
         )
 
 
 def _secret(database: Database) -> bytes:
-    """The key of this hub, made when it is first needed; every worker has the same one."""
+    """The hub's key, created on first use and shared by all workers."""
     query = select(settings.c.value).where(settings.c.name == SECRET)
     with database.read() as connection:
         found = connection.scalar(query)

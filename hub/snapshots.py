@@ -1,15 +1,18 @@
-"""Versions as folders again: snapshots inside the hub that models are loaded from, and copies outside it."""
+"""Versions as folders: snapshots inside the hub, from which models are loaded, and copies outside it."""
 
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
-from kcard.errors import DamagedCard, UsageError
+from kcard.errors import DamagedCard
 from kcard.faults import reach
 from kcard.hub.repositories.versions import Version, damaged
-from kcard.hub.store.blobs import Blobs, unlike
-from kcard.hub.store.disk import beside, copy_hashing, discard, partial_folder, sync_folder
+from kcard.hub.store.blobs import Blobs
+from kcard.hub.store.disk import discard, partial_folder
+from kcard.hub.store.new_folder import create
 from kcard.manifest import file_digest
 
 __all__ = ["Snapshots"]
@@ -17,19 +20,16 @@ __all__ = ["Snapshots"]
 
 @dataclass(frozen=True)
 class Snapshots:
-    """Snapshot folders at `root`/<card>/<sha256 of the version>, hard links to blobs where possible.
+    """Snapshots at `root`/<card>/<sha256 of the version>, with hard links to blobs if possible.
 
-    The folder of a shared hub's card namespace/name is namespace--name.
+    The folder of the card namespace/name is namespace--name.
     """
 
     root: Path
     blobs: Blobs
 
     def folder(self, version: Version) -> Path:
-        """The version's folder, every byte verified; one that is not as published is made anew.
-
-        Raises DamagedCard, which names the file, where a blob is missing or damaged.
-        """
+        """The version's folder, verified, and rebuilt if it was modified. Raises DamagedCard."""
         target = self.root / version.name.replace("/", "--") / version.sha256
         if not _intact(target, version):
             with partial_folder(self.blobs.partial) as scratch:
@@ -41,7 +41,7 @@ class Snapshots:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 try:
                     (scratch / "new").rename(target)
-                except OSError:  # another process may just have put the same folder there
+                except OSError:  # another process may have created the same folder
                     if not _intact(target, version):
                         raise
                 reach("snapshot.placed")
@@ -54,42 +54,26 @@ class Snapshots:
             if not self.blobs.holds(sha256):
                 raise damaged(version, path, "missing")
             try:
-                self.blobs.lay(sha256, target)
+                self.blobs.materialize(sha256, target)
             except DamagedCard as error:
                 raise damaged(version, path, str(error)) from None
 
     def copy(self, version: Version, destination: Path) -> Path:
-        """Copy the version's files to a new folder, verified on the way; it appears whole or not at all.
+        """Copy the version's files to a new folder, verified, completely or not at all.
 
-        Raises UsageError where the destination is a file or a folder that is not empty.
+        Raises UsageError if the destination is a file or a folder that is not empty.
         """
-        destination = destination.expanduser().absolute()
-        if destination.exists() and not (destination.is_dir() and _empty(destination)):
-            raise UsageError(f"{destination} exists and is not an empty folder: name a new folder")
-        with beside(destination) as scratch:
-            new = scratch / "new"
-            for path, sha256 in version.files.items():
-                self._copy_one(version, path, sha256, new / path)
-                reach("pull.copied")
-            if destination.is_dir():
-                destination.rmdir()
-                reach("pull.cleared")
-            new.rename(destination)
-        sync_folder(destination.parent)
-        reach("pull.placed")
-        return destination
 
-    def _copy_one(self, version: Version, path: str, sha256: str, target: Path) -> None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if not self.blobs.holds(sha256):
-            raise damaged(version, path, "missing")
-        with self.blobs.open(sha256) as stream:
-            found, _ = copy_hashing(stream, target)
-        if found != sha256:
-            raise damaged(version, path, unlike(found, sha256))
+        def opened(path: str) -> BinaryIO:
+            sha256 = version.files[path]
+            if not self.blobs.holds(sha256):
+                raise damaged(version, path, "missing")
+            return self.blobs.open(sha256)
+
+        return create(destination, version.files, opened, partial(damaged, version))
 
     def __iter__(self) -> Iterator[Path]:
-        """Every snapshot there is; its name is the version's sha256."""
+        """All snapshots; their names are the versions' sha256."""
         yield from sorted(self.root.glob("*/*"))
 
     def delete(self, folder: Path) -> None:
@@ -106,7 +90,3 @@ def _intact(folder: Path, version: Version) -> bool:
         return found == set(expected) and all(file_digest(folder / p) == sha for p, sha in expected.items())
     except FileNotFoundError:
         return False
-
-
-def _empty(folder: Path) -> bool:
-    return next(folder.iterdir(), None) is None

@@ -27,7 +27,7 @@ QUOTA = 100_000
 class Stand:
     """The rooms of a shared hub, with users ada, eve, and root, who administers the hub."""
 
-    local: Hub
+    registry: Hub
     accounts: Accounts
     repositories: Repositories
     commits: Commits
@@ -49,7 +49,7 @@ class Stand:
     def sent(self, owner: str, path: str, content: bytes, *, lfs: bool = False) -> Add:
         """A file that the account has just sent."""
         entry = entry_of(path, content, lfs=lfs)
-        with partial_folder(self.local.blobs.partial) as scratch:
+        with partial_folder(self.registry.blobs.partial) as scratch:
             (scratch / "file").write_bytes(content)
             self.uploads.store(self.accounts.get(owner).id, scratch / "file", entry.sha256, entry.size)
         return Add(entry)
@@ -96,18 +96,18 @@ def stand(home: Path, database_url: str | None = None, *, exam_required: bool = 
 @contextmanager
 def opened(home: Path, database_url: str | None = None, *, exam_required: bool = True) -> Iterator[Stand]:
     """A hub that is there; its connections are closed at the end."""
-    local = Hub(home, database_url=database_url)
-    database, blobs = local.database, local.blobs
+    registry = Hub(home, database_url=database_url)
+    database, blobs = registry.database, registry.blobs
     try:
         yield Stand(
-            local,
+            registry,
             Accounts(database),
             Repositories(database, blobs, quota=QUOTA),
             Commits(database, blobs, quota=QUOTA),
             Refs(database),
             Listing(database),
             Uploads(database, blobs),
-            Publications(database, blobs, local.quarantine, exam_required=exam_required),
+            Publications(database, blobs, registry.quarantine, exam_required=exam_required),
         )
     finally:
         database.close()

@@ -27,7 +27,7 @@ import uvicorn
 from huggingface_hub import HfApi, constants
 
 from kcard.hub.accounts.identity import Identity
-from kcard.hub.repositories.git_oid import git_oid, pointer_oid
+from kcard.hub.repositories.file_entries import git_oid, pointer_oid
 from kcard.hub.repositories.values import Add, Commit, Entry, Repository, Type
 from kcard.hub.server.app import create_app
 from kcard.hub.server.options import ServerOptions

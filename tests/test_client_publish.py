@@ -172,7 +172,7 @@ def test_who_may_not_write_there_is_told_so(shared: Shared, tmp_path: Path) -> N
 def test_a_name_that_is_taken_in_another_case_is_refused(shared: Shared, tmp_path: Path) -> None:
     card = rivers(tmp_path / "card")
     publish(shared, card.folder, "bob/cased")
-    with pytest.raises(HubError, match="bob/Cased is taken as bob/cased"):
+    with pytest.raises(HubError, match="bob/Cased already exists as bob/cased"):
         publish(shared, card.folder, "bob/Cased")
 
 

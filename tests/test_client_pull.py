@@ -105,7 +105,7 @@ def test_a_private_card_is_fetched_by_its_owner_alone(shared: Shared, tmp_path: 
 
 def test_a_repository_without_a_card_is_said_to_be_none(shared: Shared, home: Path, tmp_path: Path) -> None:
     shared.create("bob/plain")
-    with pytest.raises(UnknownCard, match=r"no kcard\.json"):
+    with pytest.raises(UnknownCard, match=r"kcard\.json is missing"):
         pull("bob/plain", tmp_path / "card", hub=shared.url)
     assert not [path for path in (home / "downloads").iterdir() if path.is_dir()]
 

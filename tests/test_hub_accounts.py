@@ -10,7 +10,7 @@ from kcard.errors import UsageError
 from kcard.hub.accounts.accounts import Accounts
 from kcard.hub.accounts.events import Events
 from kcard.hub.accounts.names import RESERVED, check_namespace, check_repository
-from kcard.hub.accounts.quotas import require_room
+from kcard.hub.accounts.quotas import require_quota
 from kcard.hub.accounts.tokens import Tokens
 from kcard.hub.records.database import Database
 from kcard.hub.records.utc import now
@@ -129,16 +129,16 @@ def test_a_quota_of_the_account_goes_before_that_of_the_hub(accounts: Accounts, 
     ada = accounts.add_user("ada")
     hold(database, ada.id, "ada/one", ("a" * 64, 100))
     with database.read() as connection:
-        require_room(connection, ada.id)
-        require_room(connection, ada.id, 100)
-        with pytest.raises(TooLarge, match="ada may hold 100 bytes and would hold 101"):
-            require_room(connection, ada.id, 100, more=1)
+        require_quota(connection, ada.id)
+        require_quota(connection, ada.id, 100)
+        with pytest.raises(TooLarge, match="quota of ada exceeded: 101 of 100 bytes"):
+            require_quota(connection, ada.id, 100, more=1)
     accounts.update("ada", quota=101)
     with database.read() as connection:
-        require_room(connection, ada.id, 1, more=1)
+        require_quota(connection, ada.id, 1, more=1)
     accounts.update("ada", quota=0)
     with database.read() as connection, pytest.raises(TooLarge):
-        require_room(connection, ada.id)
+        require_quota(connection, ada.id)
 
 
 def test_every_change_of_an_account_is_in_the_log_with_who_made_it(
@@ -196,7 +196,7 @@ def test_postgresql_keeps_people_tokens_and_the_log_in_the_same_way(postgres: st
     hold(database, ada.id, "Ada/card", ("a" * 64, 100), ("b" * 64, 10))
     assert accounts.used("ada") == 110
     with database.read() as connection, pytest.raises(TooLarge):
-        require_room(connection, ada.id)
+        require_quota(connection, ada.id)
     for text in ("a\0b", "\ud800"):
         with pytest.raises(NotThere):
             accounts.get(text)

@@ -74,7 +74,7 @@ def test_a_token_in_another_case_or_cut_short_is_nobody(tokens: Tokens) -> None:
 
 
 def test_a_token_of_the_other_hub_is_named_as_such_and_not_repeated(tokens: Tokens) -> None:
-    with pytest.raises(Unknown, match="another hub") as refused:
+    with pytest.raises(Unknown, match="Hugging Face token") as refused:
         tokens.identify("hf_" + "s" * 34)
     assert "ssss" not in str(refused.value)
 
@@ -118,7 +118,7 @@ def test_a_token_may_be_bound_to_one_repository(tokens: Tokens, database: Databa
     assert found is not None
     assert found.repository_id is not None
     assert [t.repository for t in tokens.list()] == ["ada/Card"]
-    with pytest.raises(NotThere, match="no dataset repository 'ada/card'"):
+    with pytest.raises(NotThere, match="dataset repository 'ada/card' not found"):
         tokens.create("ada", repository="datasets/ada/card")
 
 

@@ -115,15 +115,15 @@ def test_model_of_transformers_and_index_of_a_card_pass(tmp_path: Path) -> None:
     ],
 )
 def test_dangerous_name_is_refused_whatever_is_in_it(path: str) -> None:
-    with pytest.raises(Dangerous, match="refused"):
+    with pytest.raises(Dangerous, match="not allowed"):
         check(path, b"{}")
-    with pytest.raises(Dangerous, match="refused"):
+    with pytest.raises(Dangerous, match="not allowed"):
         kind_of(path, 2)
 
 
 @pytest.mark.parametrize("path", ["x.foo", "Makefile", "x", ".env", "model.safetensors.bak", ".json"])
 def test_unknown_name_is_refused(path: str) -> None:
-    with pytest.raises(Invalid, match="not stored"):
+    with pytest.raises(Invalid, match="unknown kind of file"):
         check(path, b"{}")
 
 
@@ -168,24 +168,24 @@ def test_dangerous_content_is_refused_under_every_name(path: str, content: bytes
         ("config.json", '{"auto_map": {}}'.encode("utf-16"), "UTF-8"),
         ("config.json", '{"a": 1}'.encode("utf-32-le"), "NUL"),
         ("a.txt", b"x" * (1 << 20) + b"\xc3", "UTF-8"),
-        ("config.json", b'{"a": [1', "ends before 2"),
-        ("config.json", b'{"a": "b', "does not end"),
-        ("config.json", b"{}]", "closes more"),
+        ("config.json", b'{"a": [1', "2 unclosed brackets"),
+        ("config.json", b'{"a": "b', "unterminated"),
+        ("config.json", b"{}]", "unbalanced"),
         ("deep.json", b"[" * 65 + b"]" * 65, "64 levels"),
-        ("deep.jsonl", b"{}\n" + b"[" * 65 + b"]" * 65, "line 2 is nested more"),
-        ("a.png", b"<svg onload=alert(1)>", "no PNG"),
+        ("deep.jsonl", b"{}\n" + b"[" * 65 + b"]" * 65, "line 2: JSON nested too deeply"),
+        ("a.png", b"<svg onload=alert(1)>", "not a PNG"),
         ("a.parquet", b"PAR1xPAR1", "Parquet"),
         ("a.parquet", b"PAR1" + bytes(9) + (10).to_bytes(4, "little") + b"PAR1", "Parquet"),
-        ("tokenizer.model", b"\x0a\xff\xff\xff\xff\x0f", "tokenizer model"),
-        ("tokenizer.model", b"\x0a\x03\x0a\x01", "tokenizer model"),
-        ("tokenizer.model", b"\x0a\x01a\x4b", "tokenizer model"),
-        ("index/data.csc.index.npy", saved(np.zeros(3, np.float32))[:-1], "does not have the 3"),
+        ("tokenizer.model", b"\x0a\xff\xff\xff\xff\x0f", "sentencepiece model"),
+        ("tokenizer.model", b"\x0a\x03\x0a\x01", "sentencepiece model"),
+        ("tokenizer.model", b"\x0a\x01a\x4b", "sentencepiece model"),
+        ("index/data.csc.index.npy", saved(np.zeros(3, np.float32))[:-1], "says 3 numbers"),
         ("index/data.csc.index.npy", saved(np.zeros((3, 3), np.float32)), "numbers"),
-        ("index/embeddings.npy", saved(np.zeros((3, 4), np.int8))[:-1], "does not have the 12"),
+        ("index/embeddings.npy", saved(np.zeros((3, 4), np.int8))[:-1], "says 12 numbers"),
         ("index/embeddings.npy", saved(np.zeros((3, 4), np.int8, order="F")), "numbers"),
         ("a.yaml", b"a: &x 1\nb: *x", "anchors"),
         ("a.yaml", b"!!python/object/apply:os.system [ls]", "tag"),
-        ("a.yaml", b"a: [", "no YAML"),
+        ("a.yaml", b"a: [", "not valid YAML"),
         ("a.yaml", b"[" * 33 + b"]" * 33, "32 levels"),
         ("README.md", b"---\na: *b\n---\n", "anchors"),
         ("README.md", b"---\n- a\n---\n", "key: value"),
@@ -213,12 +213,12 @@ def test_file_that_is_not_what_its_name_says_is_refused(path: str, content: byte
 )
 def test_json_that_makes_a_loader_run_code_is_refused(text: str) -> None:
     json.loads(text)
-    with pytest.raises(Dangerous, match="makes a loader run code"):
+    with pytest.raises(Dangerous, match="makes loaders run code"):
         check("tokenizer_config.json", text.encode())
 
 
 def test_endless_string_is_not_read_again_and_again() -> None:
-    with pytest.raises(Invalid, match="does not end"):
+    with pytest.raises(Invalid, match="unterminated"):
         check("a.json", b'{"a": "' + b"x" * (20 << 20) + b'"}')
 
 
@@ -260,6 +260,6 @@ def test_noise_is_refused_or_passes_but_nothing_else_is_raised(noise: bytes, pat
 
 def test_file_larger_than_its_readers_would_hold_is_refused_before_it_is_read() -> None:
     for path in ("a.json", "README.md", "a.yaml", "a.png", "tokenizer.model"):
-        with pytest.raises(TooLarge, match="of this kind"):
+        with pytest.raises(TooLarge, match="this kind of file"):
             kind_of(path, 65 << 20)
     kind_of("model.safetensors", 1 << 40)

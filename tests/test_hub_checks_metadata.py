@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcard.hub.checks.metadata import library, read, tags
-from kcard.hub.checks.page import render
+from kcard.hub.checks.readme_html import render
 from kcard.hub.refusals import Dangerous, Invalid, TooLarge
 from kcard.manifest import Manifest
 
@@ -47,20 +47,20 @@ def test_metadata_is_what_json_can_hold() -> None:
         ("a: !!binary aGk=", Dangerous, "tag"),
         ("a: !local x", Dangerous, "tag"),
         ("a: !!set {x}", Dangerous, "tag"),
-        ("a: 1\na: 2", Invalid, "twice"),
-        ("a:\n  b: 1\n  b: 2", Invalid, "twice"),
-        ("? [a, b]\n: 1", Invalid, "no text"),
-        ("a: [", Invalid, "can't be read"),
+        ("a: 1\na: 2", Invalid, "duplicate key"),
+        ("a:\n  b: 1\n  b: 2", Invalid, "duplicate key"),
+        ("? [a, b]\n: 1", Invalid, "must be strings"),
+        ("a: [", Invalid, "invalid YAML"),
         ("a: " + "[" * 40 + "]" * 40, Invalid, "32 levels"),
         ("a: " + "[" * 100_000, Invalid, "32 levels"),
         ("a: " + "9" * 200, Invalid, "200 digits"),
         ("a: " + "1:" * 50_000 + "1", Invalid, "digits"),
         ("a: 0x" + "f" * 200, Invalid, "digits"),
-        ('a: "\\ud800"', Invalid, "can't be read"),
+        ('a: "\\ud800"', Invalid, "invalid YAML"),
         ("just text", Invalid, "key: value"),
         ("[1, 2]", Invalid, "key: value"),
-        ("a: 2024-99-99", Invalid, "can't be read"),
-        ("a: " + "x" * (513 << 10), TooLarge, "at most"),
+        ("a: 2024-99-99", Invalid, "invalid YAML"),
+        ("a: " + "x" * (513 << 10), TooLarge, "the limit is"),
     ],
 )
 def test_front_matter_that_is_a_bomb_or_unclear_is_refused(
@@ -223,8 +223,8 @@ def test_pictures_and_links_of_the_repository_are_found_and_links_elsewhere_stay
 
 
 def test_long_readme_is_cut_and_says_so() -> None:
-    assert "The rest stands in README.md" in render("long line\n\n" * 10_000)
-    assert "The rest stands" not in render("long line\n\n" * 1000)
+    assert "The text continues in README.md" in render("long line\n\n" * 10_000)
+    assert "The text continues" not in render("long line\n\n" * 1000)
 
 
 @pytest.mark.parametrize(

@@ -92,16 +92,16 @@ def test_plain_path_is_itself(path: str) -> None:
     ],
 )
 def test_path_that_is_something_else_somewhere_is_refused(path: str) -> None:
-    with pytest.raises(Dangerous, match="plain path"):
+    with pytest.raises(Dangerous, match="unsafe path"):
         check_path(path)
 
 
 def test_long_and_deep_paths_are_refused() -> None:
     check_path("/".join(["x" * 255] * 4))
     check_path("/".join(["x"] * 32))
-    with pytest.raises(Invalid, match="longer than 1024 bytes"):
+    with pytest.raises(Invalid, match="the limit is 1024 bytes"):
         check_path("/".join(["x" * 255] * 5))
-    with pytest.raises(Invalid, match="longer than 1024 bytes"):
+    with pytest.raises(Invalid, match="the limit is 1024 bytes"):
         check_path("/".join(["é" * 120] * 5))
     with pytest.raises(Invalid, match="more than 32"):
         check_path("/".join(["x"] * 33))
@@ -156,5 +156,5 @@ def test_files_beside_each_other_pass() -> None:
 def test_more_files_than_a_repository_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "MOST_FILES", 3)
     check_tree(["a", "b", "c"])
-    with pytest.raises(TooLarge, match="at most 3 files"):
+    with pytest.raises(TooLarge, match="the limit is 3"):
         check_tree(["a", "b", "c", "d"])

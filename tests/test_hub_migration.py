@@ -38,12 +38,12 @@ def hundred(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with stand(scratch / "home") as hub:
         for number in range(CARDS):
             name = f"card{number}"
-            first = hub.local.publish(folder(scratch / name, name, "one"), aliases=["stable"])
+            first = hub.registry.publish(folder(scratch / name, name, "one"), aliases=["stable"])
             if number % 10 == 0:
-                hub.local.publish(folder(scratch / name, name, "two"), aliases=["next"])
-                hub.local.audits.add(first, finding(number / 100))
-        hub.local.pools.create("clinic", ["card1", "card2@stable"])
-        hub.local.remove("card10@v2")
+                hub.registry.publish(folder(scratch / name, name, "two"), aliases=["next"])
+                hub.registry.audits.add(first, finding(number / 100))
+        hub.registry.pools.create("clinic", ["card1", "card2@stable"])
+        hub.registry.remove("card10@v2")
         shared = hub.make("ada/Onco")
         sha = hub.commit(shared, card_files()).sha
         hub.publications.publish(shared, "v1", sha, hub.who("ada"), "hello")
@@ -68,9 +68,9 @@ def newest(hub: Hub, name: str) -> Version:
 
 @pytest.mark.parametrize("adopted", [True, False], ids=["served", "never served"])
 def test_a_hub_of_a_hundred_cards_opens_complete(hub: Stand, adopted: bool) -> None:
-    before, people = everything(hub.local), [a for a in hub.accounts.list() if a.kind == "user"]
-    as_before(hub.local.home, "0004", adopted=adopted)
-    again = Hub(hub.local.home)
+    before, people = everything(hub.registry), [a for a in hub.accounts.list() if a.kind == "user"]
+    as_before(hub.registry.home, "0004", adopted=adopted)
+    again = Hub(hub.registry.home)
     assert everything(again) == before
     assert again.verify() == []
     assert again.gc() == []
@@ -79,30 +79,30 @@ def test_a_hub_of_a_hundred_cards_opens_complete(hub: Stand, adopted: bool) -> N
 
 
 def test_every_version_is_a_commit_a_tag_and_its_aliases_branches(hub: Stand) -> None:
-    as_before(hub.local.home, "0004")
-    Hub(hub.local.home)
+    as_before(hub.registry.home, "0004")
+    Hub(hub.registry.home)
     repository = hub.repositories.get("model", "library/card20")
     tags = {ref.name: ref.sha for ref in hub.refs.tags(repository)}
     branches = {ref.name: ref.sha for ref in hub.refs.branches(repository)}
     assert branches == {"main": tags["v2"], "next": tags["v2"], "stable": tags["v1"]}
     tree = hub.commits.tree(repository, tags["v1"])
-    assert {path: entry.sha256 for path, entry in tree.items()} == hub.local.get("card20@v1").files
+    assert {path: entry.sha256 for path, entry in tree.items()} == hub.registry.get("card20@v1").files
     assert not tree["README.md"].lfs
     assert {"license:mit", "kcard", "domain:medicine"} <= set(repository.tags)
     assert [(p.tag, p.number) for p in hub.publications.of(repository)] == [("v1", 1), ("v2", 2)]
 
 
 def test_the_number_of_a_removed_version_does_not_come_back(hub: Stand, tmp_path: Path) -> None:
-    number = hub.local.publish(folder(tmp_path / "new", "card30", "three")).number
-    hub.local.remove("card30@v3")
-    assert hub.local.publish(folder(tmp_path / "new", "card30", "four")).number == number + 1
+    number = hub.registry.publish(folder(tmp_path / "new", "card30", "three")).number
+    hub.registry.remove("card30@v3")
+    assert hub.registry.publish(folder(tmp_path / "new", "card30", "four")).number == number + 1
 
 
 def test_a_file_that_is_damaged_stops_no_migration(hub: Stand) -> None:
-    version = hub.local.get("card40@v1")
-    hub.local.blobs.delete(version.files["README.md"])
-    as_before(hub.local.home, "0004")
-    again = Hub(hub.local.home)
+    version = hub.registry.get("card40@v1")
+    hub.registry.blobs.delete(version.files["README.md"])
+    as_before(hub.registry.home, "0004")
+    again = Hub(hub.registry.home)
     assert again.get("card40@v1") == version
     assert "README.md" in {problem.path for problem in again.verify("card40@v1")}
 
@@ -110,16 +110,19 @@ def test_a_file_that_is_damaged_stops_no_migration(hub: Stand) -> None:
 def test_a_card_of_a_user_called_library_is_kept_apart(tmp_path: Path) -> None:
     with stand(tmp_path / "home") as hub:
         hub.accounts.add_user("library")
-        hub.local.publish(folder(tmp_path / "draft", "rivers", "one"))
-        before = everything(hub.local)
-        as_before(hub.local.home, "0004")
-        assert everything(Hub(hub.local.home)) == before
-        assert Repositories(hub.local.database, hub.local.blobs).get("model", "library-cards/rivers").size > 0
+        hub.registry.publish(folder(tmp_path / "draft", "rivers", "one"))
+        before = everything(hub.registry)
+        as_before(hub.registry.home, "0004")
+        assert everything(Hub(hub.registry.home)) == before
+        assert (
+            Repositories(hub.registry.database, hub.registry.blobs).get("model", "library-cards/rivers").size
+            > 0
+        )
 
 
 def test_a_backup_of_before_is_restored(hub: Stand, tmp_path: Path) -> None:
-    versions = hub.local._catalogue.versions()
-    as_before(hub.local.home, "0004")
-    Hub(hub.local.home).backup(tmp_path / "hub.tar")
+    versions = hub.registry._catalogue.versions()
+    as_before(hub.registry.home, "0004")
+    Hub(hub.registry.home).backup(tmp_path / "hub.tar")
     restored = Hub(tmp_path / "restored")
     assert restored.restore(tmp_path / "hub.tar") == versions

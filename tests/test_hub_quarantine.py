@@ -61,7 +61,7 @@ def test_audits_are_kept_in_order_with_their_version_and_time(hub: Hub, tmp_path
 def test_a_version_that_was_removed_meanwhile_keeps_no_audit(hub: Hub) -> None:
     gone = hub.get("liar")
     hub.remove("liar")
-    with pytest.raises(UnknownCard, match="liar@v1 was removed while it was audited"):
+    with pytest.raises(UnknownCard, match="liar@v1 was removed during its audit"):
         hub.audits.add(gone, found(0.5))
     assert [a.card for a in hub.audits.list()] == ["honest"]
 
@@ -110,7 +110,7 @@ def test_a_threshold_that_is_no_number_is_one_clear_error(hub: Hub) -> None:
     connection.execute("INSERT INTO settings VALUES ('threshold', 'high')")
     connection.commit()
     connection.close()
-    with pytest.raises(HubError, match=r"'high', not a number: set it again \(kcard hub threshold 0.5"):
+    with pytest.raises(HubError, match=r"invalid threshold 'high'.*kcard hub threshold 0.5"):
         hub.resolve(None)
 
 
@@ -128,9 +128,9 @@ def test_a_card_under_the_threshold_is_seen_but_used_only_where_it_is_named(hub:
 
 def test_what_is_left_out_or_used_in_spite_of_it_is_told(hub: Hub) -> None:
     hub.quarantine.set(0.5)
-    why = "liar@v1 (0.20), whose factuality is under the hub's threshold of 0.5"
-    assert hub.select(["politics/"]).note == f"left out: {why}; name a card to use it all the same"
-    assert hub.select(["honest", "liar"]).note == f"used since it is named: {why}"
+    why = "liar@v1 (0.20), with factuality below the hub's threshold of 0.5"
+    assert hub.select(["politics/"]).note == f"left out: {why}; name a card to use it anyway"
+    assert hub.select(["honest", "liar"]).note == f"used because it is named: {why}"
     assert hub.select(["honest"]).note == ""
 
 
@@ -138,7 +138,7 @@ def test_where_all_are_quarantined_the_error_says_how_to_name_one(hub: Hub) -> N
     hub.quarantine.set(0.5)
     hub.pools.create("clinic", ["liar"])
     with pytest.raises(
-        HubError, match=r"every card that is meant is quarantined: liar@v1 \(0\.20\).*--cards liar"
+        HubError, match=r"all selected cards are quarantined: liar@v1 \(0\.20\).*--cards liar"
     ):
         hub.resolve(["pool:clinic"])
 

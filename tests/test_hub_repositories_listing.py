@@ -33,7 +33,7 @@ class Shelf:
         row = {"type": "model", "namespace_id": owner, "name": name, "folded": name.lower(), "tags": "[]"}
         row |= {"visibility": "public", "gated": "no", "created": at, "modified": at, "card": "{}", "size": 0}
         row |= {"downloads": 0, "likes": 0, **values}
-        with self.hub.local.database.write() as connection:
+        with self.hub.registry.database.write() as connection:
             made = connection.execute(insert(repositories).values(row).returning(repositories.c.id))
             id_ = int(made.scalar_one())
             terms.put(connection, id_, name, tags)
@@ -55,11 +55,11 @@ class Shelf:
         return names
 
 
-@pytest.fixture(params=["as counted", "looked up", "walked", "given up"])
+@pytest.fixture(params=["as counted", "looked up", "scanned", "given up"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every way to an answer in turn, whatever would be the shorter one."""
     if request.param == "given up":
-        monkeypatch.setattr(kcard.hub.repositories.listing, "WALKED", 1)
+        monkeypatch.setattr(kcard.hub.repositories.listing, "SCANNED", 1)
     if request.param != "as counted":
         place = 0 if request.param == "looked up" else None
         monkeypatch.setattr(kcard.hub.repositories.listing, "_rarest", lambda *_: place)
@@ -127,7 +127,7 @@ def test_what_comes_in_between_two_pages_makes_none_come_twice(shelf: Shelf) -> 
         shelf.put(f"ada/c{number}", day=number)
     first, cursor = shelf.page(limit=3)
     shelf.put("ada/new", day=99)
-    with shelf.hub.local.database.write() as connection:  # one that was seen is changed
+    with shelf.hub.registry.database.write() as connection:  # one that was seen is changed
         connection.execute(
             update(repositories)
             .where(repositories.c.name == "ada/c4")
@@ -207,6 +207,6 @@ def test_a_rare_term_is_looked_up_and_common_ones_are_walked(shelf: Shelf) -> No
     for number in range(200):
         shelf.put(f"ada/c{number}", "en", *(["rare"] if number == 7 else []))
     asked = kcard.hub.repositories.listing._rarest
-    with shelf.hub.local.database.read() as connection:
+    with shelf.hub.registry.database.read() as connection:
         assert asked(connection, ListQuery("model", filters=["en", "rare"]).terms, 5) == 1
         assert asked(connection, ListQuery("model", filters=["en"]).terms, 5) is None

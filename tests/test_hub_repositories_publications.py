@@ -64,14 +64,14 @@ def test_a_tag_on_a_card_is_a_version_named_by_the_sha256_of_its_manifest(
     files = card()
     version = publish(hub, repository, files, "v1")
     assert version == hashlib.sha256(files[MANIFEST]).hexdigest()
-    stored = hub.local.get("ada/Onco@v1")
+    stored = hub.registry.get("ada/Onco@v1")
     assert (stored.sha256, stored.manifest.name) == (version, "onco")
-    with hub.local.open("ada/Onco", "config.json") as stream:
+    with hub.registry.open("ada/Onco", "config.json") as stream:
         assert stream.read() == b"{}"
-    assert hub.local.verify() == []
-    folder = hub.local.folder("ada/Onco")
+    assert hub.registry.verify() == []
+    folder = hub.registry.folder("ada/Onco")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
-    hub.local.gc()
+    hub.registry.gc()
     assert {path.name for path in folder.iterdir()} == set(files)
     (found,) = hub.publications.of(repository)
     assert (found.tag, found.version, found.number, found.author) == ("v1", version, 1, "ada")
@@ -107,10 +107,10 @@ def test_the_same_card_under_another_tag_is_the_same_version(hub: Stand, reposit
 BROKEN = {
     "is not a card manifest": {MANIFEST: b"{}", "a.txt": b""},
     "sha256": {**card(), "config.json": b'{"changed": 1}'},
-    "which the commit lacks": {k: v for k, v in card().items() if k != "config.json"},
-    "exam.json is not among its files": card(factuality=None),
-    "exam.json is no exam; take": card(factuality=None, exam_json=b"[]"),
-    "exam.json is no exam": card(factuality=7),
+    "is not in the commit": {k: v for k, v in card().items() if k != "config.json"},
+    "exam.json is missing": card(factuality=None),
+    "exam.json is invalid; run": card(factuality=None, exam_json=b"[]"),
+    "exam.json is invalid": card(factuality=7),
 }
 
 
@@ -119,13 +119,13 @@ def test_a_card_that_is_not_whole_is_refused_and_there_is_no_tag(tmp_path: Path,
     with stand(tmp_path) as hub:
         repository = hub.make("ada/onco")
         sha = hub.commit(repository, BROKEN[reason]).sha
-        with pytest.raises(Invalid, match="can't be published") as found:
+        with pytest.raises(Invalid, match="can't publish the card") as found:
             hub.publications.publish(repository, "v1", sha, hub.who("ada"))
         expected = "unknown" if reason == "is not a card manifest" else reason
         found.match(expected)
         assert hub.refs.tags(repository) == []
         with pytest.raises(UnknownCard):
-            hub.local.versions("ada/onco")
+            hub.registry.versions("ada/onco")
 
 
 @pytest.mark.parametrize("path", ["model.bin", "run.py", "model.safetensors"])
@@ -169,18 +169,18 @@ def test_a_published_tag_is_there_to_stay(hub: Stand, repository: Repository) ->
     for who in (hub.who("ada"), replace(hub.who("root"), scope="write"), None):
         with pytest.raises(Forbidden):
             hub.refs.delete_tag(repository, "v1", who)
-    assert hub.local.get("ada/Onco@v1").number == 1
+    assert hub.registry.get("ada/Onco@v1").number == 1
     hub.refs.delete_tag(repository, "v1", hub.who("root"))
     assert hub.publications.of(repository) == []
     with pytest.raises(UnknownCard):
-        hub.local.get("ada/Onco")
+        hub.registry.get("ada/Onco")
 
 
 def test_a_version_with_another_tag_outlives_a_deleted_one(hub: Stand, repository: Repository) -> None:
     version = publish(hub, repository, card(), "v1")
     publish(hub, repository, {"a.txt": b""}, "stable")
     hub.refs.delete_tag(repository, "v1", hub.who("root"))
-    assert hub.local.get("ada/Onco").sha256 == version
+    assert hub.registry.get("ada/Onco").sha256 == version
     assert [p.tag for p in hub.publications.of(repository)] == ["stable"]
 
 
@@ -189,13 +189,13 @@ def test_a_moved_card_is_published_under_its_new_name_and_a_deleted_one_not_at_a
 ) -> None:
     version = publish(hub, repository, card(), "v1")
     moved = hub.repositories.move(repository, "eve/cardio")
-    assert hub.local.get("eve/cardio@v1").sha256 == version
+    assert hub.registry.get("eve/cardio@v1").sha256 == version
     with pytest.raises(UnknownCard):
-        hub.local.get("ada/Onco")
+        hub.registry.get("ada/Onco")
     assert [p.tag for p in hub.publications.of(moved)] == ["v1"]
     hub.repositories.delete(moved)
     with pytest.raises(UnknownCard):
-        hub.local.get("eve/cardio")
+        hub.registry.get("eve/cardio")
     assert hub.publications.marks([moved.id]) == {}
 
 
@@ -213,14 +213,14 @@ def test_marks_are_the_latest_audit_s_factuality_else_the_exam_s(hub: Stand, rep
         return only
 
     assert mark() == Mark("ada/Onco@v2", version, 0.4, description="Tumours")
-    hub.local.quarantine.set(0.5)
+    hub.registry.quarantine.set(0.5)
     assert mark() == Mark("ada/Onco@v2", version, 0.4, quarantined=True, description="Tumours")
-    stored = hub.local.get("ada/Onco@v2")
+    stored = hub.registry.get("ada/Onco@v2")
     for score in (0.2, 0.7, None):
-        hub.local.audits.add(stored, found(score))
+        hub.registry.audits.add(stored, found(score))
     assert mark() == Mark("ada/Onco@v2", version, 0.7, audited=True, description="Tumours")
     assert hub.publications.marks([]) == {}
-    assert list(hub.local.quarantine.held(hub.local.versions("ada/Onco"))) == ["ada/Onco@v1"]
+    assert list(hub.registry.quarantine.held(hub.registry.versions("ada/Onco"))) == ["ada/Onco@v1"]
 
 
 def test_marks_of_a_page_take_two_queries(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_marks_of_a_page_take_two_queries(tmp_path: Path) -> None:
                 hub, hub.repositories.get("model", f"ada/{ids.index(id_)}"), card(factuality=id_ / 10), "v1"
             )
         asked: list[str] = []
-        engine = hub.local.database._engine
+        engine = hub.registry.database._engine
         event.listen(engine, "before_cursor_execute", lambda *a: asked.append(a[2]))
         assert len(hub.publications.marks(ids)) == 5
         assert len([query for query in asked if query != "BEGIN"]) == 2
@@ -242,7 +242,7 @@ def test_a_commit_that_takes_the_card_away_leaves_what_was_published(
 ) -> None:
     publish(hub, repository, card(), "v1")
     hub.commit(repository, {}, Delete(MANIFEST))
-    assert hub.local.get("ada/Onco@v1").number == 1
+    assert hub.registry.get("ada/Onco@v1").number == 1
     assert "kcard" not in hub.repositories.get("model", "ada/onco").tags
 
 

@@ -59,7 +59,7 @@ def test_a_bomb_is_not_unpacked() -> None:
     bomb = lz4.frame.compress(bytes(60 << 20))[: 2 * LONGEST_CHUNK]
     header = bytes([0]) + len(bomb).to_bytes(3, "little") + bytes([1]) + LONGEST_CHUNK.to_bytes(3, "little")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(Invalid, match="more than"):
+    with pytest.raises(Invalid, match="does not unpack"):
         unpack(header + bomb)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 16 << 10
 

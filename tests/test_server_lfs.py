@@ -232,7 +232,7 @@ def test_a_quota_counts_all_files_of_a_batch_and_what_was_never_committed(shared
         assert httpx.put(answer["actions"]["upload"]["href"], content=content).status_code == 200
     error = one(dan, "dan/own", batch[2])["error"]
     assert error["code"] == 413
-    assert "the quota of dan leaves" in error["message"]
+    assert "quota of dan exceeded" in error["message"]
     assert httpx.put(early[2], content=batch[2]).status_code == 413, (
         "though there was room when it was asked for"
     )

@@ -8,7 +8,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kcard.hub.server.middleware.patience import Patience
+from kcard.hub.server.middleware.idle_timeout import IdleTimeout
 from kcard.hub.server.middleware.rate_limit import Buckets, RateLimit, is_this_machine
 from kcard.hub.server.middleware.security_headers import SecurityHeaders
 
@@ -133,8 +133,8 @@ def test_a_body_that_stands_still_is_given_up() -> None:
     async def reading(_scope: Scope, receive: Receive, _send: Send) -> None:
         await receive()
 
-    with pytest.raises(HTTPException, match="no byte of the request") as refused:
-        drive(Patience(reading, 0.05), forever)
+    with pytest.raises(HTTPException, match="request timed out") as refused:
+        drive(IdleTimeout(reading, 0.05), forever)
     assert refused.value.status_code == 408
 
 
@@ -152,7 +152,7 @@ def test_an_answer_may_take_longer_than_a_body_may_stand_still() -> None:
         assert (await receive())["type"] == "http.disconnect"
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    assert drive(Patience(streaming, 0.05), body)[0]["status"] == 200
+    assert drive(IdleTimeout(streaming, 0.05), body)[0]["status"] == 200
 
 
 def test_an_answer_that_nobody_takes_is_given_up_without_a_traceback() -> None:
@@ -164,7 +164,7 @@ def test_an_answer_that_nobody_takes_is_given_up_without_a_traceback() -> None:
         finally:
             ended.append(True)
 
-    drive(Patience(answering, 0.05), forever, forever)
+    drive(IdleTimeout(answering, 0.05), forever, forever)
     assert ended == [True]
 
 
@@ -173,7 +173,7 @@ def test_other_errors_of_the_disk_are_not_swallowed() -> None:
         raise OSError("the disk is full")
 
     with pytest.raises(OSError, match="disk is full"):
-        drive(Patience(failing, 0.05), forever)
+        drive(IdleTimeout(failing, 0.05), forever)
 
 
 def test_every_answer_forbids_browsers_to_run_it() -> None:

@@ -12,8 +12,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
+from kcard.hub.server.middleware.instrumentation import Exchange, Instrumentation, log_exchange
 from kcard.hub.server.middleware.logs import Json, Text, configuration, redacted
-from kcard.hub.server.middleware.observed import Exchange, Observed, write
 
 TOKEN = "kc_" + "Ab3-_" * 8
 HUGGING_FACE = "hf_" + "x" * 34
@@ -38,8 +38,10 @@ async def bug(request: Request) -> Response:
     raise RuntimeError(f"a bug about {request.headers['authorization']} at {request.url}")
 
 
-def observed(*observers: Any) -> Observed:
-    return Observed(Router(routes=[Route("/echo", echo, methods=["POST"]), Route("/bug", bug)]), *observers)
+def observed(*observers: Any) -> Instrumentation:
+    return Instrumentation(
+        Router(routes=[Route("/echo", echo, methods=["POST"]), Route("/bug", bug)]), *observers
+    )
 
 
 def test_an_exchange_tells_who_asked_for_what_and_how_much_went_over_the_line() -> None:
@@ -86,7 +88,7 @@ def test_an_answer_that_breaks_off_ends_the_connection() -> None:
 
     seen: list[Exchange] = []
     with pytest.raises(RuntimeError, match="in the middle"):
-        request(Observed(half, seen.append), "GET", "/")
+        request(Instrumentation(half, seen.append), "GET", "/")
     assert seen[0].status == 200
 
 
@@ -140,7 +142,7 @@ def test_a_line_is_one_line_whatever_was_asked_for() -> None:
 def test_probes_leave_no_line_unless_they_fail(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kcard.hub.server")
     for path, status in (("/healthz", 200), ("/readyz", 503), ("/api/models", 200)):
-        write(Exchange("id", "GET", path, path, status, 0.1, 0, 0, None, None, False))
+        log_exchange(Exchange("id", "GET", path, path, status, 0.1, 0, 0, None, None, False))
     logged = [(r.levelname, r.fields["path"]) for r in caplog.records]  # type: ignore[attr-defined]
     assert logged == [("ERROR", "/readyz"), ("INFO", "/api/models")]
 

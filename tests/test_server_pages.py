@@ -52,7 +52,7 @@ def moons(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> Shared:
     shared.hub.refs.create_branch(repository, "try/out", commit.sha)
     with shared.hub.database.write() as connection:
         connection.execute(update(versions).values(factuality=0.31))
-    shared.hub.local.quarantine.set(0.5)
+    shared.hub.registry.quarantine.set(0.5)
     return shared
 
 
@@ -82,7 +82,7 @@ def test_card_page_shows_readme_versions_files_and_threshold(moons: Shared) -> N
         'href="/bob/moons/tree/v1"',
         'href="/bob/moons/tree/try%2Fout"',
         "threshold of 0.50",
-        "by the exam that came with the card",
+        "by the card's exam",
         f"kcard pull bob/moons --hub {moons.url}",
     ):
         assert part in page
@@ -147,7 +147,7 @@ def test_list_is_searched_filtered_and_turned(moons: Shared, monkeypatch: pytest
 
 @pytest.mark.parametrize("query", ["sort=nonsense", "cursor=nonsense", "q=" + "+".join(map(str, range(30)))])
 def test_list_refuses_what_it_does_not_understand(shared: Shared, query: str) -> None:
-    assert "Not here" in get(shared, f"/?{query}", status=400)
+    assert "Not available" in get(shared, f"/?{query}", status=400)
 
 
 def test_private_card_is_not_there_for_others(shared: Shared) -> None:
@@ -165,7 +165,7 @@ def test_gated_card_shows_no_file_before_access_is_granted(shared: Shared) -> No
     shared.create("bob/asked", gated="manual")
     shared.put("bob/asked", {"README.md": b"# Inside", "notes.txt": b"x"})
     page = get(shared, "/bob/asked")
-    assert "given out on request" in page
+    assert "request access to its files" in page
     assert "Inside" not in page
     assert "notes.txt" not in page
     assert "Inside" in get(shared, "/bob/asked", "bob")

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcard.errors import HubError
-from kcard.hub.repositories.git_oid import git_oid
+from kcard.hub.repositories.file_entries import git_oid
 from kcard.hub.repositories.values import Repository
 from kcard.hub.server.reading.byte_range import Unsatisfiable, matches, wanted
 from kcard.hub.server.reading.downloads import Downloads, counted

@@ -17,7 +17,7 @@ THRESHOLD = 0.5
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with shared_hub(tmp_path_factory.mktemp("hub"), exam_required=False) as shared:
-        shared.hub.local.quarantine.set(THRESHOLD)
+        shared.hub.registry.quarantine.set(THRESHOLD)
         for name, factuality in {"good": 0.9, "bad": 0.2, "unmeasured": None}.items():
             shared.create(f"bob/{name}")
             sha = shared.put(f"bob/{name}", card(name, factuality)).sha

@@ -185,7 +185,7 @@ def test_a_port_that_is_taken_is_one_line_and_no_hub(home: Path) -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr == (
-        f"kcard: can't listen on 127.0.0.1:{port}: Address already in use; give another --host or --port\n"
+        f"kcard: can't listen on 127.0.0.1:{port}: Address already in use; choose another --host or --port\n"
     )
     assert not home.exists()
 
@@ -196,7 +196,7 @@ def test_a_port_that_is_taken_is_one_line_and_no_hub(home: Path) -> None:
         (["--url", "hub.example.org"], "url 'hub.example.org'"),
         (["--max-file-size", "big"], "size 'big'"),
         (["--host", "no.such.host.invalid"], "can't listen on no.such.host.invalid"),
-        (["--database-url", "mysql://ada:s3cr3t@db/hub"], "no database for a hub"),
+        (["--database-url", "mysql://ada:s3cr3t@db/hub"], "unsupported database"),
     ],
 )
 def test_wrong_options_are_one_line_each(options: list[str], told: str) -> None:

@@ -64,10 +64,10 @@ def test_a_tag_publishes_the_card_of_its_commit(shared: Shared, name: str, tmp_p
     repository = shared.hub.repositories.get("model", name)
     (published,) = shared.hub.publications.of(repository)
     assert (published.tag, published.commit, published.author) == ("v1", done.oid, "bob")
-    version = shared.hub.local.get(name)
+    version = shared.hub.registry.get(name)
     assert version.sha256 == published.version
     assert version.manifest == Manifest.read(folder)
-    assert shared.hub.local.verify(name) == []
+    assert shared.hub.registry.verify(name) == []
     assert [event.action for event in shared.hub.events.list(1)] == ["card.published"]
 
 
@@ -75,7 +75,7 @@ def test_a_published_tag_neither_moves_nor_goes(shared: Shared, name: str, tmp_p
     api = shared.api("bob")
     api.upload_folder(repo_id=name, folder_path=card(tmp_path))
     api.create_tag(name, tag="v1")
-    first = shared.hub.local.get(name)
+    first = shared.hub.registry.get(name)
     api.upload_folder(repo_id=name, folder_path=card(tmp_path, weight=2))
     with pytest.raises(HfHubHTTPError) as error:
         api.create_tag(name, tag="v1")
@@ -85,8 +85,8 @@ def test_a_published_tag_neither_moves_nor_goes(shared: Shared, name: str, tmp_p
             shared.api(who).delete_tag(name, tag="v1")
         assert status(error) == 403
     api.create_tag(name, tag="v2")
-    assert [version.number for version in shared.hub.local.versions(name)] == [1, 2]
-    assert shared.hub.local.versions(name)[0] == first
+    assert [version.number for version in shared.hub.registry.versions(name)] == [1, 2]
+    assert shared.hub.registry.versions(name)[0] == first
 
 
 def test_a_card_that_is_not_whole_is_not_published_and_its_tag_not_made(
@@ -98,7 +98,7 @@ def test_a_card_that_is_not_whole_is_not_published_and_its_tag_not_made(
     with pytest.raises(BadRequestError, match=r"config\.json has sha256"):
         api.create_tag(name, tag="v1")
     api.delete_file("config.json", name)
-    with pytest.raises(BadRequestError, match=r"config\.json, which the commit lacks"):
+    with pytest.raises(BadRequestError, match=r"config\.json, listed in kcard\.json, is not in the commit"):
         api.create_tag(name, tag="v1")
     assert api.list_repo_refs(name).tags == []
     assert shared.hub.publications.of(shared.hub.repositories.get("model", name)) == []
@@ -119,7 +119,7 @@ def test_a_trained_card_is_published_with_its_exam_only(shared: Shared, name: st
 def test_a_manifest_that_is_none_is_refused(shared: Shared, name: str) -> None:
     api = shared.api("bob")
     api.upload_file(path_or_fileobj=b'{"format": 1}', path_in_repo="kcard.json", repo_id=name)
-    with pytest.raises(BadRequestError, match="can't be published"):
+    with pytest.raises(BadRequestError, match="can't publish the card"):
         api.create_tag(name, tag="v1")
 
 
@@ -128,7 +128,7 @@ def test_a_deleted_repository_takes_its_versions_along(shared: Shared, name: str
     api.upload_folder(repo_id=name, folder_path=card(tmp_path))
     api.create_tag(name, tag="v1")
     api.delete_repo(name)
-    assert name not in {version.name for version in shared.hub.local.list()}
+    assert name not in {version.name for version in shared.hub.registry.list()}
 
 
 def test_a_moved_repository_publishes_under_its_new_name(shared: Shared, name: str, tmp_path: Path) -> None:
@@ -136,4 +136,4 @@ def test_a_moved_repository_publishes_under_its_new_name(shared: Shared, name: s
     api.upload_folder(repo_id=name, folder_path=card(tmp_path))
     api.create_tag(name, tag="v1")
     api.move_repo(name, "lab/moved-card")
-    assert shared.hub.local.get("lab/moved-card").number == 1
+    assert shared.hub.registry.get("lab/moved-card").number == 1

@@ -1,4 +1,4 @@
-"""Who there is: users and organisations, which share one space of names, and who belongs to whom."""
+"""Users and organisations, which share one namespace, and memberships."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ __all__ = ["Account", "Accounts", "find", "organisations"]
 
 FIRST = "admin"
 OWNER: Role = "admin"
-KEEP: Any = object()  # an argument that was not given, where None means something
+KEEP: Any = object()  # default of arguments for which None has a meaning
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Account:
     """A user or an organisation.
 
     admin     whether the user administers the hub
-    disabled  a disabled user's tokens don't work; what the account holds stays as it is
-    quota     bytes that its repositories may hold together; None: what the hub allows to everyone
+    disabled  a disabled user's tokens don't work; the account's repositories stay
+    quota     bytes that its repositories may hold together; None: the hub's default
     """
 
     id: int
@@ -45,7 +45,7 @@ class Account:
 
 
 class Accounts:
-    """The accounts of a hub. `by` is the account that makes a change, for the log; None: the command line."""
+    """The accounts of a hub. `by` is the account that makes a change, for the event log; None: the command line."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -60,7 +60,7 @@ class Accounts:
         quota: int | None = None,
         by: str | None = None,
     ) -> Account:
-        """A new user; Invalid for what can't be a name, Conflict where it is taken in whatever case."""
+        """Create a user. Raises Invalid for an invalid name, Conflict if it is taken in any case."""
         with self._database.write() as connection:
             return _insert(connection, "user", name, by, fullname, email, admin, quota)
 
@@ -73,7 +73,7 @@ class Accounts:
         quota: int | None = None,
         by: str | None = None,
     ) -> Account:
-        """A new organisation with its first administrator; raises as `add_user`, NotThere without such a user."""
+        """Create an organisation with its first administrator. Raises as `add_user`, NotThere for an unknown owner."""
         with self._database.write() as connection:
             user = _of_kind(connection, owner, "user")
             made = _insert(connection, "organisation", name, by, fullname, "", False, quota)
@@ -83,17 +83,14 @@ class Accounts:
             return made
 
     def first(self) -> Account | None:
-        """Make the user `admin`, who administers the hub, where there is no user yet; else None.
-
-        Two processes may call it at the same moment: one of them makes it.
-        """
+        """Create the administrator `admin` if there is no user yet, else return None. Safe to call concurrently."""
         with self._database.write() as connection:
             if connection.scalar(select(func.count()).where(accounts.c.kind == "user")):
                 return None
             return _insert(connection, "user", FIRST, None, "", "", True, None)
 
     def get(self, name: str) -> Account:
-        """The account of that name, in whatever case; NotThere."""
+        """The account of that name, in any case. Raises NotThere."""
         with self._database.read() as connection:
             return find(connection, name)
 
@@ -113,9 +110,9 @@ class Accounts:
         email: str | None = None,
         by: str | None = None,
     ) -> Account:
-        """Change what is given; a quota of None takes the account's own away.
+        """Change the given fields; a quota of None restores the default.
 
-        Forbidden for what would leave the hub without an administrator: only another one could undo it.
+        Raises Forbidden if that would leave the hub without an administrator.
         """
         wanted = {"disabled": disabled, "admin": admin, "fullname": fullname, "email": email}
         changes: dict[str, Any] = {key: value for key, value in wanted.items() if value is not None}
@@ -124,24 +121,24 @@ class Accounts:
         with self._database.write() as connection:
             account = find(connection, name)
             if admin and account.kind == "organisation":
-                raise UsageError(f"{account.name} is an organisation: only a user can administer the hub")
+                raise UsageError(f"{account.name} is an organisation: only users can administer the hub")
             if account.admin and not account.disabled and (disabled or admin is False):
                 _require_another(connection, account)
             if changes:
                 connection.execute(update(accounts).where(accounts.c.id == account.id).values(changes))
-                # The log says that an address was changed; what it was is nobody else's business.
-                told = {key: True if key == "email" else value for key, value in changes.items()}
-                write(connection, by, "account.updated", account.name, **told)
+                # The log does not contain email addresses.
+                detail = {key: True if key == "email" else value for key, value in changes.items()}
+                write(connection, by, "account.updated", account.name, **detail)
             return find(connection, name)
 
     def set_member(self, organisation: str, user: str, role: Role | None, *, by: str | None = None) -> None:
-        """Give a user a role in an organisation, or change it; None takes the user out."""
+        """Set a user's role in an organisation; None removes the user."""
         if role is not None and role not in get_args(Role):
-            raise UsageError(f"role {role!r}: give {', '.join(get_args(Role))}")
+            raise UsageError(f"unknown role {role!r}: use {', '.join(get_args(Role))}")
         with self._database.write() as connection:
             group, member = _of_kind(connection, organisation, "organisation"), find(connection, user)
             if member.kind != "user":
-                raise UsageError(f"{member.name} is an organisation: only a user can be a member of another")
+                raise UsageError(f"{member.name} is an organisation: only users can be members")
             where = (memberships.c.organisation_id == group.id, memberships.c.user_id == member.id)
             connection.execute(delete(memberships).where(*where))
             if role is not None:
@@ -150,7 +147,7 @@ class Accounts:
             write(connection, by, "member.changed", group.name, user=member.name, role=role or "none")
 
     def members(self, organisation: str) -> dict[str, Role]:
-        """The roles in an organisation, by the user's name."""
+        """The roles in an organisation by user name."""
         with self._database.read() as connection:
             group = _of_kind(connection, organisation, "organisation")
             query = (
@@ -162,22 +159,22 @@ class Accounts:
             return dict(connection.execute(query).tuples().all())
 
     def used(self, name: str) -> int:
-        """Bytes of the distinct files that the account's repositories hold, older commits included."""
+        """Bytes of the distinct files in the account's repositories, including older commits."""
         with self._database.read() as connection:
             return quotas.used(connection, find(connection, name).id)
 
 
 def find(connection: Connection, name: str) -> Account:
-    """The account of that name, in whatever case; NotThere."""
+    """The account of that name, in any case. Raises NotThere."""
     query = select(accounts).where(accounts.c.folded == folded(name))
     row = connection.execute(query).one_or_none() if is_name(name) else None
     if row is None:
-        raise NotThere("account", f"there is no account {name[:100]!r}")
+        raise NotThere("account", f"account {name[:100]!r} not found")
     return _account(row)
 
 
 def organisations(connection: Connection, user_id: int) -> Mapping[str, Role]:
-    """A user's roles by the organisation's name; disabled organisations give none."""
+    """A user's roles by organisation name, without disabled organisations."""
     query = (
         select(accounts.c.name, memberships.c.role)
         .join(memberships, memberships.c.organisation_id == accounts.c.id)
@@ -200,7 +197,7 @@ def _insert(
     check_namespace(name)
     taken = connection.scalar(select(accounts.c.name).where(accounts.c.folded == folded(name)))
     if taken is not None:
-        raise Conflict(f"there is an account {taken!r} already: take another name")
+        raise Conflict(f"account {taken!r} already exists: choose another name")
     values = {
         "name": name,
         "folded": folded(name),
@@ -220,21 +217,20 @@ def _insert(
 def _of_kind(connection: Connection, name: str, kind: Literal["user", "organisation"]) -> Account:
     account = find(connection, name)
     if account.kind != kind:
-        raise NotThere(
-            "account", f"{account.name} is no {kind}, but a{'n' * (kind == 'user')} {account.kind}"
-        )
+        article = {"user": "a user", "organisation": "an organisation"}
+        raise NotThere("account", f"{account.name} is {article[account.kind]}: expected {article[kind]}")
     return account
 
 
 def _require_another(connection: Connection, account: Account) -> None:
     others = (accounts.c.admin.is_(True), accounts.c.disabled.is_(False), accounts.c.id != account.id)
     if not connection.scalar(select(func.count()).where(*others)):
-        raise Forbidden(f"{account.name} is the only administrator: make another user one first")
+        raise Forbidden(f"{account.name} is the only administrator: add another one first")
 
 
 def _checked_quota(quota: int | None) -> int | None:
     if quota is not None and quota < 0:
-        raise UsageError(f"quota {quota}: give a number of bytes, 0 or more")
+        raise UsageError(f"invalid quota {quota}: use a number of bytes, 0 or more")
     return quota
 
 

@@ -1,4 +1,4 @@
-"""The audit log: who changed what, and when. Events are only added, and nothing in them is secret."""
+"""The event log: who changed what, and when. Events are only added and contain no secrets."""
 
 import json
 from collections.abc import Mapping
@@ -33,11 +33,11 @@ Action: TypeAlias = Literal[
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that was done.
+    """A change.
 
-    number  counts upward; `before` of a list takes it
-    actor   the account that did it; None: whoever may run commands on the server
-    target  the account or repository that it was done to, by name: it may be gone by now
+    number  increases; see `before` of Events.list
+    actor   the account that made the change; None: the command line
+    target  the name of the changed account or repository, which may no longer exist
     """
 
     number: int
@@ -62,7 +62,7 @@ class Events:
         connection: Connection | None = None,
         **detail: object,
     ) -> None:
-        """Write an event, with the transaction of what it tells of where one is given, else by itself."""
+        """Write an event, within the given transaction or in its own."""
         if connection is not None:
             write(connection, actor, action, target, **detail)
             return
@@ -76,7 +76,7 @@ class Events:
         action: str | None = None,
         actor: str | None = None,
     ) -> "list[Event]":
-        """The latest events first, at most `limit`; those with a number under `before`."""
+        """Events, newest first, at most `limit`; only those with numbers below `before`."""
         query = select(events).order_by(events.c.id.desc()).limit(limit)
         if before is not None:
             query = query.where(events.c.id < before)
@@ -89,7 +89,7 @@ class Events:
 
 
 def write(connection: Connection, actor: str | None, action: Action, target: str, **detail: object) -> None:
-    """Write an event within a transaction. What `detail` holds must be JSON."""
+    """Write an event within a transaction. `detail` must be JSON values."""
     given = {key: value for key, value in detail.items() if value is not None}
     text = json.dumps(given, sort_keys=True)
     connection.execute(

@@ -1,4 +1,4 @@
-"""Who asks, as a token proved it."""
+"""The identity that a token proves."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ Role: TypeAlias = Literal["read", "write", "admin"]
 
 @dataclass(frozen=True)
 class Identity:
-    """A user, with what the token that was presented lets through.
+    """A user with the limits of their token.
 
     admin           whether the user administers the hub
-    scope           the most that the token may do
-    repository_id   the only repository that the token works for; None: every one
-    organisations   the user's role in each organisation, by its name
+    scope           of the token
+    repository_id   the only repository that the token is valid for; None: all
+    organisations   the user's roles by organisation name
     """
 
     account_id: int

@@ -1,4 +1,4 @@
-"""What a namespace or a repository may be called."""
+"""Valid names of namespaces and repositories."""
 
 import re
 
@@ -10,68 +10,48 @@ LONGEST = 96
 PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 ENDINGS = (".git", ".ipynb")
 
-# Words that begin the path of something else, or that would read as something else where a name is expected.
-RESERVED = frozenset(
-    {
-        "api",
-        "cas",
-        "datasets",
-        "docs",
-        "healthz",
-        "lfs",
-        "local",
-        "login",
-        "metrics",
-        "models",
-        "new",
-        "openapi.json",
-        "organizations",
-        "readyz",
-        "settings",
-        "spaces",
-        "static",
-        "xet",
-    }
-)
+# First segments of other paths, and words that would be ambiguous as a name.
+RESERVED = {"api", "cas", "datasets", "docs", "healthz", "lfs", "local", "login", "metrics", "models", "new"}
+RESERVED |= {"openapi.json", "organizations", "readyz", "settings", "spaces", "static", "xet"}
 
 
 def folded(name: str) -> str:
-    """What a name is compared by: names differ in more than case."""
+    """The form in which names are compared: they differ in more than case."""
     return name.lower()
 
 
 def is_name(name: str) -> bool:
-    """Whether something could have that name: whatever could not is not looked up."""
+    """Whether a name is well-formed, so that it is worth looking up."""
     return len(name) <= LONGEST and PART.fullmatch(name) is not None
 
 
 def check_name(name: str) -> str:
-    """The name, where a namespace or a repository may be called so; Invalid, which says why not."""
+    """The name, if it is valid for a namespace or a repository. Raises Invalid."""
     if len(name) > LONGEST:
-        raise Invalid(f"name {name[:40]!r}... has {len(name)} characters: at most {LONGEST} are allowed")
+        raise Invalid(f"name {name[:40]!r}... is too long: {len(name)} characters, the limit is {LONGEST}")
     if not PART.fullmatch(name):
         raise Invalid(
-            f"name {name!r}: use letters, digits, '.', '_' and '-', with a letter or digit at both ends"
+            f"invalid name {name!r}: use letters, digits, '.', '_' and '-', with a letter or digit at both ends"
         )
     if "--" in name or ".." in name:
-        raise Invalid(f"name {name!r} has '--' or '..', which no name may have")
+        raise Invalid(f"invalid name {name!r}: '--' and '..' are not allowed")
     if folded(name).endswith(ENDINGS):
-        raise Invalid(f"name {name!r} ends in {' or '.join(ENDINGS)}, which no name may do")
+        raise Invalid(f"invalid name {name!r}: it must not end in {' or '.join(ENDINGS)}")
     return name
 
 
 def check_namespace(name: str) -> str:
-    """The name, where an account may be called so: as `check_name`, and not one that is reserved."""
+    """The name, if it is valid for an account: as `check_name`, and not reserved."""
     if folded(check_name(name)) in RESERVED:
-        raise Invalid(f"name {name!r} is reserved: take another")
+        raise Invalid(f"name {name!r} is reserved: choose another")
     return name
 
 
 def check_repository(name: str) -> str:
-    """namespace/name, where a repository may be called so; the namespace need not be there."""
+    """namespace/name, if both parts are valid; the namespace need not exist."""
     namespace, slash, own = name.partition("/")
     if not slash:
-        raise Invalid(f"repository {name[:200]!r}: give namespace/name")
+        raise Invalid(f"invalid repository name {name[:200]!r}: use namespace/name")
     check_namespace(namespace)
     check_name(own)
     return name

@@ -1,7 +1,7 @@
-"""How many bytes a namespace holds, and how many it may.
+"""Quotas of namespaces.
 
-Counted are the distinct files that any commit of its repositories names: a file in ten commits counts once, and one
-that was deleted from main still counts, because its commit can still be downloaded.
+Usage is the size of the distinct files in all commits: a file in ten commits counts once, and one that was deleted from
+main still counts, since its commit can be downloaded.
 """
 
 from sqlalchemy import Connection, func, select
@@ -10,11 +10,11 @@ from kcard.hub.records.account_tables import accounts
 from kcard.hub.records.repository_tables import holdings, repositories
 from kcard.hub.refusals import TooLarge
 
-__all__ = ["allowed", "require_room", "used"]
+__all__ = ["allowed", "require_quota", "used"]
 
 
 def used(connection: Connection, account_id: int) -> int:
-    """Bytes that the account's repositories hold."""
+    """Bytes in the account's repositories."""
     distinct = (
         select(holdings.c.sha256, holdings.c.size)
         .join(repositories, repositories.c.id == holdings.c.repository_id)
@@ -26,15 +26,15 @@ def used(connection: Connection, account_id: int) -> int:
 
 
 def allowed(connection: Connection, account_id: int, default: int | None) -> int | None:
-    """Bytes that the account may hold; None: any number. `default` is for accounts that have no quota of their own."""
+    """The account's quota in bytes, or `default` if it has none of its own; None: no limit."""
     own = connection.scalar(select(accounts.c.quota).where(accounts.c.id == account_id))
     return default if own is None else int(own)
 
 
-def require_room(connection: Connection, account_id: int, default: int | None = None, more: int = 0) -> None:
-    """TooLarge where the account holds more than it may, or would with `more` bytes.
+def require_quota(connection: Connection, account_id: int, default: int | None = None, more: int = 0) -> None:
+    """Raise TooLarge if the account exceeds its quota, or would with `more` bytes.
 
-    A commit calls it after its rows of holdings are written, in the same transaction, which the refusal undoes.
+    Call it after writing the holdings, in the same transaction, which the error rolls back.
     """
     limit = allowed(connection, account_id, default)
     if limit is None:
@@ -43,6 +43,6 @@ def require_room(connection: Connection, account_id: int, default: int | None = 
     if holds + more > limit:
         name = connection.scalar(select(accounts.c.name).where(accounts.c.id == account_id))
         raise TooLarge(
-            f"{name} may hold {limit} bytes and would hold {holds + more}: delete repositories that are no longer "
-            "needed, or ask an administrator of this hub for a larger quota"
+            f"quota of {name} exceeded: {holds + more} of {limit} bytes; delete repositories, or ask an administrator "
+            "of this hub for a larger quota"
         )

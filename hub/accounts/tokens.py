@@ -1,8 +1,7 @@
-"""Tokens: what a program shows to be let in as a user.
+"""Access tokens.
 
-A token is random (240 bits), shown once, and stored as its sha256 only. It is found by that digest: what a lookup's
-time could tell is about a digest, which whoever tries tokens can't choose, so that there is nothing to compare in
-constant time.
+A token is random (240 bits), shown once, and stored only as its sha256. Lookups are by that digest, which an attacker
+can't choose, so their timing reveals nothing and no constant-time comparison is needed.
 """
 
 import hashlib
@@ -36,10 +35,10 @@ USUAL = "cli"
 
 @dataclass(frozen=True)
 class Token:
-    """What is known of a token, which is everything but the token itself.
+    """The properties of a token, without the token itself.
 
-    repository  namespace/name of the only repository that it works for; None: every one
-    expires     when it stops working; None: never
+    repository  namespace/name of the only repository that it is valid for; None: all
+    expires     None: never
     """
 
     name: str
@@ -51,7 +50,7 @@ class Token:
 
 
 class Tokens:
-    """The tokens of a hub. `by` is the account that makes a change, for the log; None: the command line."""
+    """The tokens of a hub. `by` is the account that makes a change, for the event log; None: the command line."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -66,23 +65,26 @@ class Tokens:
         days: float | None = None,
         by: str | None = None,
     ) -> str:
-        """A new token, which can't be had again: show it to whom it is for, and nobody else.
+        """Create a token and return it; it can't be retrieved later.
 
-        repository  namespace/name (a dataset: datasets/namespace/name): it works for this repository only
-        days        it works for so long; None: until it is revoked
-        Without a name it is called cli, cli-2, ... Raises NotThere without such a user or repository, Conflict where
-        the user has a token of that name, UsageError for a scope or a time that can't be.
+        name        default: cli, cli-2, ...
+        repository  the only repository it is valid for: namespace/name (a dataset: datasets/namespace/name)
+        days        lifetime; None: until revoked
+        Raises NotThere for an unknown user or repository, Conflict if the user has a token of that name, UsageError
+        for an invalid scope or lifetime.
         """
         if scope not in get_args(Scope):
-            raise UsageError(f"scope {scope!r}: give {', '.join(get_args(Scope))}")
+            raise UsageError(f"unknown scope {scope!r}: use {', '.join(get_args(Scope))}")
         if days is not None and not 0 < days <= MOST_DAYS:
-            raise UsageError(f"a token for {days} days: give more than 0 and at most {MOST_DAYS}")
+            raise UsageError(
+                f"invalid token lifetime of {days} days: use more than 0 and at most {MOST_DAYS}"
+            )
         token = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
         created = now()
         with self._database.write() as connection:
             account = find(connection, user)
             if account.kind != "user":
-                raise UsageError(f"{account.name} is an organisation: make a token for one of its members")
+                raise UsageError(f"{account.name} is an organisation: create a token for one of its members")
             values = {
                 "account_id": account.id,
                 "name": _free_name(connection, account.id, name),
@@ -93,12 +95,12 @@ class Tokens:
                 "expires": None if days is None else created + timedelta(days=days),
             }
             connection.execute(insert(tokens).values(values))
-            told = {"token": values["name"], "scope": scope, "repository": repository, "days": days}
-            write(connection, by, "token.created", account.name, **told)
+            detail = {"token": values["name"], "scope": scope, "repository": repository, "days": days}
+            write(connection, by, "token.created", account.name, **detail)
         return token
 
     def list(self, user: str | None = None) -> "list[Token]":
-        """The tokens of a user, or of everyone, in the order in which they were made; expired ones too."""
+        """The tokens of a user, or of all users, oldest first, including expired ones."""
         query = (
             select(tokens, accounts.c.name.label("user"), repositories.c.name.label("repository"))
             .join(accounts, accounts.c.id == tokens.c.account_id)
@@ -111,7 +113,7 @@ class Tokens:
             return [_token(row) for row in connection.execute(query)]
 
     def revoke(self, user: str, name: str, *, by: str | None = None) -> None:
-        """The token stops working at once; NotThere where the user has none of that name."""
+        """Revoke a token at once. Raises NotThere for an unknown name."""
         with self._database.write() as connection:
             account = find(connection, user)
             where = (tokens.c.account_id == account.id, tokens.c.name == name)
@@ -120,15 +122,14 @@ class Tokens:
             write(connection, by, "token.revoked", account.name, token=name)
 
     def identify(self, text: str) -> Identity | None:
-        """Who a token is for; None for one that this hub does not know.
+        """The identity of a token; None for an unknown token.
 
-        Raises Unknown, with the reason, for a token that has expired, whose user is disabled, or that is one of the
-        Hugging Face Hub.
+        Raises Unknown for an expired token, a disabled user or a Hugging Face token.
         """
         if text.startswith(FOREIGN):
             raise Unknown(
-                f"a token of the Hugging Face Hub ({FOREIGN}...) was sent to another hub: make one for this hub with "
-                "`kcard hub token create`, and consider revoking the one that was sent"
+                f"a Hugging Face token ({FOREIGN}...) was sent to this hub: create one for this hub with `kcard hub "
+                "token create`, and consider revoking the Hugging Face token"
             )
         if not text.startswith(PREFIX) or not text.isascii() or len(text) > LONGEST:
             return None
@@ -163,9 +164,9 @@ def _digest(token: str) -> str:
 
 def _require_valid(row: Row[Any]) -> None:
     if row.disabled:
-        raise Unknown(f"the account {row.user} is disabled: ask an administrator of this hub")
+        raise Unknown(f"account {row.user} is disabled: contact an administrator of this hub")
     if row.expires is not None and utc(row.expires) <= now():
-        raise Unknown(f"this token of {row.user} has expired: make another with `kcard hub token create`")
+        raise Unknown(f"the token of {row.user} has expired: create a new one with `kcard hub token create`")
 
 
 def _free_name(connection: Connection, account_id: int, name: str | None) -> str:
@@ -174,9 +175,9 @@ def _free_name(connection: Connection, account_id: int, name: str | None) -> str
         numbered = (f"{USUAL}-{number}" for number in range(2, len(taken) + 3))
         return next(free for free in (USUAL, *numbered) if free not in taken)
     if not name.isprintable() or not 0 < len(name) <= 96:
-        raise UsageError(f"token name {name[:100]!r}: give 1 to 96 printable characters")
+        raise UsageError(f"invalid token name {name[:100]!r}: use 1 to 96 printable characters")
     if name in taken:
-        raise Conflict(f"there is a token {name!r} already: revoke it, or give another name")
+        raise Conflict(f"token {name!r} already exists: revoke it, or choose another name")
     return name
 
 
@@ -186,7 +187,7 @@ def _repository_id(connection: Connection, name: str) -> int:
     where = (repositories.c.type == kind, repositories.c.folded == folded(own))
     found = connection.scalar(select(repositories.c.id).where(*where))
     if found is None:
-        raise NotThere("repository", f"there is no {kind} repository {own[:200]!r}")
+        raise NotThere("repository", f"{kind} repository {own[:200]!r} not found")
     return int(found)
 
 

@@ -1,31 +1,29 @@
-"""One file before it becomes part of a commit: is it what its name says, and may that be stored?"""
+"""Checks a file before it is committed: its content must match its name and be allowed."""
 
 from collections.abc import Callable
 from typing import BinaryIO
 
 import yaml
 
-from kcard.hub.checks.arrays import check_array
+from kcard.hub.checks.binary_formats import check_array, check_parquet, check_picture, check_vocabulary
 from kcard.hub.checks.file_kinds import FileKind, kind_of
 from kcard.hub.checks.front_matter import check_yaml
 from kcard.hub.checks.json_scan import check_json, check_jsonl
 from kcard.hub.checks.metadata import read
 from kcard.hub.checks.paths import check_path
-from kcard.hub.checks.pictures import check_parquet, check_picture
 from kcard.hub.checks.signatures import NEEDED, is_pickle, what_it_is
 from kcard.hub.checks.tensors import check_safetensors
 from kcard.hub.checks.text import check_text
-from kcard.hub.checks.vocabulary import check_vocabulary
 from kcard.hub.refusals import Dangerous, Invalid
 
 __all__ = ["check_file"]
 
 
 def check_file(path: str, size: int, open: Callable[[], BinaryIO]) -> None:  # noqa: A002
-    """Raise Invalid, Dangerous or TooLarge unless the file may be stored under that path.
+    """Raise Invalid, Dangerous or TooLarge unless the file is allowed at that path.
 
-    `open` gives its bytes, of which there are `size`, as a stream that can be sought in. They are read in parts; of
-    safetensors only the header is read.
+    `open` returns its content, `size` bytes, as a seekable stream, which is read in parts; of safetensors only the
+    header is read.
     """
     check_path(path)
     kind = kind_of(path, size)
@@ -38,9 +36,9 @@ def check_file(path: str, size: int, open: Callable[[], BinaryIO]) -> None:  # n
             what = what_it_is(start)
             if what is None or isinstance(error, Dangerous) or kind.form == "array":
                 raise
-            raise Dangerous(f"{path} is not what its name says but {what}: it is not stored") from error
+            raise Dangerous(f"{path} is {what}, not what its name says: refused") from error
     if kind.form != "safetensors" and is_pickle(start):
-        raise Dangerous(f"{path} is text that is a pickle, which can run code: it is not stored")
+        raise Dangerous(f"{path} is a pickle, which can run code: refused")
 
 
 def _check(path: str, size: int, kind: FileKind, stream: BinaryIO) -> None:
@@ -75,4 +73,4 @@ def _check_yaml(path: str, size: int, stream: BinaryIO) -> None:
     try:
         check_yaml(stream.read(size).decode(), path)
     except yaml.YAMLError as error:
-        raise Invalid(f"{path} is no YAML: {' '.join(str(error).split())[:200]}") from None
+        raise Invalid(f"{path} is not valid YAML: {' '.join(str(error).split())[:200]}") from None

@@ -1,7 +1,6 @@
-"""Which files a repository may hold, by name: tensors, text, pictures. Everything else is refused.
+"""The allow-list of files, by name: tensors, text, pictures.
 
-What stands here is a list of what is known to be only read by whoever loads it. What can run code, and what hides other
-files (archives), is not in it.
+Everything else is refused, such as files that can run code and archives.
 """
 
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ MB = 1 << 20
 
 @dataclass(frozen=True)
 class FileKind:
-    """What a file must be. `largest` in bytes, where readers would hold it in memory; None: as large as others."""
+    """The required form of a file. `largest`: limit in bytes for what readers load into memory."""
 
     form: Form
     largest: int | None = None
@@ -52,40 +51,40 @@ KINDS: dict[str, FileKind] = {
     ".webp": FileKind("picture", 32 * MB),
     ".gif": FileKind("picture", 32 * MB),
 }
-# Files whose whole name says what they are; with an ending or without, whatever the case.
+# Allowed full names, in any case.
 NAMES = {".gitattributes", ".gitignore", "authors", "changelog", "citation", "copying", "license", "licence"}
 NAMES |= {"notice", "readme", "use_policy", "version"}
 README = FileKind("readme", 8 * MB)
-# numpy arrays can hold pickles. These are a card's index, and are checked to be numbers (arrays.py).
+# numpy arrays can contain pickles. Those of a card's index are allowed, and checked to be numbers.
 ARRAYS = {f"index/{part}.csc.index.npy": FileKind("array") for part in ("data", "indices", "indptr")}
 ARRAYS["index/embeddings.npy"] = FileKind("array")
 
-# Why what is refused most often is refused, and what to do instead.
+# Reasons and remedies for what is refused most often.
 REASONS = (
     (
         ".bin .ckpt .cloudpickle .dill .h5 .hdf5 .joblib .keras .mar .msgpack .nemo .npy .npz .pickle .pkl .pt .pt2 "
         ".pth .skops",
-        "they may hold pickles, which run code when they are loaded: save .safetensors (`save_pretrained` does)",
+        "they may contain pickles, which can run code when loaded: save as .safetensors (`save_pretrained` does)",
     ),
-    (".ggml .gguf .llamafile .mlmodel .onnx .pb .tflite", "weights are stored as .safetensors"),
+    (".ggml .gguf .llamafile .mlmodel .onnx .pb .tflite", "save weights as .safetensors"),
     (
         ".bash .bat .c .cmd .cpp .cu .dll .dylib .exe .h .ipynb .jar .js .lua .mjs .pl .ps1 .py .pyc .pyd .pyi .rb "
         ".sh .so .wasm .whl",
-        "code is not stored beside weights: what a card needs must be in a library",
+        "code is not allowed in repositories: put what a card needs in a library",
     ),
     (
         ".htm .html .pdf .svg .xhtml .xml",
-        "they can run scripts where they are shown: use .png, .jpg, .webp or .md",
+        "they can run scripts in browsers: use .png, .jpg, .webp or .md",
     ),
-    (".7z .bz2 .gz .lz4 .rar .tar .tgz .xz .zip .zst", "archives are not stored: upload what is in them"),
+    (".7z .bz2 .gz .lz4 .rar .tar .tgz .xz .zip .zst", "upload the files in the archive instead"),
 )
 
 
 def kind_of(path: str, size: int) -> FileKind:
-    """What the file of that name must be. Raises Dangerous or Invalid for a name that is not allowed, TooLarge."""
+    """The kind of a file by its name. Raises Dangerous or Invalid for a name that is not allowed, TooLarge."""
     kind = _found(path)
     if kind.largest is not None and size > kind.largest:
-        raise TooLarge(f"{path} has {size} bytes: a file of this kind may have {kind.largest}")
+        raise TooLarge(f"{path} has {size} bytes: the limit for this kind of file is {kind.largest}")
     return kind
 
 
@@ -101,7 +100,7 @@ def _found(path: str) -> FileKind:
     if name.name.lower() in NAMES:
         return SMALL_TEXT
     if reason := next((why for endings, why in REASONS if suffix in endings.split()), None):
-        raise Dangerous(f"{path}: {suffix} files are refused: {reason}")
+        raise Dangerous(f"{path}: {suffix} files are not allowed: {reason}")
     raise Invalid(
-        f"{path}: files named so are not stored; stored are {', '.join(KINDS)}, licences and .gitattributes"
+        f"{path}: unknown kind of file; allowed are {', '.join(KINDS)}, licences and .gitattributes"
     )

@@ -1,4 +1,4 @@
-"""YAML of strangers: bounded, without anchors, aliases, tags and repeated keys; front matter of a README."""
+"""Untrusted YAML: limited in size, without anchors, aliases, tags and duplicate keys; front matter of a README."""
 
 import math
 import re
@@ -20,19 +20,19 @@ Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def split(text: str) -> tuple[str, str]:
-    """The front matter of a README, "" where it has none, and what follows it."""
+    """The front matter of a README ("" if none), and the text after it."""
     text = text.removeprefix("\ufeff")
     found = FENCE.match(text)
     return (found[1] or "", text[found.end() :]) if found else ("", text)
 
 
 def load_yaml(text: str, where: str) -> Any:
-    """The value of one YAML document, of what JSON can hold: dates become text, as do numbers that are none.
+    """The value of one YAML document as JSON values: dates, NaN and infinities become strings.
 
-    Raises Dangerous for anchors, aliases and tags, Invalid for what is no YAML or too deep, TooLarge.
+    Raises Dangerous for anchors, aliases and tags, Invalid for malformed or deeply nested YAML, TooLarge.
     """
     if len(text) > LARGEST:
-        raise TooLarge(f"{where} has {len(text)} characters of YAML: at most {LARGEST}")
+        raise TooLarge(f"{where} has {len(text)} characters of YAML: the limit is {LARGEST}")
     loader = None
     try:
         check_yaml(text, where)
@@ -43,39 +43,37 @@ def load_yaml(text: str, where: str) -> Any:
         _check_node(node, where)
         return _plain(loader.construct_document(node))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise Invalid(
-            f"{where} holds YAML that can't be read: {' '.join(str(error).split())[:200]}"
-        ) from None
+        raise Invalid(f"{where}: invalid YAML: {' '.join(str(error).split())[:200]}") from None
     finally:
         if loader is not None:
             loader.dispose()
 
 
 def check_yaml(text: str, where: str) -> None:
-    """Read the documents event by event, building nothing. Raises as `load_yaml` does, and YAMLError."""
+    """Check the documents without building them. Raises as `load_yaml` does, and YAMLError."""
     depth = 0
     for event in yaml.parse(text, Loader):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise Dangerous(f"{where} uses YAML anchors or aliases, which can be bombs: write the values out")
+            raise Dangerous(f"{where}: YAML anchors and aliases are not allowed: write the values out")
         if (tag := getattr(event, "tag", None)) not in (None, "!"):
-            raise Dangerous(f"{where} uses the YAML tag {str(tag)[:80]!r}: write a plain value")
+            raise Dangerous(f"{where}: the YAML tag {str(tag)[:80]!r} is not allowed: use a plain value")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > DEEPEST:
-            raise Invalid(f"{where} holds YAML that is nested more than {DEEPEST} levels deep")
+            raise Invalid(f"{where}: YAML nested too deeply: the limit is {DEEPEST} levels")
 
 
 def _check_node(node: yaml.Node, where: str) -> None:
-    """Keys are texts that stand once, and numbers are short: reading a long one takes time with its square."""
+    """Keys must be unique strings, and numbers short: parsing a long one takes quadratic time."""
     if isinstance(node, yaml.MappingNode):
         keys: set[str] = set()
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise Invalid(f"{where} holds a YAML key that is no text")
+                raise Invalid(f"{where}: YAML keys must be strings")
             if key.value in keys:
-                raise Invalid(f"{where} has the key {key.value[:80]!r} twice: keep one")
+                raise Invalid(f"{where}: duplicate key {key.value[:80]!r}: keep one")
             keys.add(key.value)
             _check_node(key, where)
             _check_node(value, where)
@@ -83,7 +81,7 @@ def _check_node(node: yaml.Node, where: str) -> None:
         for value in node.value:
             _check_node(value, where)
     elif node.tag in NUMBERS and len(node.value) > LONGEST_NUMBER:
-        raise Invalid(f"{where} holds a number of {len(node.value)} digits: at most {LONGEST_NUMBER}")
+        raise Invalid(f"{where}: a number has {len(node.value)} digits: the limit is {LONGEST_NUMBER}")
 
 
 def _plain(value: Any) -> Any:
@@ -96,11 +94,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, str):
-        value.encode()  # half of a character is an error here, not where the metadata is stored
+        value.encode()  # fails for a lone surrogate, which can't be stored
         return value
     if value is None or isinstance(value, bool | int | float):
         return value
-    raise ValueError(f"{type(value).__name__} is nothing that JSON can hold")
+    raise ValueError(f"{type(value).__name__} is not a JSON value")
 
 
 def _key(key: object) -> str:

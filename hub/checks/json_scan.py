@@ -1,6 +1,6 @@
-"""JSON, read in one pass and little memory: how deep it is nested, and keys that make a loader run code.
+"""Scans JSON in one pass for its nesting depth and for keys that make a loader run code.
 
-The text is not parsed: as Python objects a tokenizer takes ten times its size, for each one that is being checked.
+It is not parsed: as Python objects, a tokenizer would take ten times its size in memory.
 """
 
 import json
@@ -15,19 +15,19 @@ __all__ = ["check_json", "check_jsonl"]
 DEEPEST = 64
 LONGEST = 8 << 20  # bytes of a string
 LONGEST_LINE = 32 << 20
-# What `trust_remote_code` obeys: which class of which file, of this repository or another, is to be run.
+# Keys that `trust_remote_code` obeys: the class and file, in this repository or another, to run.
 CODE_KEYS = (b"auto_map", b"custom_pipelines")
-LONGEST_KEY = 6 * max(map(len, CODE_KEYS)) + 2  # every letter written as an escape, and the quotes
-# A whole string; a bracket; the beginning of a string whose end is not there yet.
+LONGEST_KEY = 6 * max(map(len, CODE_KEYS)) + 2  # every letter escaped, and the quotes
+# A whole string; a bracket; the start of a string that is still incomplete.
 TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]|"', re.DOTALL)
 VALUE = re.compile(rb"\s*+(:?)\s*+(.?)", re.DOTALL)
 OPENING, CLOSING = frozenset(b"[{"), frozenset(b"]}")
 
 
 def check_json(path: str, stream: BinaryIO) -> None:
-    """Raise Invalid for JSON that is nested too deeply or not whole, Dangerous for a key that has code run.
+    """Raise Invalid for deeply nested or incomplete JSON, Dangerous for a key that makes a loader run code.
 
-    Such a key in a vocabulary, before a number, is a word like others.
+    Before a number, as in a vocabulary, such a key is harmless.
     """
     scan = _Scan(path)
     rest = b""
@@ -37,51 +37,49 @@ def check_json(path: str, stream: BinaryIO) -> None:
 
 
 def check_jsonl(path: str, stream: BinaryIO) -> None:
-    """Raise Invalid for lines that are too long, or nested too deeply."""
+    """Raise Invalid for lines that are too long or too deeply nested."""
     lines = iter(lambda: stream.readline(LONGEST_LINE), b"")
     for number, line in enumerate(checked(path, lines), start=1):
         if len(line) == LONGEST_LINE:
-            raise Invalid(f"{path}, line {number}: longer than {LONGEST_LINE} bytes")
+            raise Invalid(f"{path}, line {number}: too long: the limit is {LONGEST_LINE} bytes")
         if line.count(b"[") + line.count(b"{") > DEEPEST:
             _Scan(f"{path}, line {number}", obeyed=False).read(line, last=True)
 
 
 class _Scan:
-    """How far a text was read, and how deep it is nested there."""
+    """The state of a scan."""
 
     def __init__(self, path: str, *, obeyed: bool = True) -> None:
         self._path, self._obeyed, self._depth = path, obeyed, 0
 
     def read(self, text: bytes, *, last: bool = False) -> bytes:
-        """Go through the text; returns its end, which can't be judged until more is there."""
+        """Scan the text; returns its incomplete end, to be scanned with what follows."""
         for found in TOKEN.finditer(text):
             start, end = found.span()
             first = text[start]
             if first in OPENING:
                 self._depth += 1
                 if self._depth > DEEPEST:
-                    raise Invalid(f"{self._path} is nested more than {DEEPEST} levels deep")
+                    raise Invalid(f"{self._path}: JSON nested too deeply: the limit is {DEEPEST} levels")
             elif first in CLOSING:
                 self._depth -= 1
                 if self._depth < 0:
-                    raise Invalid(f"{self._path} is not JSON: it closes more brackets than it opens")
+                    raise Invalid(f"{self._path} is not valid JSON: unbalanced closing bracket")
             elif end - start == 1:
-                return self._later(text[start:], "a string that does not end", last)
+                return self._later(text[start:], "unterminated string", last)
             elif end - start <= LONGEST_KEY and self._is_code_key(text[start:end]):
                 value = VALUE.match(text, end)
                 if value is None or not value[2]:
-                    # Between a key and its value there may be any amount of space.
+                    # Any amount of whitespace may follow a key.
                     if not last:
-                        return self._later(text[start:], "too much space after a key", last)
+                        return self._later(text[start:], "too much whitespace after a key", last)
                 elif value[1] and value[2] in b'[{"':
                     raise Dangerous(
-                        f"{self._path} holds {text[start:end].decode()}, which makes a loader run code: "
-                        "take it out (the model must be one that its library knows)"
+                        f"{self._path}: {text[start:end].decode()} makes loaders run code: remove it, and use a model "
+                        "that its library supports"
                     )
         if last and self._depth:
-            raise Invalid(
-                f"{self._path} is not JSON: it ends before {self._depth} of its brackets are closed"
-            )
+            raise Invalid(f"{self._path} is not valid JSON: {self._depth} unclosed brackets at the end")
         return b""
 
     def _is_code_key(self, string: bytes) -> bool:
@@ -96,5 +94,5 @@ class _Scan:
 
     def _later(self, rest: bytes, what: str, last: bool) -> bytes:
         if last or len(rest) > LONGEST:
-            raise Invalid(f"{self._path} is not JSON that is read here: {what}")
+            raise Invalid(f"{self._path} is not valid JSON: {what}")
         return rest

@@ -1,4 +1,4 @@
-"""A card's metadata, from the front matter of its README.md, and the tags that it is found by."""
+"""A card's metadata, from the front matter of its README.md, and the tags derived from it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
@@ -19,23 +19,23 @@ ADAPTER = "adapter_config.json"
 
 
 def read(readme: str) -> tuple[dict[str, Any], str]:
-    """The metadata, which JSON can hold, and the text below it. Raises Invalid, Dangerous, TooLarge."""
+    """The metadata as JSON values, and the text below it. Raises Invalid, Dangerous, TooLarge."""
     front, body = split(readme)
     card = load_yaml(front, "README.md") if front.strip() else {}
     if card is None:
         return {}, body
     if not isinstance(card, dict):
-        raise Invalid(f"README.md: its front matter is {type(card).__name__}, not `key: value` lines")
+        raise Invalid(f"README.md: the front matter is a {type(card).__name__}: use `key: value` lines")
     return card, body
 
 
 def tags(
     card: Mapping[str, Any], paths: Iterable[str], manifest: "Manifest | None" = None
 ) -> tuple[str, ...]:
-    """What a repository is found by, as the Hugging Face Hub derives it: plain words, and `what:value`.
+    """The tags of a repository, derived as on the Hugging Face Hub: words and `key:value`.
 
-    `manifest`: of the knowledge card that the repository is; then also kcard, kcard:kind:…, and domain:… of its domain
-    and every one above it. What is no tag (empty, too long, with control characters) is left out.
+    With the manifest of a knowledge card, also kcard, kcard:kind:…, and domain:… for its domain and each one above.
+    Invalid tags (empty, too long, with control characters) are omitted.
     """
     files = frozenset(paths)
     found = dict.fromkeys(tag for tag in _derived(card, files, manifest) if _is_tag(tag))
@@ -43,7 +43,7 @@ def tags(
 
 
 def library(card: Mapping[str, Any], paths: Iterable[str]) -> str | None:
-    """What loads it: as the card says, else as its files show."""
+    """The library that loads it, from the metadata, else from its files."""
     if named := _text(card.get("library_name")):
         return named
     files = frozenset(paths)
@@ -55,7 +55,7 @@ def library(card: Mapping[str, Any], paths: Iterable[str]) -> str | None:
 
 
 def pipeline_tag(card: Mapping[str, Any]) -> str | None:
-    """Its task, as the card says."""
+    """Its task, from the metadata."""
     return _text(card.get("pipeline_tag"))
 
 
@@ -67,7 +67,7 @@ def _derived(card: Mapping[str, Any], files: frozenset[str], manifest: "Manifest
         yield "peft"
     yield from filter(None, [pipeline_tag(card)])
     yield from _texts(card.get("tags"))
-    # YAML takes the code of Norwegian for a boolean.
+    # YAML reads the language code `no` as a boolean.
     yield from ("no" if code == "False" else code for code in _texts(card.get("language")))
     yield from (f"dataset:{name}" for name in _texts(card.get("datasets")))
     yield from _bases(card, files)
@@ -90,7 +90,7 @@ def _bases(card: Mapping[str, Any], files: frozenset[str]) -> Iterator[str]:
 
 
 def _upward(domain: str) -> Iterator[str]:
-    """biomedical, biomedical/oncology."""
+    """biomedical, biomedical/oncology for biomedical/oncology."""
     return accumulate(domain.split("/"), lambda outer, inner: f"{outer}/{inner}")
 
 
@@ -107,7 +107,7 @@ def _text(value: object) -> str | None:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """The values of a key that may hold one or a list of them."""
+    """The value, or the items of a list."""
     for item in value if isinstance(value, list) else [value]:
         if isinstance(item, str | int | float):
             yield str(item)

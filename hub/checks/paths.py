@@ -1,8 +1,7 @@
-"""Paths inside a repository.
+"""Checks of paths inside a repository.
 
-A path never becomes one on the server's disk, where files have only the names of their bytes. But clients lay
-repositories out as folders, on systems of all kinds: what one of them would take for another place, another file, a
-device or nothing at all is refused here.
+Paths are never used on the server's disk, where files are named by their sha256. But clients create them on all kinds
+of systems, so a path that any system could take for another place, another file or a device is refused.
 """
 
 import unicodedata
@@ -17,90 +16,89 @@ LONGEST = 1024  # bytes of a path
 LONGEST_NAME = 255  # bytes between two slashes: what file systems hold
 DEEPEST = 32
 MOST_FILES = 10_000
-# Windows takes these for devices, whatever follows their first dot.
+# Device names on Windows, whatever follows their first dot.
 DEVICES = frozenset(
     ["con", "prn", "aux", "nul", "conin$", "conout$"]
     + [f"{port}{digit}" for port in ("com", "lpt") for digit in "0123456789¹²³"]
 )
-# Cc control, Cf invisible (direction marks, joiners), Cs half of a character, Co and Cn without a meaning, Zl and Zp
-# line and paragraph ends.
-UNSEEN = frozenset(["Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"])
+# Categories: Cc control, Cf format, Cs surrogate, Co private use, Cn unassigned, Zl and Zp line and paragraph ends.
+INVISIBLE = frozenset(["Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"])
 FORBIDDEN = frozenset('\\:<>"|?*')
 
 
 def check_path(path: str) -> str:
-    """The path itself, where it can be a file's on every system; else Invalid or Dangerous, which says why not."""
-    # A name of n characters has at least n bytes; the long ones are not looked at any closer.
+    """The path, if it is safe on every system. Raises Invalid or Dangerous."""
     if len(path) > LONGEST or len(path.encode("utf-8", "surrogatepass")) > LONGEST:
-        raise Invalid(f"path {path[:80]!r}… is longer than {LONGEST} bytes")
+        raise Invalid(f"path {path[:80]!r}… is too long: the limit is {LONGEST} bytes")
     names = path.split("/")
     if len(names) > DEEPEST:
-        raise Invalid(f"path {path[:80]!r}… leads through more than {DEEPEST} folders")
+        raise Invalid(f"path {path[:80]!r}… is too deep: the limit is {DEEPEST} folders")
     for name in names:
         if reason := _fault(name):
-            raise Dangerous(f"path {path!r} is not a plain path inside the repository: {reason}")
+            raise Dangerous(f"unsafe path {path!r}: {reason}")
     return path
 
 
 def check_tree(paths: Iterable[str]) -> None:
-    """Refuse files of one commit that a disk could not hold beside each other, or too many of them.
+    """Check that the files of a commit can coexist on any disk, and their number. Raises Invalid, TooLarge.
 
-    Where case or the way of writing accents make no difference, two paths must not be the same one, and a path must
-    not be both a file and a folder. Raises Invalid, TooLarge.
+    Ignoring case and Unicode normalisation, paths must be unique, and none may be both a file and a folder.
     """
     files: dict[str, str] = {}
     folders: dict[str, str] = {}
     for path in paths:
         key = folded(path)
         if key in files:
-            raise Invalid(f"{path!r} and {files[key]!r} are one file on disks that ignore case: rename one")
+            raise Invalid(
+                f"{path!r} and {files[key]!r} are the same file on case-insensitive disks: rename one"
+            )
         files[key] = path
         if len(files) > MOST_FILES:
             raise TooLarge(
-                f"a repository holds at most {MOST_FILES} files: pack them, or use more repositories"
+                f"too many files: the limit is {MOST_FILES}; merge files, or use several repositories"
             )
         for folder in _folders(path):
             other = folders.setdefault(folded(folder), folder)
             if other != folder:
                 raise Invalid(
-                    f"{folder!r} and {other!r} are one folder on disks that ignore case: rename one"
+                    f"{folder!r} and {other!r} are the same folder on case-insensitive disks: rename one"
                 )
     if clash := files.keys() & folders.keys():
         path = files[min(clash)]
-        raise Invalid(f"{path!r} is a file, and a folder of other files: rename one")
+        raise Invalid(f"{path!r} is both a file and a folder: rename one")
 
 
 def folded(path: str) -> str:
-    """What is equal for paths that a disk may take for one: whatever the case, and however accents are written."""
-    # Folding may take a text out of its normal form, so that it is normalised before and after.
+    """A key that is equal for paths that differ only in case or Unicode normalisation."""
+    # Case folding may denormalise text, so normalise before and after.
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())
 
 
 def _folders(path: str) -> Iterator[str]:
-    """Every folder that the path leads through, from the top."""
+    """The parent folders of a path, from the top."""
     return accumulate(path.split("/")[:-1], lambda outer, inner: f"{outer}/{inner}")
 
 
 def _fault(name: str) -> str | None:
     if not name:
-        return "it is empty, or has an empty part (a slash at an end, or two in a row)"
+        return "it is empty, or has an empty segment"
     if name in (".", ".."):
-        return f"{name!r} leads elsewhere"
-    if odd := next((c for c in name if unicodedata.category(c) in UNSEEN), None):
-        return f"it holds the character U+{ord(odd):04X}, which is not seen"
+        return f"{name!r} is a relative segment"
+    if odd := next((c for c in name if unicodedata.category(c) in INVISIBLE), None):
+        return f"it contains the invisible character U+{ord(odd):04X}"
     if odd := next((c for c in name if c in FORBIDDEN), None):
-        return f"it holds {odd!r}"
+        return f"it contains {odd!r}"
     if name[0] == " " or name[-1] in " .":
-        return f"{name!r} begins with a space, or ends with a space or a dot"
+        return f"{name!r} starts with a space, or ends with a space or a dot"
     if _is_git(name):
-        return f"{name!r} is git's own"
+        return f"{name!r} is reserved for git"
     if folded(name).partition(".")[0].rstrip(" ") in DEVICES:
-        return f"{name!r} is a device on Windows"
+        return f"{name!r} is a device name on Windows"
     if len(name.encode()) > LONGEST_NAME:
-        return f"{name[:40]!r}… is longer than {LONGEST_NAME} bytes"
+        return f"{name[:40]!r}… is too long: the limit is {LONGEST_NAME} bytes"
     return None
 
 
 def _is_git(name: str) -> bool:
-    """Whether a file system would find git's folder under that name: .GIT, and git~1, its short name on Windows."""
+    """Whether a file system may resolve the name to .git, such as .GIT, or git~1 on Windows."""
     return unicodedata.normalize("NFKC", name).casefold() in (".git", "git~1")

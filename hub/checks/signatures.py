@@ -1,16 +1,15 @@
-"""What a file is by its first bytes, whatever its name: pickles, archives, programs.
+"""Detects dangerous files by their first bytes: pickles, archives, programs.
 
-Each kind of file is checked for what it must be, which none of these is; then this says what it was instead. And it
-finds the one that passes for text: a pickle of protocol 0.
+None of them passes the check for an allowed kind of file, except a pickle of protocol 0, which looks like text.
 """
 
 import pickletools
 import re
 
-__all__ = ["NEEDED", "is_pickle", "what_it_is"]
+__all__ = ["NEEDED", "PICKLE", "is_pickle", "what_it_is"]
 
-NEEDED = 4096  # bytes of a file's start that are looked at
-# A pickle of protocol 2 or later opens with PROTO and its version; no UTF-8 text can begin so.
+NEEDED = 4096  # bytes from the start of a file
+# A pickle of protocol 2 or later starts with PROTO and its version, which is invalid UTF-8.
 PICKLE = re.compile(rb"\x80[\x02-\x05]")
 STARTS: dict[bytes, str] = {
     b"PK\x03\x04": "a zip archive (torch.save writes one around a pickle)",
@@ -34,16 +33,15 @@ STARTS: dict[bytes, str] = {
     b"%PDF-": "PDF",
 }
 TAR = slice(257, 262)
-# Opcodes that look up something to be called, and that call it.
+# Opcodes that look up a callable, and that call it.
 LOOKS_UP = frozenset(["GLOBAL", "STACK_GLOBAL", "INST", "OBJ", "EXT1", "EXT2", "EXT4"])
 CALLS = frozenset(["REDUCE", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "BUILD"])
 
 
 def what_it_is(start: bytes) -> str | None:
-    """What a file with these first bytes is known to be, where it is one of the dangerous ones.
+    """What a file with these first NEEDED bytes is, if dangerous.
 
-    `start` is the file's first NEEDED bytes, or all of it. A few of the signatures are plain letters: ask for a file
-    that is not what its name says.
+    Some signatures are plain letters: use it only for files that failed the check of their kind.
     """
     if is_pickle(start):
         return "a pickle, which can run code"
@@ -53,12 +51,12 @@ def what_it_is(start: bytes) -> str | None:
 
 
 def is_pickle(start: bytes) -> bool:
-    """Whether a file with these first bytes would be loaded as a pickle, and call something while it is."""
+    """Whether a file with these first bytes is a pickle that calls something when loaded."""
     return bool(PICKLE.match(start)) or _calls(start)
 
 
 def _calls(start: bytes) -> bool:
-    """Whether the bytes are opcodes of a pickle that name a function and then call it. Runs nothing."""
+    """Whether the bytes are pickle opcodes that look up a function and call it. Runs nothing."""
     named, stack = False, list[object]()
     try:
         for opcode, _, _ in pickletools.genops(start):
@@ -67,15 +65,15 @@ def _calls(start: bytes) -> bool:
             named = named or opcode.name in LOOKS_UP
             if named and opcode.name in CALLS:
                 return True
-    except (ValueError, OverflowError):  # no opcode, or no argument of one: text, as it should be
+    except (ValueError, OverflowError):  # not a valid opcode: text
         return False
     return False
 
 
 def _possible(opcode: pickletools.OpcodeInfo, stack: list[object]) -> bool:
-    """Whether what the opcode takes is on the stack, which then has what it leaves there.
+    """Whether the opcode's operands are on the stack, which is updated.
 
-    Nearly every letter is an opcode: without this, a text that begins with `lo` would be a list and a call.
+    Nearly every letter is an opcode: without this, text that starts with `lo` would be a list and a call.
     """
     needed, mark = opcode.stack_before, pickletools.markobject
     if mark in needed:

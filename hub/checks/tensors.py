@@ -1,7 +1,4 @@
-"""The structure of a safetensors file: its header says which bytes are which tensor. Only the header is read.
-
-The rules are the format's own (a header of at most 100 MB, tensors side by side without holes), with tighter limits.
-"""
+"""Checks the header of a safetensors file, by the rules of the format (tensors without gaps), with tighter limits."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -30,61 +27,61 @@ Spans = list[tuple[int, int]]
 
 
 def check_safetensors(path: str, size: int, stream: BinaryIO) -> None:
-    """Raise Invalid unless the header describes exactly the bytes that follow it. `size`: of the whole file."""
+    """Raise Invalid unless the header describes exactly the bytes after it. `size`: of the whole file."""
     start = stream.read(8)
     length = int.from_bytes(start, "little")
     if len(start) < 8 or length < 2 or length > min(LARGEST_HEADER, size - 8):
-        raise _broken(path, f"a header of {length} bytes in a file of {size}")
+        raise _broken(path, f"header of {length} bytes in a file of {size}")
     text = stream.read(length)
     if len(text) < length or not text.startswith(b"{"):
-        raise _broken(path, "its header is no JSON object")
+        raise _broken(path, "the header is not a JSON object")
     spans = [_span(path, name, tensor) for name, tensor in _tensors(path, _parsed(path, text)).items()]
     _check_spans(path, spans, size - 8 - length)
 
 
 def _parsed(path: str, text: bytes) -> dict[str, Any]:
-    # Refused before it is parsed: what would take far more memory as objects than as text.
+    # Before parsing, which would take far more memory than the text.
     if text.count(b"{") + text.count(b"[") > 3 * (MOST_TENSORS + 2) or text.count(b",") > MOST_NUMBERS:
-        raise _broken(path, f"more than {MOST_TENSORS} tensors, or their shapes are endless")
+        raise _broken(path, f"more than {MOST_TENSORS} tensors, or too many dimensions")
     try:
         header = json.loads(text.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise _broken(path, f"its header can't be read: {str(error)[:100]}") from None
+        raise _broken(path, f"invalid header: {str(error)[:100]}") from None
     return dict(header)
 
 
 def _tensors(path: str, header: dict[str, Any]) -> dict[str, Any]:
     about = header.pop(METADATA, {})
     if not isinstance(about, dict) or not all(isinstance(value, str) for value in about.values()):
-        raise _broken(path, f"{METADATA} is no object of texts")
+        raise _broken(path, f"{METADATA} is not an object of strings")
     if len(header) > MOST_TENSORS:
         raise _broken(path, f"more than {MOST_TENSORS} tensors")
     return header
 
 
 def _span(path: str, name: str, tensor: object) -> tuple[int, int]:
-    """Where the tensor lies, from the end of the header on."""
+    """The tensor's offsets after the header."""
     shown = repr(name[:80])
     if len(name) > LONGEST_NAME or not isinstance(tensor, Mapping):
-        raise _broken(path, f"tensor {shown} is not described")
+        raise _broken(path, f"tensor {shown} has an invalid name or description")
     if tensor.keys() != {"dtype", "shape", "data_offsets"}:
-        raise _broken(path, f"tensor {shown} must have dtype, shape and data_offsets, and nothing else")
+        raise _broken(path, f"tensor {shown} must have dtype, shape and data_offsets only")
     dtype, shape, offsets = tensor["dtype"], tensor["shape"], tensor["data_offsets"]
     if not isinstance(dtype, str) or dtype not in BITS:
-        raise _broken(path, f"tensor {shown} has the dtype {str(dtype)[:40]!r}, which is not known")
+        raise _broken(path, f"tensor {shown} has the unknown dtype {str(dtype)[:40]!r}")
     if not _counts(shape) or len(shape) > HIGHEST_RANK:
-        raise _broken(path, f"tensor {shown} has no shape of at most {HIGHEST_RANK} whole numbers")
+        raise _broken(path, f"tensor {shown}: shape must be at most {HIGHEST_RANK} whole numbers")
     if not _counts(offsets) or len(offsets) != 2:
-        raise _broken(path, f"tensor {shown} has no two data_offsets")
+        raise _broken(path, f"tensor {shown}: data_offsets must be two whole numbers")
     begin, end = offsets
-    # Python's integers do not overflow: a shape whose product wraps around elsewhere is only too large here.
+    # The product can't overflow in Python.
     if prod(shape) * BITS[dtype] != 8 * (end - begin):
         raise _broken(path, f"tensor {shown}: {dtype} x {shape} is not {end - begin} bytes")
     return begin, end
 
 
 def _counts(value: object) -> bool:
-    """Whether it is a list of numbers that a 64-bit size can hold."""
+    """Whether it is a list of non-negative 64-bit integers."""
     return isinstance(value, list) and all(type(item) is int and 0 <= item < 1 << 63 for item in value)
 
 
@@ -93,27 +90,25 @@ def _check_spans(path: str, spans: Spans, size: int) -> None:
     reached = 0
     for begin, end in sorted(spans):
         if begin != reached:
-            raise _broken(
-                path, "its tensors overlap" if begin < reached else "there is a hole between its tensors"
-            )
+            raise _broken(path, "tensors overlap" if begin < reached else "gap between tensors")
         reached = end
     if reached != size:
-        raise _broken(path, f"its tensors take {reached} bytes, and {size} follow the header")
+        raise _broken(path, f"its tensors have {reached} bytes, but {size} follow the header")
 
 
 def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """The object; ValueError where a key stands twice: readers differ in which one they take."""
+    """The object. Raises ValueError for a duplicate key, which readers resolve differently."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"the key {key[:80]!r} stands twice")
+            raise ValueError(f"duplicate key {key[:80]!r}")
         found[key] = value
     return found
 
 
 def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 def _broken(path: str, why: str) -> Invalid:
-    return Invalid(f"{path} is no safetensors file: {why}: save it again")
+    return Invalid(f"{path} is not a valid safetensors file: {why}; save it again")

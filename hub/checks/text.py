@@ -1,4 +1,4 @@
-"""Text, read in parts: UTF-8 without NUL, so that nothing binary passes for it, nor JSON in another encoding."""
+"""Checks of text, read in parts: UTF-8 without NUL, so that neither binary data nor UTF-16 passes."""
 
 import codecs
 from collections.abc import Iterator
@@ -12,19 +12,19 @@ PART = 1 << 20
 
 
 def parts(stream: BinaryIO) -> Iterator[bytes]:
-    """What the stream still holds, a megabyte at a time."""
+    """The rest of the stream, a megabyte at a time."""
     while part := stream.read(PART):
         yield part
 
 
 def checked(path: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The pieces, unchanged. Raises Invalid, which names `path`, where they are not text."""
+    """The pieces, unchanged. Raises Invalid if they are not text."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         for piece in pieces:
             decoder.decode(piece)
             if b"\0" in piece:
-                raise Invalid(f"{path} holds a NUL byte: it is not text")
+                raise Invalid(f"{path} is not text: it contains a NUL byte")
             yield piece
         decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
@@ -32,6 +32,6 @@ def checked(path: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def check_text(path: str, stream: BinaryIO) -> None:
-    """Read the stream to its end; Invalid where it is not text."""
+    """Read the stream to its end. Raises Invalid if it is not text."""
     for _ in checked(path, parts(stream)):
         pass

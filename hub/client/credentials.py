@@ -1,6 +1,6 @@
-"""Tokens of hubs, one for each address, in a file that only its owner reads.
+"""Stored tokens of hubs, in a file that only its owner can read.
 
-The Hugging Face Hub's own token stays where `hf auth login` put it.
+The Hugging Face token stays where `hf auth login` stores it.
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kcard.errors import HubError, UsageError
 from kcard.files import replacing
-from kcard.hub.client.address import is_hugging_face
+from kcard.hub.client.url import is_hugging_face
 
 __all__ = ["Credentials", "check_token"]
 
@@ -22,32 +22,32 @@ OWNER_ONLY = 0o600
 
 @dataclass(frozen=True)
 class Credentials:
-    """The tokens in the JSON file `path`, by the address of their hub."""
+    """The tokens in the JSON file `path`, by the URL of their hub."""
 
     path: Path
 
     def token(self, url: str) -> str | None:
-        """The token for a hub; None where nobody logged in there."""
+        """The token for a hub; None if not logged in."""
         if not is_hugging_face(url):
             return self._read().get(url)
         from huggingface_hub import get_token
 
         token = get_token()
         if token is not None:
-            check_token(url, token)  # HF_TOKEN may hold another hub's
+            check_token(url, token)  # HF_TOKEN may be for another hub
         return token
 
     def store(self, url: str, token: str) -> None:
-        """Keep a token; UsageError where it belongs to another hub, or where `hf` keeps that hub's token."""
+        """Store a token. Raises UsageError if it belongs to another hub, or if `hf` stores that hub's token."""
         if is_hugging_face(url):
-            raise UsageError(f"log in to {url} with `hf auth login`: kcard uses the token that it keeps")
+            raise UsageError(f"log in to {url} with `hf auth login`: kcard uses that token")
         check_token(url, token)
         self._write({**self._read(), url: token})
 
     def forget(self, url: str) -> bool:
-        """Delete a token; whether there was one."""
+        """Delete a token. Returns whether it existed."""
         if is_hugging_face(url):
-            raise UsageError(f"log out of {url} with `hf auth logout`: its token is not kcard's")
+            raise UsageError(f"log out of {url} with `hf auth logout`: kcard does not store its token")
         known = self._read()
         if url not in known:
             return False
@@ -60,9 +60,9 @@ class Credentials:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
-            raise HubError(f"{self.path} can't be read ({error}): delete it and log in again") from error
+            raise HubError(f"can't read {self.path} ({error}): delete it and log in again") from error
         if not isinstance(found, dict) or not all(isinstance(token, str) for token in found.values()):
-            raise HubError(f"{self.path} does not hold tokens by hub: delete it and log in again")
+            raise HubError(f"{self.path} is not a file of tokens by hub: delete it and log in again")
         return found
 
     def _write(self, tokens: Mapping[str, str]) -> None:
@@ -71,14 +71,14 @@ class Credentials:
 
 
 def check_token(url: str, token: str) -> None:
-    """Raise UsageError for what is no token, or is one that must not be sent to this hub."""
+    """Raise UsageError for a malformed token, or one that must not be sent to this hub."""
     if not TOKEN.fullmatch(token):
-        raise UsageError("that is no token: a token is one word of at least 8 printable characters")
+        raise UsageError("invalid token: expected one word of at least 8 printable characters")
     if is_hugging_face(url):
         if token.startswith(OURS):
-            raise UsageError(f"a token that begins with {OURS} is a kcard hub's: it is not sent to {url}")
+            raise UsageError(f"tokens that begin with {OURS} belong to a kcard hub: not sent to {url}")
     elif token.startswith(THEIRS):
         raise UsageError(
-            f"a token that begins with {THEIRS} is the Hugging Face Hub's: it is not sent to {url}; ask who runs "
-            "that hub for one of its own"
+            f"tokens that begin with {THEIRS} belong to the Hugging Face Hub: not sent to {url}; ask an administrator "
+            "of that hub for a token"
         )

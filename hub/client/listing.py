@@ -1,13 +1,13 @@
-"""The cards that a hub lists."""
+"""Lists the cards of a hub."""
 
 from dataclasses import dataclass
 from datetime import datetime
 
-from kcard.hub.client.talk import talk
+from kcard.hub.client.connection import connect
 
 __all__ = ["Listed", "listed"]
 
-CARD = "knowledge-card"  # the tag that a card's README.md has
+CARD = "knowledge-card"  # a tag in the README.md of every card
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Listed:
 
 
 def listed(url: str, token: str | None, text: str | None = None, *, limit: int = 100) -> list[Listed]:
-    """The cards of a hub that the user may see, the newest change first; `text` in their name or tags."""
-    with talk(url, token) as api:
+    """The visible cards of a hub, last changed first; `text` searches names and tags."""
+    with connect(url, token) as api:
         return [
             Listed(
                 repository=found.id,

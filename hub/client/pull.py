@@ -1,4 +1,4 @@
-"""Fetching a card from a hub: every file that its manifest names, and nothing else, each with its sha256."""
+"""Downloads a card from a hub: the files that its manifest lists, verified by sha256."""
 
 import hashlib
 import time
@@ -7,16 +7,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcard.errors import CardError, HubError, UnknownCard
+from kcard.errors import CardError, DamagedCard, HubError, UnknownCard
+from kcard.hub.client.connection import connect, status
 from kcard.hub.client.repository import RemoteReference, holding, newest
-from kcard.hub.client.talk import status, talk
 from kcard.hub.store.disk import discard
+from kcard.hub.store.new_folder import create
 from kcard.manifest import MANIFEST, Manifest, check_files
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-__all__ = ["fetched", "published_there"]
+__all__ = ["fetched", "install", "published_there"]
 
 STALE_SECONDS = 7 * 24 * 3600
 
@@ -25,25 +26,25 @@ STALE_SECONDS = 7 * 24 * 3600
 def fetched(
     url: str, token: str | None, reference: RemoteReference, downloads: Path, *, progress: bool = False
 ) -> Iterator[Path]:
-    """A folder with the card's files, verified; it is gone when the block ends.
+    """A folder with the verified files of a card, deleted at the end of the block.
 
-    Files that were whole when a download broke off stay under `downloads`, and the next one goes on with the
-    others; what nobody went on with for a week goes. Raises UnknownCard where there is no such card, HubError where
-    the hub does not answer or refuses, CardError or DamagedCard where what it sends is not what its manifest says.
+    An interrupted download keeps its complete files under `downloads` for a week, and the next one resumes there.
+    Raises UnknownCard for an unknown card, HubError if the hub refuses or does not answer, CardError or DamagedCard
+    if the files do not match the manifest.
     """
     from huggingface_hub import utils
 
     downloads.mkdir(parents=True, exist_ok=True)
     _forget(downloads)
-    with talk(url, token) as api:
+    with connect(url, token) as api:
         commit = _commit(api, reference)
     key = hashlib.sha256(f"{url} {reference.repository} {commit}".encode()).hexdigest()[:32]
     folder = downloads / key
-    locks: Any = utils  # its lock is not exported in a way that a type checker sees
-    with locks.WeakFileLock(downloads / f"{key}.lock"):  # two processes may want the same card
+    locks: Any = utils  # the lock is not exported for type checkers
+    with locks.WeakFileLock(downloads / f"{key}.lock"):  # another process may download the same card
         try:
             _download(url, token, reference.repository, commit, folder, progress)
-        except (CardError, UnknownCard, KeyboardInterrupt):  # the next one has nothing to go on with
+        except (CardError, UnknownCard, KeyboardInterrupt):  # nothing to resume
             discard(folder)
             raise
         try:
@@ -55,9 +56,9 @@ def fetched(
 def _download(
     url: str, token: str | None, repository: str, commit: str, folder: Path, progress: bool
 ) -> None:
-    with talk(url, token, progress=progress) as api:
+    with connect(url, token, progress=progress) as api:
         manifest = _manifest(api, repository, commit, folder)
-        for path in manifest.files:  # one by one: Ctrl-C would wait for every file that a thread is fetching
+        for path in manifest.files:  # one by one: with threads, Ctrl-C would wait for all of them
             api.hf_hub_download(repository, path, revision=commit, local_dir=folder)
     check_files(folder, manifest)
 
@@ -73,19 +74,34 @@ def _manifest(api: "HfApi", repository: str, commit: str, folder: Path) -> Manif
 
     try:
         path = Path(api.hf_hub_download(repository, MANIFEST, revision=commit, local_dir=folder))
-    except LocalEntryNotFoundError:  # no answer
+    except LocalEntryNotFoundError:  # no response
         raise
     except EntryNotFoundError:
-        raise UnknownCard(f"{repository} at {commit[:12]} is no card: it has no {MANIFEST}") from None
+        raise UnknownCard(f"{repository} at {commit[:12]} is not a card: {MANIFEST} is missing") from None
     try:
         return Manifest.from_json(path.read_bytes().decode(), f"{repository}: {MANIFEST}")
     except UnicodeDecodeError:
-        raise HubError(f"{repository}: its {MANIFEST} is not text") from None
+        raise HubError(f"{repository}: {MANIFEST} is not UTF-8 text") from None
+
+
+def install(folder: Path, destination: Path) -> Path:
+    """Copy the manifest in `folder` and the files it lists to a new folder, verifying them.
+
+    Raises UsageError if the destination exists, DamagedCard if a file does not match the manifest.
+    """
+    text = (folder / MANIFEST).read_bytes()
+    files = {**Manifest.from_json(text.decode()).files, MANIFEST: hashlib.sha256(text).hexdigest()}
+    return create(
+        destination,
+        files,
+        lambda path: (folder / path).open("rb"),
+        lambda path, fault: DamagedCard(f"{path} changed while it was copied: {fault}"),
+    )
 
 
 def published_there(url: str, token: str | None, repository: str, manifests: set[bytes]) -> bool:
-    """Whether one of these kcard.json is a version of the repository."""
-    with talk(url, token) as api:
+    """Whether the repository has a version with one of these kcard.json."""
+    with connect(url, token) as api:
         try:
             return next(holding(api, repository, manifests), None) is not None
         except OSError as error:

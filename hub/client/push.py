@@ -1,6 +1,6 @@
-"""Publishing to a hub: one commit with the card's files, then the tag that makes it a version.
+"""Publishes to a hub: one commit with the card's files, then a tag that makes it a version.
 
-Every step finds out first whether it was done, so a publication that was interrupted is repeated as it was.
+Each step is skipped if it is already done, so an interrupted publication can be repeated.
 """
 
 import hashlib
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import HubError
+from kcard.hub.client.connection import connect, status
 from kcard.hub.client.repository import Tagged, branches, holding, versions
-from kcard.hub.client.talk import status, talk
 from kcard.manifest import MANIFEST, Manifest
 
 if TYPE_CHECKING:
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["Published", "push"]
 
 README = "README.md"
-KEPT = {".gitattributes"}  # what a hub puts there itself
+KEPT = {".gitattributes"}  # created by the hub
 ATTEMPTS = 4
 CONFLICT, MOVED_ON = 409, 412
 
 
 @dataclass(frozen=True)
 class Published:
-    """A version on a hub. `sha256` is that of kcard.json; `size` in bytes, all files together."""
+    """A version on a hub. `sha256` is that of kcard.json; `size` is the bytes of all files."""
 
     hub: str
     repository: str
@@ -57,18 +57,18 @@ def push(
     aliases: Sequence[str] = (),
     progress: bool = False,
 ) -> Published:
-    """Publish a card folder, whose files are as sealed; the same manifest again is the version that is there.
+    """Publish a verified card folder; the same manifest again returns the existing version.
 
-    page        the README.md of a card that has none
-    repository  namespace/name (default: the user's own namespace, the card's name); made where it is not there
-    private     whether a repository that is made is private; one that is there stays as it is
-    aliases     branches that are moved to the version
+    page        the README.md for a card without one
+    repository  namespace/name (default: the user's namespace, the card's name); created if missing
+    private     whether a new repository is private
+    aliases     branches to move to the version
 
-    Raises HubError for what the hub refuses or where it does not answer, UnknownCard and UsageError for a wrong name.
+    Raises HubError if the hub refuses or does not answer, UnknownCard and UsageError for an invalid name.
     """
     manifest = Manifest.read(folder)
     text = (folder / MANIFEST).read_bytes()
-    with talk(url, token, progress=progress) as api:
+    with connect(url, token, progress=progress) as api:
         user = str(api.whoami()["name"]) if token is not None else ""
         name = _made(api, repository or f"{user}/{manifest.name}", private)
         version = next(holding(api, name, {text}), None) or _new(api, name, folder, manifest, text, page)
@@ -87,10 +87,12 @@ def push(
 
 
 def _made(api: "HfApi", repository: str, private: bool) -> str:
-    """The repository's name, once it is there."""
+    """Create the repository unless it exists; returns its name."""
     found = api.create_repo(repository, private=private, exist_ok=True).repo_id
     if found != repository:
-        raise HubError(f"{repository} is taken as {found}: names of repositories differ in more than case")
+        raise HubError(
+            f"{repository} already exists as {found}: repository names must differ in more than case"
+        )
     return found
 
 
@@ -105,19 +107,21 @@ def _new(api: "HfApi", repository: str, folder: Path, manifest: Manifest, text: 
                 repository, tag=version.tag, revision=commit, tag_message=f"{manifest.name} {digest}"
             )
         except OSError as error:
-            if status(error) != CONFLICT:  # somebody took the number just now: perhaps for this very card
+            if (
+                status(error) != CONFLICT
+            ):  # a conflict: another client used the number, perhaps for the same card
                 raise
             if (same := next(holding(api, repository, {text}), None)) is not None:
                 return same
         else:
             return version
-    raise HubError(f"{repository}: others publish there all the time: try again")
+    raise HubError(f"{repository}: too many concurrent publications: try again")
 
 
 def _committed(
     api: "HfApi", repository: str, folder: Path, manifest: Manifest, text: bytes, page: str
 ) -> str:
-    """The commit of main that holds this card and nothing else."""
+    """Commit the card to main, without any other files."""
     for _ in range(ATTEMPTS):
         head = str(api.model_info(repository).sha)
         try:
@@ -133,13 +137,13 @@ def _committed(
         except OSError as error:
             if status(error) != MOVED_ON:
                 raise
-    raise HubError(f"{repository}: others change it all the time: try again")
+    raise HubError(f"{repository}: too many concurrent changes: try again")
 
 
 def _operations(
     api: "HfApi", repository: str, head: str, folder: Path, manifest: Manifest, text: bytes, page: str
 ) -> list[Any]:
-    """Every file of the card is added, whatever else is there goes; the client leaves out what is unchanged."""
+    """Add every file of the card and delete all others; the client skips unchanged files."""
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
     from huggingface_hub.hf_api import RepoFile
 
@@ -154,7 +158,7 @@ def _operations(
 
 
 def _point(api: "HfApi", repository: str, alias: str, commit: str) -> None:
-    """Let the branch `alias` be at the commit. The protocol can't move one: it is made anew."""
+    """Move the branch `alias` to the commit, by deleting and recreating it."""
     at = branches(api, repository).get(alias)
     if at == commit:
         return

@@ -1,4 +1,4 @@
-"""A card's repository on a hub: a tag v1, v2, … for each version; a branch for each alias."""
+"""A card's repository on a hub: tags v1, v2, … for versions, branches for aliases."""
 
 import hashlib
 import re
@@ -27,18 +27,18 @@ class RemoteReference:
 
     @classmethod
     def parse(cls, text: str) -> "RemoteReference":
-        """Raises UsageError for text that can't name a repository."""
+        """Raises UsageError for an invalid reference."""
         repository, at, revision = text.partition("@")
         if not NAME.fullmatch(repository) or (at and not revision):
             raise UsageError(
-                f"reference {text!r}: use namespace/name, or namespace/name@ and a tag, branch or commit"
+                f"invalid reference {text!r}: use namespace/name or namespace/name@REVISION (a tag, branch or commit)"
             )
         return cls(repository, revision or None)
 
 
 @dataclass(frozen=True)
 class Tagged:
-    """A version of a card on a hub: its number, from 1, and the commit that its tag names."""
+    """A version of a card on a hub: its number, from 1, and the commit of its tag."""
 
     number: int
     commit: str
@@ -57,7 +57,7 @@ def versions(api: "HfApi", repository: str) -> list[Tagged]:
 
 
 def newest(api: "HfApi", repository: str) -> str:
-    """The commit of the newest version; of the branch main where none was published."""
+    """The commit of the newest version, or of main if none was published."""
     found = versions(api, repository)
     return found[0].commit if found else str(api.model_info(repository).sha)
 
@@ -75,7 +75,7 @@ def holding(api: "HfApi", repository: str, manifests: set[bytes]) -> Iterator[Ta
 
 
 def holds(api: "HfApi", repository: str, commit: str, manifest: bytes) -> bool:
-    """Whether the kcard.json of a commit has these bytes: the hub tells its digest, nothing is fetched."""
+    """Whether the kcard.json of a commit has these bytes, by the digest that the hub reports."""
     found = api.get_paths_info(repository, [MANIFEST], revision=commit)
     if not found:
         return False

@@ -1,4 +1,4 @@
-"""Alembic's environment: runs the migrations on the connection that kcard.hub.records.database hands over."""
+"""Alembic's environment: runs the migrations on the connection of kcard.hub.records.database."""
 
 from alembic import context
 
@@ -8,12 +8,12 @@ __all__: list[str] = []
 
 
 def _run() -> None:
-    # The caller's transaction holds the whole upgrade, tables included, so it happens once or not at all.
+    # The whole upgrade runs in the caller's transaction.
     connection = context.config.attributes["connection"]
     context.configure(connection=connection, target_metadata=metadata, transactional_ddl=True)
     with context.begin_transaction():
         context.run_migrations()
 
 
-if __name__ == "env_py":  # the name under which Alembic loads this file; a plain import does nothing
+if __name__ == "env_py":  # Alembic's name for this file; a plain import does nothing
     _run()

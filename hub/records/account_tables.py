@@ -1,4 +1,4 @@
-"""Tables of a shared hub's people: who they are, which organisations they are in, what their tokens may do."""
+"""Tables of accounts, memberships, tokens and events."""
 
 from sqlalchemy import BigInteger, Boolean, Column, DateTime, ForeignKey, Integer, String, Table, Text
 
@@ -6,7 +6,7 @@ from kcard.hub.records.tables import metadata
 
 __all__ = ["accounts", "events", "memberships", "tokens"]
 
-# Users and organisations share one space of names. `folded` is the name in lower case: names differ in more than case.
+# Users and organisations share one namespace. `folded` is the name in lower case: names differ in more than case.
 accounts = Table(
     "accounts",
     metadata,
@@ -30,7 +30,7 @@ memberships = Table(
     Column("role", String(16), nullable=False),
 )
 
-# `digest` is the sha256 of the token, which is stored nowhere.
+# `digest` is the sha256 of the token, which itself is not stored.
 tokens = Table(
     "tokens",
     metadata,
@@ -44,7 +44,7 @@ tokens = Table(
     Column("expires", DateTime(timezone=True)),
 )
 
-# Who did what, when; rows are only added. Names, not ids: the log outlives what it is about.
+# The event log, append-only. It has names, not ids, since it outlives their accounts and repositories.
 events = Table(
     "events",
     metadata,

@@ -1,4 +1,4 @@
-"""Copies all rows of a hub from one database to another, whichever kind each of them is."""
+"""Copies all rows of a hub from one database to another, of any kind."""
 
 from sqlalchemy import Connection, Integer, Table, delete, func, insert, select, text
 
@@ -9,17 +9,17 @@ from kcard.hub.records.tables import metadata, pools, settings
 
 __all__ = ["copy_rows", "filled"]
 
-CHUNK = 200  # rows; one may hold a tree of thousands of files
-# What clients were sending at the time; its bytes are in no backup.
-PASSING = {uploads, xorbs, xorb_uploads}
+CHUNK = 200  # rows; one may have a tree of thousands of files
+# Uploads in progress, whose bytes are in no backup.
+TRANSIENT = {uploads, xorbs, xorb_uploads}
 
 
 def copy_rows(source: Connection, target: Connection) -> None:
-    """Copy every table into a database that is empty but for its settings and their log, which are replaced."""
+    """Copy every table to a database that is empty except for settings and events, which are replaced."""
     for table in (settings, events):
         target.execute(delete(table))
     for table in metadata.sorted_tables:
-        if table not in PASSING:
+        if table not in TRANSIENT:
             _copy(table, source, target)
             reach("rows.table")
 
@@ -29,11 +29,11 @@ def _copy(table: Table, source: Connection, target: Connection) -> None:
     for rows in found.partitions():
         target.execute(insert(table), [dict(row) for row in rows])
     if target.dialect.name == "postgresql" and "id" in table.c:
-        _count_on(table, target)
+        _advance_ids(table, target)
 
 
-def _count_on(table: Table, target: Connection) -> None:
-    """Let new rows get ids after those that were copied."""
+def _advance_ids(table: Table, target: Connection) -> None:
+    """Make new rows get ids after the copied ones."""
     assert isinstance(table.c.id.type, Integer)
     highest = func.coalesce(func.max(table.c.id), 0) + 1
     sequence = func.pg_get_serial_sequence(table.name, "id")
@@ -41,7 +41,7 @@ def _count_on(table: Table, target: Connection) -> None:
 
 
 def filled(connection: Connection) -> dict[str, int]:
-    """How many cards, pools, users and unpublished repositories there are, of those of which there are any."""
+    """The numbers of cards, pools, users and unpublished repositories, without zeros."""
     published = select(versions.c.repository_id)
     counts = {
         "cards": select(func.count(versions.c.repository_id.distinct())),

@@ -1,4 +1,4 @@
-"""The hub's database: opened, migrated and locked here; nothing else knows which one it is."""
+"""Opens, migrates and locks the hub's database, whichever kind it is."""
 
 import os
 import sqlite3
@@ -25,18 +25,17 @@ if TYPE_CHECKING:
 __all__ = ["Database"]
 
 LONGEST = 300
-BUSY = f"another process has been writing for {WAIT_SECONDS} s: try again when it is done"
-CROWDED = f"no connection became free in {WAIT_SECONDS} s: try again when there is less to do"
+BUSY = f"locked by another process for {WAIT_SECONDS} s: try again later"
+CROWDED = f"no free connection for {WAIT_SECONDS} s: try again later"
 FULL = "the disk is full: free some space and try again; nothing was changed"
-REMEDY = "start it, or set KCARD_DATABASE_URL to one that runs"
+REMEDY = "start it, or correct KCARD_DATABASE_URL"
 
 
 class Database:
-    """A SQLite file or a PostgreSQL database whose schema is current.
+    """A SQLite file or a PostgreSQL database with the current schema.
 
-    Several processes may open a fresh one at the same moment. A Database may be used from any thread, and after
-    a fork. A server that opens many transactions keeps its connections with `pooled`; those to PostgreSQL are
-    always kept, and one that broke is replaced.
+    Several processes may open a new one concurrently. It is thread-safe and fork-safe. `pooled` keeps connections to
+    SQLite open, for servers; those to PostgreSQL are always pooled, and broken ones are replaced.
     """
 
     def __init__(
@@ -44,9 +43,8 @@ class Database:
     ) -> None:
         """Open the database, creating or migrating it.
 
-        `location`: the path of a SQLite file, or the URL of either kind. `blob` gives the bytes of a blob by its
-        sha256, which the migration of an older hub reads. Raises UsageError for another URL, MissingExtra where the
-        driver is not installed, HubError where the database can't be opened.
+        `location` is the path of a SQLite file, or a URL. `blob` returns the content of a blob, for migrations. Raises
+        UsageError for an invalid URL, MissingExtra for a missing driver, HubError if the database can't be opened.
         """
         self._url = locate(location)
         self.name = shown(self._url)
@@ -64,21 +62,21 @@ class Database:
         return Path(self.name) if self._engine.dialect.name == "sqlite" else None
 
     def close(self) -> None:
-        """Close the connections that are kept; the next transaction opens one again."""
+        """Close pooled connections; the next transaction opens a new one."""
         self._engine.dispose()
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A transaction that sees one state of the database and waits for nobody."""
+        """A read transaction, which sees one snapshot and never waits."""
         self._after_fork()
         with self._transaction(write=False) as connection:
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A transaction that no other writer shares; committed when the block ends, undone when it raises."""
+        """A write transaction, exclusive among writers; rolled back if the block raises."""
         self._after_fork()
-        # The threads of a process queue here, where waiting needs no connection.
+        # Threads of this process wait here, without a connection.
         turn = self._turn
         if not turn.acquire(timeout=WAIT_SECONDS):
             raise Unavailable(f"hub database {self.name}: {BUSY}")
@@ -89,7 +87,7 @@ class Database:
             turn.release()
 
     def close_log(self) -> None:
-        """Make a SQLite database one file again, without a log beside it."""
+        """Make a SQLite database a single file, without a write-ahead log."""
         with closing(sqlite3.connect(self.name)) as connection:
             connection.execute("PRAGMA journal_mode = DELETE")
 
@@ -127,17 +125,17 @@ class Database:
         if self.path is None and (
             isinstance(error, (OperationalError, InterfaceError)) or error.connection_invalidated
         ):
-            return Unavailable(f"hub database {self.name} can't be reached: {reason[:LONGEST]}; {REMEDY}")
+            return Unavailable(f"hub database {self.name} is unavailable: {reason[:LONGEST]}; {REMEDY}")
         return HubError(f"hub database {self.name}: {reason[:LONGEST]}")
 
     def _after_fork(self) -> None:
-        """In a child of the process that opened it: connections and locks are the parent's business."""
+        """In a child process, drop the parent's connections and lock."""
         if self._process != os.getpid():
             self._engine.dispose(close=False)
             self._process, self._turn = os.getpid(), threading.Lock()
 
     def _upgrade(self, revision: str | None, blob: Callable[[str], bytes] | None) -> None:
-        # Alembic takes longer to import than most commands to run, so only a database that needs it pays.
+        # Alembic is slow to import, so only do so if needed.
         from alembic import command
         from alembic.script import ScriptDirectory
 
@@ -145,18 +143,18 @@ class Database:
         known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
         if revision is not None and revision not in known:
             raise HubError(
-                f"hub database {self.name} has schema {revision}, made by a newer kcard (this one knows "
-                f"up to {HEAD}): upgrade kcard, or set KCARD_HOME to another folder"
+                f"hub database {self.name} has schema {revision} of a newer kcard (this version supports up to {HEAD}):"
+                " upgrade kcard, or set KCARD_HOME to another folder"
             )
         if self.path is not None:
             self._write_ahead()
         reach("migrate.logged")
-        with self.write() as connection:  # who comes second waits here and finds nothing left to do
+        with self.write() as connection:  # a concurrent upgrade waits here and finds nothing to do
             config.attributes |= {"connection": connection, "blob": blob}
             command.upgrade(config, "head")
 
     def _write_ahead(self) -> None:
-        """Switch to the write-ahead log, which the file remembers; SQLite itself won't wait to do this."""
+        """Switch the file to write-ahead logging, with retries: SQLite does not wait for the lock."""
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             connection = self._engine.raw_connection()
@@ -172,7 +170,7 @@ class Database:
 
 
 def _close(engine: Engine, process: int) -> None:
-    if process == os.getpid():  # not in a child, where closing would end the parent's connections
+    if process == os.getpid():  # in a child, closing would break the parent's connections
         engine.dispose()
 
 

@@ -1,7 +1,4 @@
-"""The two kinds of database that a hub may have, SQLite and PostgreSQL: how each is reached, locked and read.
-
-In both, a reader sees one state and waits for nobody, and a writer is alone.
-"""
+"""SQLAlchemy engines for SQLite and PostgreSQL: a reader sees a snapshot and never waits; there is one writer."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,7 @@ WAIT_SECONDS = 30
 WRITE = "kcard_write"
 ACCEPTED = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE or sqlite:///PATH"
 WRITERS_LOCK = int.from_bytes(b"kcard")
-# A process that stops in the middle of a write must not stop all others for good.
+# A process that hangs during a write must not block the others forever.
 SESSION = {
     "TimeZone": "UTC",
     "lock_timeout": WAIT_SECONDS * 1000,
@@ -26,22 +23,22 @@ SESSION = {
 
 
 def locate(location: Path | str) -> URL:
-    """The URL of a database: that of a SQLite file for a Path. UsageError, which shows no password, for no URL."""
+    """The URL of a database; a Path is a SQLite file. Raises UsageError, without passwords, for an invalid URL."""
     if isinstance(location, Path):
         return URL.create("sqlite", database=str(location))
     try:
         url = make_url(location)
     except (ArgumentError, ValueError):
-        raise UsageError(f"this is not the URL of a database: use {ACCEPTED}") from None
+        raise UsageError(f"invalid database URL: use {ACCEPTED}") from None
     if url.drivername == "sqlite" and url.database not in {None, "", ":memory:"}:
         return URL.create("sqlite", database=str(Path(url.database or "").expanduser().absolute()))
     if url.drivername in {"postgres", "postgresql", "postgresql+psycopg"}:
         return url.set(drivername="postgresql+psycopg")
-    raise UsageError(f"{shown(url)} is no database for a hub: use {ACCEPTED}")
+    raise UsageError(f"unsupported database {shown(url)}: use {ACCEPTED}")
 
 
 def shown(url: URL) -> str:
-    """A database as messages name it: the file, or host and name; never who connects, with what password."""
+    """A database in messages: its file, or host and name, without credentials."""
     if url.drivername == "sqlite":
         return str(url.database)
     bare = URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database)
@@ -49,15 +46,15 @@ def shown(url: URL) -> str:
 
 
 def engine(url: URL, pooled: bool) -> Engine:
-    """An engine for a URL from `locate`. MissingExtra where the driver for PostgreSQL is not installed."""
+    """An engine for a URL from `locate`. Raises MissingExtra without the PostgreSQL driver."""
     return _sqlite(url, pooled) if url.drivername == "sqlite" else _postgresql(url)
 
 
 def transaction_options(engine: Engine, write: bool) -> dict[str, Any]:
-    """Options of a connection for one transaction."""
+    """Execution options of a connection for one transaction."""
     if engine.dialect.name == "sqlite":
         return {WRITE: write}
-    # A writer waits for its turn in the first statement, and then must see what the one before it has written.
+    # A writer waits for the lock in its first statement, and must then see the previous writer's changes.
     level = "READ COMMITTED" if write else "REPEATABLE READ"
     return {WRITE: write, "isolation_level": level, "postgresql_readonly": not write}
 
@@ -70,14 +67,14 @@ def _sqlite(url: URL, pooled: bool) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _connected(connection: Any, _record: object) -> None:
-        # sqlite3 would begin late and leave CREATE TABLE outside; here every transaction begins explicitly.
+        # By default, sqlite3 begins late and leaves CREATE TABLE outside; here transactions begin explicitly.
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout = {WAIT_SECONDS * 1000}")
         connection.execute("PRAGMA foreign_keys = ON")
 
     @event.listens_for(engine, "begin")
     def _begun(connection: Connection) -> None:
-        # A writer takes the lock at once: a reader that turns writer may be refused without any waiting.
+        # Writers lock at once: upgrading a read transaction may fail without waiting.
         write = connection.get_execution_options().get(WRITE)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
@@ -99,7 +96,7 @@ def _postgresql(url: URL) -> Engine:
             url.set(query={}),
             connect_args=arguments,
             hide_parameters=True,
-            pool_pre_ping=True,  # the server may have been away since the connection was last used
+            pool_pre_ping=True,  # the server may have restarted
             pool_size=8,
             max_overflow=8,
             pool_timeout=WAIT_SECONDS,

@@ -1,7 +1,4 @@
-"""Tables of repositories and of the card versions that they publish.
-
-A card of one's own hub is a repository too, in the hub's own namespace.
-"""
+"""Tables of repositories and their published versions. Local cards are repositories in the hub's own namespace."""
 
 from sqlalchemy import (
     BigInteger,
@@ -45,14 +42,14 @@ def _account(*, key: bool = True, index: bool = False) -> "Column[int]":
 
 
 def _owner(name: str, of: str, key: bool, index: bool) -> "Column[int]":
-    """A column of what goes with the repository or account that it belongs to; part of the primary key, or not."""
+    """A foreign key to an owner, with cascading deletes; `key`: part of the primary key."""
     return Column(
         name, Integer, ForeignKey(of, ondelete="CASCADE"), primary_key=key, nullable=False, index=index
     )
 
 
 # `name` is namespace/name. `card` (the metadata of README.md) and `tags` are JSON, as of branch main. `newest` is the
-# highest version number ever given, so that the number of a removed version does not come back.
+# highest version number ever used, so that numbers are not reused.
 repositories = Table(
     "repositories",
     metadata,
@@ -81,11 +78,11 @@ repositories = Table(
     Index("ix_repositories_type_likes", "type", "likes", "id"),
 )
 
-# Ordered by code point, whatever the language of the database: the terms with one beginning stand together.
+# Ordered by code point in any locale, for prefix searches.
 TERM = String(200).with_variant(String(200, collation="C"), "postgresql")
 
-# What a listing is filtered by: authors (kind "author"), tags ("tag"), and the words of names and tags ("word").
-# The key finds the repositories of a term, the index whether a repository has it; nothing else is stored.
+# Search terms: authors (kind "author"), tags ("tag"), and the words of names and tags ("word"). The key finds the
+# repositories of a term, the index the terms of a repository.
 terms = Table(
     "terms",
     metadata,
@@ -96,7 +93,7 @@ terms = Table(
     sqlite_with_rowid=False,
 )
 
-# `tree` is the whole listing as JSON: [[path, oid, sha256, size, lfs], ...], sorted by path.
+# `tree` is JSON: [[path, oid, sha256, size, lfs], ...], sorted by path.
 commits = Table(
     "commits",
     metadata,
@@ -122,7 +119,7 @@ refs = Table(
     Column("message", Text, nullable=False),
 )
 
-# Every blob that any commit of a repository has ever named: rights, quotas and gc go by it.
+# Every blob of any commit of a repository, for permissions, quotas and gc.
 holdings = Table(
     "holdings",
     metadata,
@@ -131,7 +128,7 @@ holdings = Table(
     Column("size", BigInteger, nullable=False),
 )
 
-# Who uploaded which blob lately: what may be committed, and what gc leaves alone.
+# Recent uploads, which may be committed and which gc keeps.
 uploads = Table(
     "uploads",
     metadata,
@@ -141,8 +138,7 @@ uploads = Table(
     Column("at", DateTime(timezone=True), nullable=False, index=True),
 )
 
-# A published version of a card. `sha256` is that of its manifest, `sha` the commit that holds it, `factuality` that of
-# the exam that came with it.
+# Published versions. `sha256` is that of the manifest, `sha` the commit, `factuality` that of the card's exam.
 versions = Table(
     "versions",
     metadata,
@@ -162,7 +158,7 @@ versions = Table(
     UniqueConstraint("repository_id", "sha256"),
 )
 
-# A tag that published a version.
+# Tags that published versions.
 publications = Table(
     "publications",
     metadata,
@@ -176,8 +172,7 @@ publications = Table(
     UniqueConstraint("repository_id", "tag"),
 )
 
-# What a version was found to be worth, each time it was audited. The columns are what the hub itself reads and sorts
-# by; `record` is the whole audit as JSON, which the hub passes on unread.
+# Audits of versions. `record` is the whole audit as JSON, which the hub does not read.
 audits = Table(
     "audits",
     metadata,
@@ -198,7 +193,7 @@ audits = Table(
 
 likes = Table("likes", metadata, _repository(), _account(index=True))
 
-# Who asked for a gated repository's files, and what its owner answered: pending, granted or rejected.
+# Requests for access to gated repositories; `state` is pending, granted or rejected.
 access = Table(
     "access",
     metadata,
@@ -208,7 +203,7 @@ access = Table(
     Column("asked", DateTime(timezone=True), nullable=False),
 )
 
-# Xet: the xorbs that clients sent, and who sent them.
+# Xet: uploaded xorbs, and the accounts that sent them.
 xorbs = Table(
     "xorbs",
     metadata,

@@ -1,6 +1,6 @@
-"""The hub's tables. A change here needs a migration, and HEAD to name it.
+"""The hub's metadata, and tables of pools and settings. Changes need a migration and a new HEAD.
 
-Column types and constraints are those that SQLite and PostgreSQL share.
+Column types and constraints must work in both SQLite and PostgreSQL.
 """
 
 from sqlalchemy import Column, ForeignKey, Integer, MetaData, String, Table, Text
@@ -19,7 +19,7 @@ metadata = MetaData(
 )
 
 
-# The name of a card in another namespace than the hub's own is namespace/name.
+# Cards outside of the hub's own namespace are called namespace/name.
 CARD_NAME = String(96).with_variant(String(200), "postgresql")
 
 
@@ -30,7 +30,7 @@ pools = Table(
     Column("name", String(96), nullable=False, unique=True),
 )
 
-# A card is in a pool once. `reference` may outlive the card: a pool says what it misses.
+# A card is in a pool once. `reference` may outlive the card.
 members = Table(
     "members",
     metadata,
@@ -40,7 +40,7 @@ members = Table(
     Column("reference", String(200), nullable=False),
 )
 
-# What holds for this hub, whoever opens it.
+# Settings of this hub, for every process.
 settings = Table(
     "settings",
     metadata,

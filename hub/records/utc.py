@@ -1,4 +1,4 @@
-"""Times as the hub keeps them: in UTC."""
+"""Times in UTC."""
 
 from datetime import UTC, datetime
 
@@ -6,10 +6,10 @@ __all__ = ["now", "utc"]
 
 
 def now() -> datetime:
-    """This moment."""
+    """The current time."""
     return datetime.now(UTC)
 
 
 def utc(time: datetime) -> datetime:
-    """A time out of the database: SQLite gives it back without its zone, PostgreSQL in the session's."""
+    """A time from the database, where SQLite drops the time zone."""
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)

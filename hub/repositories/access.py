@@ -1,4 +1,4 @@
-"""Who asked for the files of a gated repository, and what was answered."""
+"""Requests for access to gated repositories."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +19,7 @@ GRANTED: Literal["granted"] = "granted"
 
 @dataclass(frozen=True)
 class AccessRequest:
-    """An account that asked for access; `asked` in UTC."""
+    """A request of an account; `asked` in UTC."""
 
     account: str
     state: State
@@ -27,14 +27,14 @@ class AccessRequest:
 
 
 def find(connection: Connection, repository: Repository, account_id: int) -> State | None:
-    """What an account that asked was answered; None where it never asked."""
+    """The state of an account's request; None without one."""
     here = (access.c.repository_id == repository.id, access.c.account_id == account_id)
     state: State | None = connection.scalar(select(access.c.state).where(*here))
     return state
 
 
 def put(connection: Connection, repository: Repository, account_id: int, state: State) -> None:
-    """Note an answer, in the place of the one before."""
+    """Set the state of an account's request, creating it if needed."""
     key = {"repository_id": repository.id, "account_id": account_id}
     asked = connection.scalar(select(access.c.asked).where(*(access.c[name] == key[name] for name in key)))
     connection.execute(delete(access).where(*(access.c[name] == key[name] for name in key)))
@@ -42,7 +42,7 @@ def put(connection: Connection, repository: Repository, account_id: int, state: 
 
 
 def waiting(connection: Connection, repository: Repository) -> list[AccessRequest]:
-    """Everyone who asked, in that order."""
+    """All requests, oldest first."""
     query = (
         select(accounts.c.name, access.c.state, access.c.asked)
         .join_from(access, accounts)

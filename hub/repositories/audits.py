@@ -1,4 +1,4 @@
-"""Audits of published versions: rows that are only ever added. The files of a version stay as they are."""
+"""Audits of published versions. They are append-only and never change the files of a version."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,13 +20,13 @@ __all__ = ["AuditFinding", "Audits", "StoredAudit"]
 
 @dataclass(frozen=True)
 class AuditFinding:
-    """What an audit found, as far as the hub reads it.
+    """The result of an audit, as far as the hub reads it.
 
-    checker         who judged, and the sha256 of its weights, where it names one
-    evidence        the independent evidence by name and digest; None without any
-    queries         what was asked, by name and digest
-    faithfulness    mean score against the card's own corpus, in [0, 1]; None where not measured
-    factuality      mean score against the independent evidence, in [0, 1]; None where not measured
+    checker         name of the checker, and the sha256 of its weights if known
+    evidence        independent evidence by name and digest; None without any
+    queries         the questions, by name and digest
+    faithfulness    mean score against the card's own corpus, in [0, 1]; None if not measured
+    factuality      mean score against the independent evidence, in [0, 1]; None if not measured
     record          the whole audit as JSON
     """
 
@@ -44,7 +44,7 @@ class AuditFinding:
 
 @dataclass(frozen=True)
 class StoredAudit:
-    """A finding, the version that it is about, and when it was stored, in UTC."""
+    """A finding for a version; `taken` is when it was stored, in UTC."""
 
     card: str
     version: int
@@ -63,18 +63,20 @@ class Audits:
         self._database = database
 
     def add(self, version: Version, finding: AuditFinding) -> StoredAudit:
-        """Keep a finding, whole or not at all; UnknownCard where the version was removed meanwhile."""
+        """Store a finding. Raises UnknownCard if the version has been removed."""
         with self._database.write() as connection:
             row = version_rows.key(connection, version)
             if row is None:
-                raise UnknownCard(f"{version.reference} was removed while it was audited: nothing is stored")
+                raise UnknownCard(
+                    f"{version.reference} was removed during its audit: the result was not stored"
+                )
             taken = now()
             connection.execute(insert(audits).values(version_id=row.id, taken=taken, **asdict(finding)))
             reach("rows.audit")
         return StoredAudit(version.name, version.number, taken, finding)
 
     def list(self, card: str | None = None) -> "list[StoredAudit]":
-        """The audits of every version of a card, or of all cards, in the order in which they were stored."""
+        """The audits of all versions of a card, or of all cards, oldest first."""
         joined = audits.join(versions).join(repositories)
         query = select(repositories.c.name, versions.c.number, audits).select_from(joined)
         with self._database.read() as connection:
@@ -85,7 +87,7 @@ class Audits:
             return [_stored(row, own_namespace.bare(own, row.name)) for row in rows]
 
     def factuality(self, wanted: Sequence[Version]) -> dict[str, float]:
-        """By reference, what the latest audit that measured it found; versions without one are left out."""
+        """Factuality by reference, from the latest audit that measured it; other versions are omitted."""
         query = select(audits.c.version_id, audits.c.factuality).where(audits.c.factuality.is_not(None))
         with self._database.read() as connection:
             latest = dict(connection.execute(query.order_by(audits.c.id)).tuples().all())

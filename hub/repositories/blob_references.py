@@ -1,4 +1,4 @@
-"""Which blobs the database names, and so the hub needs: those of versions, of repositories, of recent uploads."""
+"""The blobs that the database refers to, which the hub must keep."""
 
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
@@ -9,17 +9,17 @@ from kcard.hub.records.repository_tables import holdings, uploads, versions
 
 __all__ = ["GRACE", "existing", "expire", "kept", "named"]
 
-# For as long an upload that no commit names is kept: a client may stop half-way and go on the next day.
+# How long uncommitted uploads are kept: clients may resume the next day.
 GRACE = timedelta(hours=24)
 
 
 def kept(connection: Connection) -> dict[str, int]:
-    """sha256 and size of every blob that a repository has."""
+    """sha256 and size of every blob of a repository."""
     return dict(connection.execute(select(holdings.c.sha256, holdings.c.size).distinct()).tuples().all())
 
 
 def named(connection: Connection, candidates: Collection[str]) -> set[str]:
-    """Those of a few hundred sha256 that anything names; an upload that was not committed in time is nothing."""
+    """Those of a few hundred sha256 that repositories or unexpired uploads refer to."""
     rows = union(
         select(holdings.c.sha256).where(holdings.c.sha256.in_(candidates)),
         select(uploads.c.sha256).where(uploads.c.sha256.in_(candidates), ~_expired()),
@@ -28,12 +28,12 @@ def named(connection: Connection, candidates: Collection[str]) -> set[str]:
 
 
 def existing(connection: Connection, candidates: Collection[str]) -> set[str]:
-    """Those of a few hundred sha256 that are a version's."""
+    """Those of a few hundred sha256 that name a version."""
     return set(connection.scalars(select(versions.c.sha256).where(versions.c.sha256.in_(candidates))))
 
 
 def expire(connection: Connection) -> None:
-    """Forget uploads that were not committed in time."""
+    """Delete expired uploads."""
     connection.execute(delete(uploads).where(_expired()))
 
 

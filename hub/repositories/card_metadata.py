@@ -1,4 +1,4 @@
-"""What a repository shows of itself: the metadata of the README.md of its branch main, and tags that follow."""
+"""The metadata of a repository: from the README.md of its branch main, with derived tags."""
 
 import json
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["README", "CardMetadata", "describe", "manifest", "read", "text", "write"]
 
 README = "README.md"
-# More than this of a README.md or a manifest is not looked at.
+# Bytes that are read of a README.md or a manifest.
 LONGEST = 4_000_000
 
 
 @dataclass(frozen=True)
 class CardMetadata:
-    """What is shown and found of a repository."""
+    """What a repository shows and is found by."""
 
     card: Mapping[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
@@ -37,13 +37,13 @@ class CardMetadata:
 
 
 def read(tree: Mapping[str, Entry], blobs: "Blobs") -> CardMetadata:
-    """The metadata of a tree; Invalid for a README.md that can't be read. It reads blobs: not inside a transaction."""
+    """The metadata of a tree. Raises Invalid for an unreadable README.md. Reads blobs: not for transactions."""
     readme = text(blobs, tree[README]) if README in tree else ""
     return describe(tree, readme, manifest(tree, blobs))
 
 
 def describe(tree: Mapping[str, Entry], readme: str, manifest: Manifest | None) -> CardMetadata:
-    """The metadata of a tree with this README.md and this manifest; Invalid for a README.md that can't be read."""
+    """The metadata of a tree with this README.md and manifest. Raises Invalid for an unreadable README.md."""
     card = metadata.read(readme)[0]
     tags = metadata.tags(card, tree, manifest)
     return CardMetadata(
@@ -52,17 +52,17 @@ def describe(tree: Mapping[str, Entry], readme: str, manifest: Manifest | None) 
 
 
 def manifest(tree: Mapping[str, Entry], blobs: "Blobs") -> Manifest | None:
-    """The manifest of a tree; None without one that can be read."""
+    """The manifest of a tree; None if missing or invalid."""
     if MANIFEST not in tree:
         return None
     try:
         return Manifest.from_json(text(blobs, tree[MANIFEST]))
     except CardError:
-        return None  # a draft may be anything; publishing says what is wrong with it
+        return None  # drafts may be invalid; publishing reports the error
 
 
 def text(blobs: "Blobs", entry: Entry) -> str:
-    """A file as text; what no UTF-8 says is replaced."""
+    """A file as text; invalid UTF-8 is replaced."""
     with blobs.open(entry.sha256) as stream:
         content: bytes = stream.read(LONGEST)
     return content.decode(errors="replace")
@@ -71,7 +71,7 @@ def text(blobs: "Blobs", entry: Entry) -> str:
 def write(
     connection: Connection, repository_id: int, name: str, found: CardMetadata, *, sha: str, at: datetime
 ) -> None:
-    """Let a repository show this, as of that commit of its branch main."""
+    """Set the metadata of a repository, as of that commit of main."""
     values = {
         "head": sha,
         "modified": at,

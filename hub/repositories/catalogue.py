@@ -1,4 +1,4 @@
-"""The versions in a hub, as questions and answers about cards."""
+"""Reads the versions of a hub."""
 
 from sqlalchemy import ColumnElement, exists, or_, select
 
@@ -33,7 +33,7 @@ class Catalogue:
             )
 
     def newest(self, domain: str | None = None, base: str | None = None) -> list[Version]:
-        """The newest version of every card whose newest version is of the domain subtree and the base."""
+        """The newest version of every card, if it is in the domain subtree and has the base."""
         conditions: list[ColumnElement[bool]] = [version_rows.newest()]
         if domain is not None:
             inside = versions.c.domain.startswith(domain + "/", autoescape=True)

@@ -1,4 +1,4 @@
-"""Commits as they are written: prepared outside of any transaction, then put down in one short one."""
+"""Rows of commits, branches and holdings."""
 
 import hashlib
 import json
@@ -9,42 +9,58 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from kcard.hub.records.repository_tables import commits, holdings, refs
 from kcard.hub.records.utc import now
+from kcard.hub.refusals import NotThere
 from kcard.hub.repositories import trees
-from kcard.hub.repositories.values import BRANCH, Commit, Entry
+from kcard.hub.repositories.trees import Tree
+from kcard.hub.repositories.values import BRANCH, Commit, Entry, Repository
 
-__all__ = ["Draft", "drop", "head", "hold", "point", "prepare", "write"]
+__all__ = ["Draft", "drop", "head", "hold", "no_commit", "point", "prepare", "tree", "write"]
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A commit that is not written yet, and the text of its tree."""
+    """An unwritten commit, and its tree as JSON."""
 
     commit: Commit
     text: str
 
 
 def prepare(
-    identity: str, parent: str | None, tree: Mapping[str, Entry], title: str, message: str, author: str
+    identity: str, parent: str | None, files: Mapping[str, Entry], title: str, message: str, author: str
 ) -> Draft:
-    """A commit of that tree; its sha is the sha1 of canonical JSON of all that it says.
+    """A commit of that tree; its sha is the sha1 of its canonical JSON.
 
-    `identity` is what makes equal commits of two repositories differ.
+    `identity` makes equal commits of two repositories differ.
     """
-    text, date = trees.dumps(tree), now()
+    text, date = trees.dumps(files), now()
     said = [identity, parent, text, title, message, author, date.isoformat()]
     sha = hashlib.sha1(json.dumps(said).encode(), usedforsecurity=False).hexdigest()
     return Draft(Commit(sha, parent, title, message, author, date), text)
 
 
 def head(connection: Connection, repository_id: int, branch: str) -> str | None:
-    """The commit that a branch points to; None where there is no such branch."""
+    """The commit of a branch; None if there is no such branch."""
     here = (refs.c.repository_id == repository_id, refs.c.kind == BRANCH, refs.c.name == branch)
     sha: str | None = connection.scalar(select(refs.c.sha).where(*here))
     return sha
 
 
+def tree(connection: Connection, repository: Repository, sha: str) -> Tree:
+    """The files of a commit by path, sorted. Raises NotThere."""
+    here = (commits.c.repository_id == repository.id, commits.c.sha == sha)
+    text = connection.scalar(select(commits.c.tree).where(*here))
+    if text is None:
+        raise no_commit(repository, sha)
+    return trees.loads(text)
+
+
+def no_commit(repository: Repository, sha: str) -> NotThere:
+    """The error for an unknown commit."""
+    return NotThere("revision", f"commit {sha[:64]!r} not found in {repository.name}")
+
+
 def write(connection: Connection, repository_id: int, branch: str, draft: Draft) -> None:
-    """Put a commit down and let the branch, which is made where there is none, point to it."""
+    """Write a commit and point the branch at it, creating the branch if needed."""
     commit = draft.commit
     values = {
         "repository_id": repository_id,
@@ -61,7 +77,7 @@ def write(connection: Connection, repository_id: int, branch: str, draft: Draft)
 
 
 def point(connection: Connection, repository_id: int, branch: str, sha: str) -> None:
-    """Let a branch, which is made where there is none, point to a commit."""
+    """Point a branch at a commit, creating the branch if needed."""
     here = (refs.c.repository_id == repository_id, refs.c.kind == BRANCH, refs.c.name == branch)
     if connection.execute(update(refs).where(*here).values(sha=sha)).rowcount == 0:
         new = {"repository_id": repository_id, "kind": BRANCH, "name": branch, "message": ""}
@@ -69,10 +85,7 @@ def point(connection: Connection, repository_id: int, branch: str, sha: str) -> 
 
 
 def drop(connection: Connection, repository_id: int, sha: str) -> str | None:
-    """Delete a commit and what points to it; those after it follow on the one before it, which is returned.
-
-    The repository no longer holds the blobs that only this commit named.
-    """
+    """Delete a commit, its refs and the holdings that only it needs. Its children get its parent, which is returned."""
     mine = commits.c.repository_id == repository_id
     parent: str | None = connection.scalar(select(commits.c.parent).where(mine, commits.c.sha == sha))
     connection.execute(update(commits).where(mine, commits.c.parent == sha).values(parent=parent))
@@ -88,7 +101,7 @@ def drop(connection: Connection, repository_id: int, sha: str) -> str | None:
 
 
 def hold(connection: Connection, repository_id: int, entries: Mapping[str, Entry]) -> bool:
-    """Let the repository hold the blobs of these entries; whether any is new to it. `entries` by sha256."""
+    """Add the blobs of these entries, by sha256, to the repository's holdings; returns whether any is new."""
     here = (holdings.c.repository_id == repository_id, holdings.c.sha256.in_(entries))
     there = set(connection.scalars(select(holdings.c.sha256).where(*here)))
     rows = [

@@ -1,8 +1,8 @@
-"""Which repositories there are: searched, filtered, sorted, page by page.
+"""Paged listings of repositories: search, filter, sort.
 
-A query is a set of terms that a repository must all have. Where one of them is rare, its repositories are looked up
-and sorted; where all are common, the repositories are walked in the order wanted until the page is full. Where that
-takes too long, since the terms are rare together, the repositories that have them all are looked up after all.
+A query is a set of terms that a repository must have. If one of them is rare, its repositories are looked up and
+sorted. If all are common, repositories are scanned in the requested order until the page is full; if that takes too
+long, because the terms are rarely found together, the repositories with all terms are looked up after all.
 """
 
 import base64
@@ -22,7 +22,7 @@ from kcard.hub.records.repository_tables import repositories, terms
 from kcard.hub.records.utc import utc
 from kcard.hub.refusals import Invalid
 from kcard.hub.repositories import rows
-from kcard.hub.repositories.reading import readable
+from kcard.hub.repositories.readable import readable
 from kcard.hub.repositories.terms import AUTHOR, LONGEST, TAG, WORD, words
 from kcard.hub.repositories.values import Repository, Type
 
@@ -38,25 +38,24 @@ SORTS = {
 }
 LIMIT, MOST = 100, 1000
 MOST_TERMS = 20
-# Rows of a term are counted up to here: beyond, walking is the shorter way whatever the exact number.
+# Rows of a term are counted up to here; with more, scanning is faster whatever the exact number.
 COUNTED = 10_000
-WALKED = 5_000  # repositories, at most, before walking is given up
-LARGEST = 2**31 - 1  # what a whole number of the database holds
+SCANNED = 5_000  # repositories before the scan is given up
+LARGEST = 2**31 - 1  # of an integer column
 LAST = "\U0010ffff"
 
 
 @dataclass(frozen=True)
 class ListQuery:
-    """What is sought among the repositories of a type.
+    """A query for repositories of a type.
 
-    search      words; each must begin a word of the name (its namespace included) or of a tag
-    author      the namespace, whatever the case
-    filters     tags, all of which it must have, whatever the case
-    sort        a key of SORTS; those that are equal follow by id. There is no trend: trendingScore means likes
+    search      words; each must be a prefix of a word in the full name or a tag
+    author      namespace, in any case
+    filters     required tags, in any case
+    sort        a key of SORTS, then id; trendingScore means likes
     direction   -1 descending, 1 ascending
-    limit       size of a page, at most MOST
-    cursor      where the page begins: what `Listing.page` gave with the one before
-    gated       whether its files are given out on request
+    limit       page size, at most MOST
+    cursor      start of the page, from `Listing.page`
     """
 
     type: Type
@@ -72,17 +71,17 @@ class ListQuery:
 
     def __post_init__(self) -> None:
         if self.sort not in SORTS:
-            raise Invalid(f"sort {self.sort[:50]!r}: use {', '.join(SORTS)}")
+            raise Invalid(f"unknown sort {self.sort[:50]!r}: use {', '.join(SORTS)}")
         if self.direction not in (-1, 1):
-            raise Invalid(f"direction {self.direction}: use -1 (descending) or 1")
+            raise Invalid(f"invalid direction {self.direction}: use -1 (descending) or 1 (ascending)")
         if not 1 <= self.limit <= MOST:
-            raise Invalid(f"limit {self.limit}: use 1 to {MOST}")
+            raise Invalid(f"invalid limit {self.limit}: use 1 to {MOST}")
         if len(self.terms) > MOST_TERMS:
-            raise Invalid(f"{len(self.terms)} words and tags: at most {MOST_TERMS} are sought at once")
+            raise Invalid(f"too many words and tags ({len(self.terms)}): the limit is {MOST_TERMS}")
 
     @property
     def terms(self) -> list[Condition]:
-        """What must hold of a row of `terms`, once for each term that is sought."""
+        """A condition on rows of `terms` for each term of the query."""
         tags = [*self.filters, *([self.pipeline_tag] if self.pipeline_tag else [])]
         exact = [(TAG, tag.lower()[:LONGEST]) for tag in dict.fromkeys(tags)]
         if self.author is not None:
@@ -94,16 +93,16 @@ class ListQuery:
 
 
 class Listing:
-    """The repositories of a hub, as pages."""
+    """Pages of repositories."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def page(self, query: ListQuery, identity: Identity | None) -> tuple[list[Repository], str | None]:
-        """The repositories of a page, of those that whoever asks may read, and the cursor of the next page.
+        """A page of the repositories that the identity may read, and the cursor of the next page; None: the last page.
 
-        None: this is the last. What is added or changed between two pages makes no other repository come twice or
-        be left out. Raises Invalid for a cursor of another query.
+        Changes between two pages neither repeat nor omit other repositories. Raises Invalid for a cursor of another
+        query.
         """
         if query.search is not None and query.search.strip() and not words(query.search):
             return [], None
@@ -116,7 +115,7 @@ class Listing:
 
 
 def _ids(connection: Connection, query: ListQuery, identity: Identity | None) -> list[int]:
-    """The ids of the page, in order, and one more where there is a next page."""
+    """The ids of the page in order, and one more if there is a next page."""
     rest = [repositories.c.type == query.type, *_after(query)]
     order = [column.desc() if query.direction == -1 else column.asc() for column in _sorting(query)]
     conditions = [*rest, readable(identity)]
@@ -135,7 +134,7 @@ def _ids(connection: Connection, query: ListQuery, identity: Identity | None) ->
         return ids(_among(sought[rarest]), *(_has(term) for term in others))
     edge = _edge(connection, query, rest, order)
     found = ids(*edge, *(_has(term) for term in sought))
-    # Common terms may be rare together: then walking on would lead through all repositories.
+    # Common terms may be rare together: then the scan would read all repositories.
     return found if not edge or len(found) > query.limit else ids(_among(*sought))
 
 
@@ -149,14 +148,14 @@ def _edge(
     rest: Sequence[Condition],
     order: Sequence[UnaryExpression[Any]],
 ) -> list[Condition]:
-    """How far to walk before looking up is the shorter way; empty where there are no more than that."""
-    end = select(*_sorting(query)).where(*rest).order_by(*order).offset(WALKED).limit(1)
+    """How far to scan before giving up; empty if there are fewer repositories than that."""
+    end = select(*_sorting(query)).where(*rest).order_by(*order).offset(SCANNED).limit(1)
     found = connection.execute(end).one_or_none()
     return [] if found is None else [_beyond(query, found[0], found[1], back=True)]
 
 
 def _rarest(connection: Connection, sought: Sequence[Condition], limit: int) -> int | None:
-    """Which term to look up; None where fewer rows are seen by walking until the page is full."""
+    """The term to look up; None if scanning reads fewer rows."""
     counts = [
         select(func.count()).select_from(select(terms.c.kind).where(t).limit(COUNTED).subquery())
         for t in sought
@@ -164,8 +163,8 @@ def _rarest(connection: Connection, sought: Sequence[Condition], limit: int) -> 
     newest = select(func.coalesce(func.max(repositories.c.id), 1))
     total, *found = connection.execute(select(*(c.scalar_subquery() for c in (newest, *counts)))).one()
     place = min(range(len(found)), key=found.__getitem__)
-    walked = (limit + 1) * prod(total / max(count, 1) for count in found)
-    return place if found[place] < walked else None
+    scanned = (limit + 1) * prod(total / max(count, 1) for count in found)
+    return place if found[place] < scanned else None
 
 
 def _among(*sought: Condition) -> Condition:
@@ -174,7 +173,7 @@ def _among(*sought: Condition) -> Condition:
 
 
 def _has(term: Condition) -> Condition:
-    # OFFSET 0 keeps PostgreSQL from turning this into a join with all rows of the term.
+    # OFFSET 0 prevents PostgreSQL from joining with all rows of the term.
     here = select(terms.c.kind).where(terms.c.repository_id == repositories.c.id, term)
     return here.correlate(repositories).offset(0).exists()
 
@@ -186,7 +185,7 @@ def _cursor(query: ListQuery, last: Repository) -> str:
 
 
 def _after(query: ListQuery) -> list[Condition]:
-    """What comes after the cursor, where there is one."""
+    """What comes after the cursor, if any."""
     if query.cursor is None:
         return []
     try:
@@ -198,12 +197,12 @@ def _after(query: ListQuery) -> list[Condition]:
         if not right or not fits or not isinstance(place, SORTS[query.sort].type.python_type):
             raise ValueError(text)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise Invalid("the cursor is not of this query: begin with the first page") from error
+        raise Invalid("invalid cursor for this query: start with the first page") from error
     return [_beyond(query, place, id_)]
 
 
 def _beyond(query: ListQuery, value: Any, id_: int, *, back: bool = False) -> Condition:
-    """What comes after a repository in the order of the query; `back`: what comes before it."""
+    """What comes after a repository in the query's order, or before it with `back`."""
     column, key = _sorting(query)
     here, there = tuple_(column, key), tuple_(literal(value, column.type), literal(id_))
     return here < there if (query.direction == -1) != back else here > there

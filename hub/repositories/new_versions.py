@@ -13,7 +13,7 @@ __all__ = ["add", "following", "publication"]
 
 
 def following(connection: Connection, repository_id: int) -> int:
-    """The number that the next version of a repository's card gets; it never was another version's."""
+    """The number of the repository's next version, which was never used before."""
     here = select(repositories.c.newest).where(repositories.c.id == repository_id)
     return int(connection.execute(here).scalar_one()) + 1
 
@@ -27,9 +27,9 @@ def add(
     sha: str,
     factuality: float | None,
 ) -> int:
-    """Write the next version of a repository's card; its id.
+    """Write the next version of a repository's card and return its id.
 
-    `text` is that of kcard.json, `tree` has the files of the card, `sha` is the commit that holds them.
+    `text` is that of kcard.json, `tree` has the files of the card, `sha` is their commit.
     """
     number = following(connection, repository_id)
     connection.execute(update(repositories).where(repositories.c.id == repository_id).values(newest=number))
@@ -54,7 +54,7 @@ def add(
 def publication(
     connection: Connection, repository_id: int, tag: str, sha: str, version: int, by: str
 ) -> None:
-    """Note that a tag publishes a version."""
+    """Record that a tag publishes a version."""
     values = {"repository_id": repository_id, "tag": tag, "sha": sha, "version_id": version}
     connection.execute(insert(publications).values(**values, author=by, at=now()))
     reach("rows.publication")

@@ -1,6 +1,6 @@
-"""Cards that are published into a hub of one's own: written here, in the hub's own namespace.
+"""Writes the cards of the hub's own namespace.
 
-A version is a commit of the card's repository, a tag on it and a row that says what it is. An alias is a branch.
+A version is a commit of the card's repository, a tag and a row in `versions`. An alias is a branch.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ from kcard.manifest import MANIFEST, Manifest
 __all__ = ["OwnCards"]
 
 DEFAULT = "library"
-INSTEAD = "library-cards"  # where a user is called like the default
+INSTEAD = "library-cards"  # if a user has the default name
 
 
 class OwnCards:
@@ -59,10 +59,10 @@ class OwnCards:
         content: Callable[[str], bytes],
         locked: Callable[[], None],
     ) -> Version:
-        """The version of that manifest among the hub's own cards, a new one unless it is there already.
+        """Add a version of one of the hub's own cards, unless it exists.
 
-        `manifest` is the text of kcard.json, `blobs` has every file of the card by path, `content` gives the bytes of
-        a path. `locked` is called when no other process can write any more, before anything is.
+        `manifest` is the text of kcard.json, `blobs` has every file of the card by path, `content` returns the bytes of
+        a path. `locked` is called once no other process can write, before any row is written.
         """
         described = _described(manifest, blobs, content)
         with self._database.write() as connection:
@@ -78,7 +78,7 @@ class OwnCards:
             return version_rows.find(connection, versions.c.id == version)[0]
 
     def alias(self, version: Version, alias: str) -> Version | None:
-        """Point an alias of the card at this version; None where the version is gone by now."""
+        """Point an alias of the card at this version; None if the version was removed."""
         with self._database.write() as connection:
             row = version_rows.key(connection, version)
             if row is None:
@@ -87,9 +87,9 @@ class OwnCards:
             return version_rows.find(connection, versions.c.id == row.id)[0]
 
     def remove(self, gone: Iterable[Version]) -> None:
-        """Delete versions; of the hub's own cards also their commits, tags and aliases, and cards that have none left.
+        """Delete versions. For the hub's own cards, also delete commits, tags and aliases, and cards without versions.
 
-        The repository of a card in another namespace stays: it is somebody's.
+        Repositories in other namespaces stay, since they belong to their users.
         """
         with self._database.write() as connection:
             own = own_namespace.find(connection)
@@ -103,10 +103,9 @@ class OwnCards:
                     _forget(connection, row.repository_id, row.sha, self._blobs)
 
     def rename(self, name: str) -> None:
-        """Move all of them into another namespace, an organisation, which is made where there is none.
+        """Move the cards to another organisation, created if needed.
 
-        Raises Invalid for what can't be a name, HubError where that account is a user or has a repository of a card's
-        name.
+        Raises Invalid for an invalid name, HubError if that account is a user or has a repository with a card's name.
         """
         with self._database.write() as connection:
             own = own_namespace.find(connection)
@@ -122,7 +121,7 @@ class OwnCards:
 
 @dataclass(frozen=True)
 class _Described:
-    """A card as its repository shows it."""
+    """A card to be published."""
 
     manifest: Manifest
     tree: Tree
@@ -136,7 +135,7 @@ def _described(text: str, blobs: Mapping[str, Blob], content: Callable[[str], by
     readme = content(README).decode(errors="replace") if README in tree else ""
     try:
         metadata = card_metadata.describe(tree, readme, manifest)
-    except Refused:  # a README.md that no client could upload
+    except Refused:  # an invalid README.md
         metadata = card_metadata.describe(tree, "", manifest)
     return _Described(manifest, tree, metadata, examined(content(EXAM)) if EXAM in tree else None)
 
@@ -151,7 +150,7 @@ def _repository(connection: Connection, own: OwnNamespace, card: str) -> Reposit
 
 
 def _publish(connection: Connection, repository: Repository, text: str, card: _Described, author: str) -> int:
-    """Write the next version: a commit on main, the row, and its tag; the version's id."""
+    """Write the next version: a commit on main, the row, and its tag. Returns the version's id."""
     tag, name = f"v{new_versions.following(connection, repository.id)}", card.manifest.name
     head = history.head(connection, repository.id, MAIN)
     description = card.manifest.description
@@ -170,17 +169,17 @@ def _publish(connection: Connection, repository: Repository, text: str, card: _D
 
 
 def _point(connection: Connection, repository_id: int, alias: str, version: int) -> None:
-    """Let the branch of an alias point to the commit of a version."""
+    """Point the branch of an alias at the commit of a version."""
     tag = (refs.c.repository_id == repository_id, refs.c.kind == TAG, refs.c.name == alias)
     if connection.scalar(select(refs.c.sha).where(*tag)) is not None:
-        raise Conflict(f"the card has a tag {alias!r}: choose another alias")
+        raise Conflict(f"alias {alias!r} conflicts with a tag of the card: choose another alias")
     sha = connection.execute(select(versions.c.sha).where(versions.c.id == version)).scalar_one()
     history.point(connection, repository_id, alias, sha)
     reach("rows.alias")
 
 
 def _forget(connection: Connection, repository_id: int, sha: str, blobs: Blobs) -> None:
-    """Delete the commit of a removed version with what points to it, and the repository after its last version."""
+    """Delete the commit of a removed version and its refs, and the repository after its last version."""
     here = repositories.c.id == repository_id
     if not connection.scalar(select(exists().where(versions.c.repository_id == repository_id))):
         connection.execute(delete(repositories).where(here))
@@ -195,13 +194,13 @@ def _forget(connection: Connection, repository_id: int, sha: str, blobs: Blobs) 
     tree, name = trees.loads(text), connection.execute(select(repositories.c.name).where(here)).scalar_one()
     try:
         shown = card_metadata.read(tree, blobs)
-    except (Refused, DamagedCard):  # a README.md that no client could upload, or that is gone
+    except (Refused, DamagedCard):  # an invalid or missing README.md
         shown = CardMetadata(size=trees.size(tree))
     card_metadata.write(connection, repository_id, name, shown, sha=parent, at=utc(date))
 
 
 def _ensure(connection: Connection) -> OwnNamespace:
-    """The namespace, made where there is none."""
+    """The namespace, created if needed."""
     if (own := own_namespace.find(connection)) is not None:
         return own
     taken = select(accounts.c.id).where(accounts.c.folded == DEFAULT, accounts.c.kind == "user")
@@ -217,7 +216,7 @@ def _move(connection: Connection, own: OwnNamespace, new: OwnNamespace) -> None:
         taken = (repositories.c.type == there.type, repositories.c.folded == folded(to))
         if connection.scalar(select(repositories.c.id).where(*taken)) is not None:
             raise HubError(
-                f"{to} exists already: the hub's own cards can't move into {new.name}; choose another name"
+                f"can't move the hub's own cards to {new.name}: {to} already exists; choose another name"
             )
         values = {"namespace_id": new.id, "name": to, "folded": folded(to)}
         connection.execute(update(repositories).where(repositories.c.id == there.id).values(values))
@@ -230,7 +229,7 @@ def _organisation(connection: Connection, name: str) -> OwnNamespace:
     if there is not None:
         if there.kind != "organisation":
             raise HubError(
-                f"{there.name} is a user: the hub's own cards need an organisation; choose another name"
+                f"can't move the hub's own cards to {there.name}: it is a user; choose another name"
             )
         return OwnNamespace(there.id, there.name)
     values: dict[str, object] = {"name": name, "folded": folded(name), "kind": "organisation", "fullname": ""}

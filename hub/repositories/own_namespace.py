@@ -1,7 +1,7 @@
-"""The hub's own namespace: an organisation that holds what `kcard publish` puts into this hub.
+"""The hub's own namespace: the organisation for cards that `kcard publish` adds to this hub.
 
-A card there goes by its bare name, `rivers`; for clients of a served hub it is the repository library/rivers. The
-namespace is made with the first card.
+Locally its cards have bare names, such as `rivers`; for clients of a served hub that is the repository library/rivers.
+The first card creates the namespace.
 """
 
 from typing import NamedTuple
@@ -24,7 +24,7 @@ class OwnNamespace(NamedTuple):
 
 
 def find(connection: Connection) -> OwnNamespace | None:
-    """The namespace; None in a hub that never held a card of its own."""
+    """The namespace; None if the hub never had a card of its own."""
     name = select(settings.c.value).where(settings.c.name == SETTING).scalar_subquery()
     row = connection.execute(
         select(accounts.c.id, accounts.c.name).where(accounts.c.folded == name)
@@ -33,10 +33,10 @@ def find(connection: Connection) -> OwnNamespace | None:
 
 
 def full(own: OwnNamespace | None, name: str) -> str:
-    """The name of the repository of a card: namespace/name."""
+    """The name of a card's repository: namespace/name."""
     return name if "/" in name or own is None else f"{own.name}/{name}"
 
 
 def bare(own: OwnNamespace | None, repository: str) -> str:
-    """The name of the card of a repository: without the namespace where that is the hub's own."""
+    """The name of a repository's card: without the hub's own namespace."""
     return repository if own is None else repository.removeprefix(f"{own.name}/")

@@ -1,7 +1,6 @@
-"""Large files that come in parts, each by a request of its own, perhaps to another worker.
+"""Multipart uploads of large files; each request may reach another worker.
 
-A part is a finished file that nobody writes to any more; they are joined into a new one, which is what gets hashed.
-So a part that is sent again meanwhile can't change what was checked.
+Parts are complete files, joined into a new file that is then hashed: sending a part again can't change a checked file.
 """
 
 import hashlib
@@ -19,21 +18,21 @@ STALE_SECONDS = 24 * 3600
 
 
 class Parts:
-    """The parts of files that are being sent, at `root`/ACCOUNT-SHA256/NUMBER."""
+    """The uploaded parts, at `root`/ACCOUNT-SHA256/NUMBER."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def put(self, account_id: int, sha256: str, number: int, part: Path) -> None:
-        """Keep a part of a file, in place of the same part that was sent before. `part` is used up."""
+        """Store a part, replacing an earlier one. `part` is moved."""
         folder = self._folder(account_id, sha256)
         folder.mkdir(parents=True, exist_ok=True)
         part.replace(folder / str(number))
 
     def join(self, account_id: int, sha256: str, count: int, target: Path) -> int:
-        """Join parts 1 to `count` into a new file, flush it to the disk, and forget them; bytes of the file.
+        """Join parts 1 to `count` into a new file, flush it, and delete them. Returns the size in bytes.
 
-        Raises Invalid where a part is missing or the file has another sha256; then all must be sent again.
+        Raises Invalid if a part is missing, or if the file has another sha256 and must be sent again.
         """
         folder = self._folder(account_id, sha256)
         digest = hashlib.sha256()
@@ -47,19 +46,21 @@ class Parts:
                 os.fsync(whole.fileno())
                 size = whole.tell()
         except FileNotFoundError:
-            raise Invalid(f"part {number} of {sha256[:12]}… was not sent") from None
+            raise Invalid(f"part {number} of {sha256[:12]}… is missing: send it again") from None
         discard(folder)
         if digest.hexdigest() != sha256:
-            raise Invalid(f"the parts make a file of sha256 {digest.hexdigest()[:12]}…, not {sha256[:12]}…")
+            raise Invalid(
+                f"the parts have sha256 {digest.hexdigest()[:12]}…, expected {sha256[:12]}…: send them again"
+            )
         return size
 
     def size(self, account_id: int, *, but: tuple[str, int]) -> int:
-        """Bytes of the parts that an account sent, but for one part of one file, which it is about to replace."""
+        """Bytes of an account's parts, except one part of one file, which is about to be replaced."""
         spared = self._folder(account_id, but[0]) / str(but[1])
         return sum(_size(path) for path in self._root.glob(f"{account_id}-*/*") if path != spared)
 
     def collect(self, *, dry_run: bool = False) -> list[tuple[Path, int]]:
-        """Delete the parts of files that nobody sent more of for a day; what, and its bytes."""
+        """Delete the parts of files without uploads for a day; returns paths and sizes."""
         before = time.time() - STALE_SECONDS
         folders = self._root.iterdir() if self._root.is_dir() else ()
         old = [folder for folder in folders if folder.stat().st_mtime < before]

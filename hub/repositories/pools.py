@@ -1,4 +1,4 @@
-"""Pools: named sets of cards, for `--cards pool:NAME`. A member follows a card, an alias, or pins a version."""
+"""Pools: named sets of cards, for `--cards pool:NAME`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ __all__ = ["Pool", "Pools"]
 
 @dataclass(frozen=True)
 class Pool:
-    """A named set of cards. `references` in the order in which they were added, one for each card.
+    """A named set of cards. `references` has one for each card, in the order of addition.
 
-    "oncology" follows the newest version, "oncology@stable" the alias, "oncology@v2" stays.
+    "oncology" follows the newest version, "oncology@stable" the alias, "oncology@v2" is fixed.
     """
 
     name: str
@@ -27,41 +27,43 @@ class Pool:
 
 
 class Pools:
-    """The pools of a hub. `find` returns the version that a reference names, or raises UnknownCard."""
+    """The pools of a hub. `find` returns the version of a reference, or raises UnknownCard."""
 
     def __init__(self, database: Database, find: Callable[[str], Version]) -> None:
         self._database = database
         self._find = find
 
     def create(self, name: str, cards: Sequence[str] = ()) -> Pool:
-        """Make a pool. HubError where there is one of that name, UnknownCard for a card that isn't there."""
+        """Create a pool. Raises HubError if the name is taken, UnknownCard for an unknown card."""
         if not NAME.fullmatch(name):
-            raise UsageError(f"pool {name!r}: use lower-case letters, digits, '.', '_' and '-', at most 96")
+            raise UsageError(
+                f"invalid pool name {name!r}: use at most 96 lower-case letters, digits, '.', '_' and '-'"
+            )
         references = self._checked(cards)
         with self._database.write() as connection:
             if _id(connection, name) is not None:
-                raise HubError(f"there is a pool {name!r} already: `kcard pool add {name} CARD` adds to it")
+                raise HubError(f"pool {name!r} already exists: add cards with `kcard pool add {name} CARD`")
             pool = connection.execute(insert(pools).values(name=name).returning(pools.c.id)).scalar_one()
             reach("rows.pool")
             _put(connection, int(pool), references)
             return _pool(connection, name)
 
     def add(self, name: str, cards: Sequence[str]) -> Pool:
-        """Add cards; one that is there already keeps its place, and from now on means the version named here."""
+        """Add cards. A card that is in the pool keeps its place and gets the new reference."""
         references = self._checked(cards)
         with self._database.write() as connection:
             _put(connection, self._known(connection, name), references)
             return _pool(connection, name)
 
     def remove(self, name: str, cards: Sequence[str]) -> Pool:
-        """Take cards out of a pool; UnknownCard for one that isn't in it."""
+        """Remove cards. Raises UnknownCard for one that is not in the pool."""
         with self._database.write() as connection:
             pool = self._known(connection, name)
             held = ", ".join(_pool(connection, name).references) or "none"
             for card in cards:
                 here = (members.c.pool_id == pool, members.c.card == Reference.parse(card).name)
                 if connection.execute(delete(members).where(*here)).rowcount == 0:
-                    raise UnknownCard(f"pool {name!r} has no card {card!r}: it has {held}")
+                    raise UnknownCard(f"card {card!r} is not in pool {name!r}, which has {held}")
                 reach("rows.member")
             return _pool(connection, name)
 
@@ -72,7 +74,7 @@ class Pools:
             reach("rows.removed")
 
     def get(self, name: str) -> Pool:
-        """The pool of that name; HubError names those there are."""
+        """The pool of that name. Raises HubError, which lists the pools."""
         with self._database.read() as connection:
             self._known(connection, name)
             return _pool(connection, name)
@@ -86,20 +88,24 @@ class Pools:
             ]
 
     def _checked(self, cards: Sequence[str]) -> dict[str, str]:
-        """References by card, each known to name a version now; a sha256 becomes the version's number."""
+        """References by card, checked; a sha256 is replaced by the version's number."""
         found: dict[str, str] = {}
         for text in cards:
             version = self._find(text)
             reference = version.reference if Reference.parse(text).digest else text
             if found.setdefault(version.name, reference) != reference:
-                raise UsageError(f"{found[version.name]} and {text} are one card: a pool holds it once")
+                raise UsageError(
+                    f"{found[version.name]} and {text} are the same card: a pool has each card once"
+                )
         return found
 
     def _known(self, connection: Connection, name: str) -> int:
         if (pool := _id(connection, name)) is None:
             there = ", ".join(connection.scalars(select(pools.c.name).order_by(pools.c.name)))
-            remedy = f"there is {there}" if there else f"make it with `kcard pool create {name} CARD ...`"
-            raise HubError(f"no pool {name!r}: {remedy}")
+            remedy = (
+                f"the hub has {there}" if there else f"create it with `kcard pool create {name} CARD ...`"
+            )
+            raise HubError(f"pool {name!r} not found: {remedy}")
         return pool
 
 

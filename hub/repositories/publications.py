@@ -1,7 +1,6 @@
-"""Publications: a tag on a commit that holds a card publishes a version of it, checked and for good.
+"""Publications: a tag on a commit with a card publishes a permanent version, after checks.
 
-A card of a shared hub has the name of its repository, namespace/name; its version is named by the sha256 of its
-manifest, as everywhere.
+The card is called like its repository, namespace/name; the sha256 of its manifest names the version.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,10 +12,10 @@ from kcard.errors import CardError
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.checks.content import check_file
 from kcard.hub.records.database import Database
-from kcard.hub.records.repository_tables import audits, commits, publications, repositories, versions
+from kcard.hub.records.repository_tables import audits, publications, repositories, versions
 from kcard.hub.records.utc import utc
-from kcard.hub.refusals import Invalid, NotThere, TooLarge
-from kcard.hub.repositories import new_versions, trees, version_rows
+from kcard.hub.refusals import Invalid, TooLarge
+from kcard.hub.repositories import history, new_versions, version_rows
 from kcard.hub.repositories.exams import EXAM, examined, is_exam
 from kcard.hub.repositories.quarantine import Quarantine
 from kcard.hub.repositories.refs import put_tag
@@ -28,15 +27,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Publications"]
 
-# Nobody trained these here: what another hub or another model knows is not examined.
+# Kinds without a trained model, which need no exam.
 UNTRAINED = ("reference", "llm")
 LONGEST = 16_000_000  # bytes of a manifest or an exam
 
 
 class Publications:
-    """What the repositories of a hub published.
+    """The publications of a hub.
 
-    exam_required  whether a card with a trained model must come with its exam
+    exam_required  whether a card with a trained model needs an exam
     """
 
     def __init__(
@@ -48,10 +47,10 @@ class Publications:
     def publish(
         self, repository: Repository, tag: str, sha: str, identity: Identity, message: str = ""
     ) -> Publication | None:
-        """Make the tag, and the version of the card that the commit holds, both or neither.
+        """Create the tag and the version of the commit's card, both or neither.
 
-        None, and no tag: the commit holds no card, or the repository is a dataset. The same card under another tag
-        is the same version. Raises Invalid or Dangerous for a card that is not whole or not well-formed, and what
+        Returns None, without a tag, if the commit has no card or the repository is a dataset. The same card under
+        another tag is the same version. Raises Invalid or Dangerous for an incomplete or malformed card, and what
         Refs.create_tag raises.
         """
         tree = self._tree(repository, sha) if repository.type == "model" else {}
@@ -71,12 +70,12 @@ class Publications:
         return _publication(row)
 
     def of(self, repository: Repository) -> list[Publication]:
-        """What a repository published, oldest first."""
+        """The publications of a repository, oldest first."""
         with self._database.read() as connection:
             return [_publication(row) for row in connection.execute(_rows(repository))]
 
     def marks(self, ids: Iterable[int]) -> dict[int, Mark]:
-        """What is known of the newest version of each of these repositories; those without one are left out."""
+        """A summary of the newest version of each of these repositories, if it has one."""
         wanted = list(ids)
         if not wanted:
             return {}
@@ -86,30 +85,26 @@ class Publications:
         return {row.repository_id: _mark(row, threshold) for row in rows}
 
     def _tree(self, repository: Repository, sha: str) -> Mapping[str, Entry]:
-        here = (commits.c.repository_id == repository.id, commits.c.sha == sha)
         with self._database.read() as connection:
-            text = connection.scalar(select(commits.c.tree).where(*here))
-        if text is None:
-            raise NotThere("revision", f"{repository.name} has no commit {sha[:64]!r}")
-        return trees.loads(text)
+            return history.tree(connection, repository, sha)
 
     def _manifest(self, entry: Entry) -> tuple[str, Manifest]:
         try:
             text = self._read(entry).decode()
             return text, Manifest.from_json(text)
         except (CardError, UnicodeDecodeError) as error:
-            raise Invalid(f"the card can't be published: {error}") from error
+            raise Invalid(f"can't publish the card: {error}") from error
 
     def _files(self, tree: Mapping[str, Entry], manifest: Manifest) -> dict[str, Entry]:
-        """The files of the card, the manifest among them, each as the manifest says and fit to be stored."""
+        """The files of the card with the manifest, all matching it and allowed to be stored."""
         files = {MANIFEST: tree[MANIFEST]}
         for path, sha256 in manifest.files.items():
             entry = tree.get(path)
             if entry is None:
-                raise Invalid(f"the card can't be published: {MANIFEST} names {path}, which the commit lacks")
+                raise Invalid(f"can't publish the card: {path}, listed in {MANIFEST}, is not in the commit")
             if entry.sha256 != sha256:
                 raise Invalid(
-                    f"the card can't be published: {path} has sha256 {entry.sha256[:12]}…, and {sha256[:12]}… in "
+                    f"can't publish the card: {path} has sha256 {entry.sha256[:12]}…, but {sha256[:12]}… in "
                     f"{MANIFEST}: seal the card again, and commit all of its files"
                 )
             files[path] = entry
@@ -118,19 +113,19 @@ class Publications:
         return files
 
     def _exam(self, files: Mapping[str, Entry], manifest: Manifest) -> float | None:
-        """Mean factuality by the card's exam; None where it has none, or was asked for none against other evidence."""
+        """The mean factuality of the card's exam; None if not measured. Raises Invalid if it is required."""
         text = self._read(files[EXAM]) if EXAM in files else None
         needed = self._exam_required and manifest.has_model and manifest.kind not in UNTRAINED
         if needed and (text is None or not is_exam(text)):
-            fault = "is not among its files" if text is None else "is no exam"
+            fault = "missing" if text is None else "invalid"
             raise Invalid(
-                f"the card can't be published: its {EXAM} {fault}; take its exam (kcard exam CARD) and commit it again"
+                f"can't publish the card: {EXAM} is {fault}; run `kcard exam CARD` and commit the card again"
             )
         return None if text is None else examined(text)
 
     def _read(self, entry: Entry) -> bytes:
         if entry.size > LONGEST:
-            raise TooLarge(f"{entry.path} has {entry.size} bytes: at most {LONGEST} are read of it")
+            raise TooLarge(f"{entry.path} has {entry.size} bytes: the limit is {LONGEST}")
         with self._blobs.open(entry.sha256) as stream:
             content: bytes = stream.read(LONGEST)
         return content
@@ -150,7 +145,7 @@ def _publication(row: Row[Any]) -> Publication:
 
 
 def _newest() -> Select[Any]:
-    """The newest version that each repository published, with its exam's and its latest audit's factuality."""
+    """The newest version of each repository, with the factuality of its exam and its latest audit."""
     measured = (audits.c.version_id == versions.c.id, audits.c.factuality.is_not(None))
     audited = (
         select(audits.c.factuality).where(*measured).order_by(audits.c.id.desc()).limit(1).scalar_subquery()

@@ -1,8 +1,7 @@
-"""Quarantine: cards under the hub's threshold of factuality are visible, but used only where they are named.
+"""Quarantine: cards below the hub's factuality threshold are visible, but used only if named.
 
-What decides is the latest audit of the version that measured factuality. Where there is none it is the exam that
-came with the card: whoever made the card made that too, so it can hold the card back and never set it free. A card
-of which nobody measured factuality is not held back: unknown is not zero.
+The latest audit of the version that measured factuality decides. Without one, the card's own exam does: it can
+quarantine the card but never release it. Unmeasured cards are not quarantined.
 """
 
 from collections.abc import Sequence
@@ -24,27 +23,27 @@ THRESHOLD = "threshold"
 
 
 class Quarantine:
-    """The threshold of a hub, and which versions lie under it."""
+    """The threshold of a hub, and the versions below it."""
 
     def __init__(self, database: Database, audits: Audits) -> None:
         self._database, self._audits = database, audits
 
     @property
     def threshold(self) -> float | None:
-        """The least factuality, in [0, 1], with which a card is used unnamed; None, at first: any."""
+        """The minimum factuality, in [0, 1], of cards that are used without being named; None (default): no minimum."""
         with self._database.read() as connection:
             found = connection.scalar(select(settings.c.value).where(settings.c.name == THRESHOLD))
         try:
             return None if found is None else checked_share(float(found))
         except ValueError:
             raise HubError(
-                f"the hub's threshold is {found!r}, not a number: set it again (kcard hub threshold 0.5, or off)"
+                f"invalid threshold {found!r} in the hub: set it again with `kcard hub threshold 0.5` (or off)"
             ) from None
 
     def set(self, threshold: float | None, *, by: str | None = None) -> None:
-        """Change the threshold for every process that opens this hub; UsageError for one outside [0, 1].
+        """Set the threshold of this hub. Raises UsageError for one outside [0, 1].
 
-        `by`: the account that changes it, for the log; None: the command line.
+        `by`: the account that changes it, for the event log; None: the command line.
         """
         if threshold is not None:
             checked_share(threshold)
@@ -56,7 +55,7 @@ class Quarantine:
             write(connection, by, "quarantine.set", "hub", threshold=threshold)
 
     def held(self, versions: Sequence[Version]) -> dict[str, float]:
-        """Those of the versions that are quarantined, by reference, with their factuality."""
+        """The factuality of quarantined versions, by reference."""
         threshold = self.threshold
         if threshold is None or not versions:
             return {}

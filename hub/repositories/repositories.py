@@ -1,4 +1,4 @@
-"""Repositories: made, found, moved, hidden, liked, and asked for. Who may do that: kcard.hub.repositories.rights."""
+"""Repositories: create, get, update, move, delete, like, request access. Permissions are in permissions.py."""
 
 import hashlib
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, 
 
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.accounts.names import check_repository, folded
-from kcard.hub.accounts.quotas import require_room
+from kcard.hub.accounts.quotas import require_quota
 from kcard.hub.records.account_tables import accounts
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import likes, repositories
@@ -16,6 +16,7 @@ from kcard.hub.records.utc import now
 from kcard.hub.refusals import Conflict, NotThere
 from kcard.hub.repositories import access, card_metadata, history, rows, terms
 from kcard.hub.repositories.access import GRANTED, AccessRequest, State
+from kcard.hub.repositories.file_entries import git_oid
 from kcard.hub.repositories.values import MAIN, Entry, Repository, Type
 from kcard.hub.store.disk import partial_folder
 
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
 __all__ = ["Repositories", "fresh"]
 
 Gate = Literal["no", "auto", "manual"]
-# What git-lfs users expect to find; the hub itself goes by how a file was uploaded.
+# For git-lfs users; the hub ignores it.
 ATTRIBUTES = b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n"
 FIRST = "initial commit"
 
 
 class Repositories:
-    """The repositories of a hub. `quota`: bytes that a namespace may hold where its account says nothing."""
+    """The repositories of a hub. `quota`: the default quota of a namespace in bytes."""
 
     def __init__(self, database: Database, blobs: "Blobs", *, quota: int | None = None) -> None:
         self._database, self._blobs, self._quota = database, blobs, quota
@@ -39,9 +40,9 @@ class Repositories:
     def create(
         self, type_: Type, namespace_id: int, name: str, *, private: bool = False, by: Identity
     ) -> Repository:
-        """Make a repository namespace/name with branch main, whose first commit holds .gitattributes.
+        """Create a repository namespace/name with branch main, whose first commit has a .gitattributes.
 
-        Raises Invalid for a name that can't be one, Conflict, which has the `name`, where it is there already.
+        Raises Invalid for an invalid name, Conflict, which has the `name`, if it exists.
         """
         check_repository(name)
         entry = _attributes()
@@ -67,14 +68,14 @@ class Repositories:
                 self._blobs.place(scratch / "blob", sha256, len(ATTRIBUTES))
 
     def get(self, type_: Type, name: str) -> Repository:
-        """The repository of that name, whatever its case; NotThere where there is none."""
+        """The repository of that name, in any case. Raises NotThere."""
         with self._database.read() as connection:
             return _find(connection, _named(type_, name), name)
 
     def update(
         self, repository: Repository, *, private: bool | None = None, gated: Gate | None = None
     ) -> Repository:
-        """Hide or show it, ask or no longer ask those who want its files; what is None stays as it is."""
+        """Change visibility or gating; None: unchanged."""
         values: dict[str, str] = {}
         if private is not None:
             values["visibility"] = rows.PRIVATE if private else rows.PUBLIC
@@ -86,10 +87,9 @@ class Repositories:
             return _find(connection, _is(repository), repository.name)
 
     def move(self, repository: Repository, to: str) -> Repository:
-        """Give it another name, namespace/name; its published card gets that name too.
+        """Move or rename it to namespace/name; this renames its card too.
 
-        Raises Conflict where that name is taken, NotThere where there is no such account, TooLarge where that
-        account has no room for it.
+        Raises Conflict if that name is taken, NotThere for an unknown account, TooLarge if it exceeds the quota.
         """
         check_repository(to)
         with self._database.write() as connection:
@@ -101,28 +101,28 @@ class Repositories:
             connection.execute(update(repositories).where(_is(repository)).values(values))
             terms.put(connection, repository.id, to, there.tags)
             if there.namespace != to.partition("/")[0]:
-                require_room(connection, account, self._quota)
+                require_quota(connection, account, self._quota)
             return _find(connection, _is(repository), to)
 
     def delete(self, repository: Repository) -> None:
-        """Delete it with its history, and the card that it published with all versions."""
+        """Delete it with its history and all versions of its card."""
         with self._database.write() as connection:
             _find(connection, _is(repository), repository.name)
             connection.execute(delete(repositories).where(_is(repository)))
 
     def count_download(self, ids: Mapping[int, int]) -> None:
-        """Add to the downloads of repositories, by id; those that are gone are left out."""
+        """Add to the downloads of repositories, by id; deleted ones are ignored."""
         with self._database.write() as connection:
             for id_, more in sorted(ids.items()):
                 one = update(repositories).where(repositories.c.id == id_)
                 connection.execute(one.values(downloads=repositories.c.downloads + more))
 
     def like(self, repository: Repository, account_id: int) -> None:
-        """Let an account like a repository; it counts once."""
+        """Like a repository; each account counts once."""
         self._like(repository, account_id, liked=True)
 
     def unlike(self, repository: Repository, account_id: int) -> None:
-        """Take a like back; nothing happens where there is none."""
+        """Remove a like, if there is one."""
         self._like(repository, account_id, liked=False)
 
     def _like(self, repository: Repository, account_id: int, *, liked: bool) -> None:
@@ -136,7 +136,7 @@ class Repositories:
             connection.execute(update(repositories).where(_is(repository)).values(likes=count))
 
     def request_access(self, repository: Repository, account_id: int) -> State:
-        """Ask for the files of a gated repository; an answer that was given stays. Returns the answer so far."""
+        """Request access to a gated repository, unless already done. Returns the state."""
         with self._database.write() as connection:
             there = _find(connection, _is(repository), repository.name)
             state = access.find(connection, repository, account_id)
@@ -146,28 +146,27 @@ class Repositories:
             return state
 
     def grant(self, repository: Repository, account_id: int, state: State = GRANTED) -> None:
-        """Answer an account, whether it asked or not."""
+        """Set the access of an account, with or without a request."""
         with self._database.write() as connection:
             _find(connection, _is(repository), repository.name)
             access.put(connection, repository, account_id, state)
 
     def granted(self, repository: Repository, account_id: int | None) -> bool:
-        """Whether an account was granted access to the files of a gated repository."""
+        """Whether an account was granted access to a gated repository."""
         if account_id is None:
             return False
         with self._database.read() as connection:
             return access.find(connection, repository, account_id) == GRANTED
 
     def requests(self, repository: Repository) -> list[AccessRequest]:
-        """Everyone who asked for access, in that order."""
+        """All requests for access, oldest first."""
         with self._database.read() as connection:
             return access.waiting(connection, repository)
 
 
 def _attributes() -> Entry:
-    header = f"blob {len(ATTRIBUTES)}\0".encode()
-    oid = hashlib.sha1(header + ATTRIBUTES, usedforsecurity=False).hexdigest()
-    return Entry(".gitattributes", oid, hashlib.sha256(ATTRIBUTES).hexdigest(), len(ATTRIBUTES), lfs=False)
+    sha256 = hashlib.sha256(ATTRIBUTES).hexdigest()
+    return Entry(".gitattributes", git_oid(ATTRIBUTES), sha256, len(ATTRIBUTES), lfs=False)
 
 
 def fresh(type_: Type, namespace_id: int, name: str, private: bool = False) -> dict[str, object]:
@@ -202,21 +201,21 @@ def _named(type_: Type, name: str) -> ColumnElement[bool]:
 def _find(connection: Connection, condition: ColumnElement[bool], name: str) -> Repository:
     found = connection.execute(select(*rows.REPOSITORY_COLUMNS).where(condition)).one_or_none()
     if found is None:
-        raise NotThere("repository", f"there is no repository {name[:200]!r}")
+        raise NotThere("repository", f"repository {name[:200]!r} not found")
     return rows.repository(found)
 
 
 def _refuse_another(connection: Connection, type_: Type, name: str) -> None:
     there = connection.scalar(select(repositories.c.name).where(_named(type_, name)))
     if there is not None:
-        raise Conflict(f"there is a {type_} {there!r} already: take another name", name=there)
+        raise Conflict(f"{type_} {there!r} already exists: choose another name", name=there)
 
 
 def _namespace(connection: Connection, name: str) -> tuple[int, str]:
-    """The account that a repository of this name belongs to, and the name with the account's own spelling."""
+    """The account of a repository name, and the name with the case of the account's."""
     namespace, _, own = name.partition("/")
     query = select(accounts.c.id, accounts.c.name).where(accounts.c.folded == folded(namespace))
     found = connection.execute(query).one_or_none()
     if found is None:
-        raise NotThere("account", f"there is no account {namespace!r} to move it to")
+        raise NotThere("account", f"can't move it to {name}: account {namespace!r} not found")
     return found.id, f"{found.name}/{own}"

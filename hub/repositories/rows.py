@@ -1,4 +1,4 @@
-"""Rows of repositories and commits become values here and go no further."""
+"""Converts rows of repositories and commits to values."""
 
 import json
 from typing import Any

@@ -1,6 +1,6 @@
-"""What a repository is found by: its author, its tags, and the words of its name and tags.
+"""Search terms of a repository: its author, its tags, and the words of its name and tags.
 
-A word is a run of letters and digits, in lower case: gpt2-large is found by gpt2 and by large.
+A word is a run of letters and digits, in lower case: gpt2-large has the words gpt2 and large.
 """
 
 import re
@@ -18,19 +18,19 @@ WORDS = re.compile(r"[^\W_]+")
 
 
 def words(*texts: str) -> set[str]:
-    """The words that texts are found by, in lower case."""
+    """The words of texts, in lower case."""
     return {word[:LONGEST] for text in texts for word in WORDS.findall(text.lower())}
 
 
 def of(name: str, tags: Iterable[str]) -> set[tuple[str, str]]:
-    """Kind and term of all that a repository of this name and these tags is found by."""
+    """Kind and text of all terms of a repository with this name and these tags."""
     kept = [tag.lower()[:LONGEST] for tag in tags]
     author = name.partition("/")[0].lower()
     return {(AUTHOR, author), *((TAG, tag) for tag in kept), *((WORD, word) for word in words(name, *kept))}
 
 
 def put(connection: Connection, repository_id: int, name: str, tags: Iterable[str]) -> None:
-    """Let a repository be found by this name and these tags, and by nothing else."""
+    """Replace the terms of a repository."""
     connection.execute(delete(terms).where(terms.c.repository_id == repository_id))
     rows = [
         {"kind": kind, "term": term, "repository_id": repository_id} for kind, term in sorted(of(name, tags))

@@ -1,4 +1,4 @@
-"""The tree of a commit: every file by its path. Pure; what a commit does to the tree before it, is said here."""
+"""The tree of a commit: its files by path. Applies operations to trees."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -14,13 +14,13 @@ Tree: TypeAlias = dict[str, Entry]
 
 
 def dumps(tree: Mapping[str, Entry]) -> str:
-    """Canonical JSON: sorted by path, so that equal trees have equal text."""
+    """Canonical JSON, sorted by path: equal trees have equal text."""
     rows = [[e.path, e.oid, e.sha256, e.size, e.lfs] for _, e in sorted(tree.items())]
     return json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
 
 
 def loads(text: str) -> Tree:
-    """The tree that `dumps` wrote, sorted by path."""
+    """The tree from the text of `dumps`, sorted by path."""
     return {row[0]: Entry(*row) for row in json.loads(text)}
 
 
@@ -35,11 +35,10 @@ def after(
     at: Callable[[str], Mapping[str, Entry]],
     head: str | None = None,
 ) -> Tree:
-    """The tree once the operations are done, in their order.
+    """The tree after the operations.
 
-    `at` gives the tree of another commit of the same repository, for copies. Raises NotThere for a path that
-    isn't there to be deleted or copied, Invalid for paths that can't be beside each other, TooLarge for too
-    many files.
+    `at` returns the tree of another commit of the repository, for copies. Raises NotThere for a missing path to delete
+    or copy, Invalid for conflicting paths, TooLarge for too many files.
     """
     new = dict(tree)
     for operation in operations:
@@ -69,4 +68,4 @@ def _delete_folder(tree: Tree, path: str, head: str | None) -> None:
 
 
 def _absent(path: str, commit: str | None) -> NotThere:
-    return NotThere("entry", f"there is no {path!r} in the commit that this one builds on", commit=commit)
+    return NotThere("entry", f"{path!r} not found in the parent commit", commit=commit)

@@ -1,7 +1,7 @@
-"""Uploads: which blobs an account may use, and how a blob comes into the store for it.
+"""Uploads of accounts, and the blobs that they may use.
 
-To know the sha256 of a blob is no right to it. An account may use what it sent itself lately, and what a
-repository holds whose files it may read.
+Knowing the sha256 of a blob gives no access to it: an account may use its own recent uploads, and files of repositories
+that it may download.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from sqlalchemy import exists, func, insert, select, update
 
 from kcard.hub.records.repository_tables import holdings, repositories, uploads
 from kcard.hub.records.utc import now
-from kcard.hub.repositories.reading import downloadable
+from kcard.hub.repositories.readable import downloadable
 from kcard.hub.store.disk import link_or_copy
 
 if TYPE_CHECKING:
@@ -27,21 +27,20 @@ __all__ = ["Uploads"]
 
 
 class Uploads:
-    """The blobs that accounts sent and that gc leaves alone for a while."""
+    """Recent uploads, which gc keeps for a while."""
 
     def __init__(self, database: "Database", blobs: "Blobs") -> None:
         self._database = database
         self._blobs = blobs
 
     def store(self, account_id: int, path: Path, sha256: str, size: int) -> None:
-        """Put a finished file into the store as the account's upload. `path` is used up."""
+        """Store a complete file as the account's upload. `path` is moved."""
         self.store_all(account_id, [(path, sha256, size)])
 
     def store_all(self, account_id: int, files: "Sequence[tuple[Path, str, int]]") -> None:
-        """Put finished files (path, sha256, size) into the store as the account's uploads. The paths are used up.
+        """Store complete files (path, sha256, size) as the account's uploads. The paths are moved.
 
-        Between placing a blob and naming it gc may take it for garbage: so a second name is kept until the rows
-        are written, and the blob placed again where that happened.
+        gc may delete a blob before its row is written, so a hard link is kept until then to store it again.
         """
         for path, sha256, size in files:
             link_or_copy(path, _spare(path))
@@ -55,18 +54,18 @@ class Uploads:
             _spare(path).unlink(missing_ok=True)
 
     def record(self, account_id: int, sha256: str, size: int) -> None:
-        """Note that an account sent a blob that is there, or was told that it need not send it."""
+        """Record an upload of an existing blob, or one that the account need not send."""
         with self._database.write() as connection:
             _record(connection, account_id, sha256, size)
 
     def sent(self, account_id: int, sha256: str) -> int | None:
-        """Bytes of a blob that this account sent lately, if it is there."""
+        """Bytes of a blob that the account uploaded recently; None: no such blob."""
         mine = (uploads.c.account_id == account_id) & (uploads.c.sha256 == sha256)
         with self._database.read() as connection:
             return self._there(connection.scalar(select(uploads.c.size).where(mine)), sha256)
 
     def usable(self, identity: "Identity", sha256: str) -> int | None:
-        """Bytes of a blob that `identity` may use, because it sent it or may read it; None: as if not there."""
+        """Bytes of a blob that the identity uploaded or may download; None: no such blob."""
         if (size := self.sent(identity.account_id, sha256)) is not None:
             return size
         query = (
@@ -79,7 +78,7 @@ class Uploads:
             return self._there(connection.scalar(query), sha256)
 
     def pending(self, account_id: int) -> int:
-        """Bytes of what an account sent and no repository holds."""
+        """Bytes of the account's uploads that are in no repository."""
         held = exists().where(holdings.c.sha256 == uploads.c.sha256)
         query = select(func.coalesce(func.sum(uploads.c.size), 0)).where(
             uploads.c.account_id == account_id, ~held

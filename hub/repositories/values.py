@@ -32,7 +32,7 @@ MAIN = "main"
 class Entry:
     """A file of a commit.
 
-    oid     what git would call it: the sha1 of its blob, or of its LFS pointer where it is a large file
+    oid     git's: the sha1 of its blob, or of its LFS pointer for a large file
     sha256  of its bytes: the name of its blob in the store
     size    bytes
     """
@@ -58,7 +58,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class Ref:
-    """A branch or a tag, and the commit that it points to."""
+    """A branch or a tag with its commit."""
 
     name: str
     sha: str
@@ -71,7 +71,7 @@ class Repository:
 
     name    namespace/name
     card    the metadata of its README.md
-    tags    what it is found by, the derived ones included
+    tags    including derived ones
     size    bytes of the files of main
     """
 
@@ -98,28 +98,28 @@ class Repository:
 
 @dataclass(frozen=True)
 class Add:
-    """Put a file at its path, or replace the one that is there."""
+    """Add or replace a file."""
 
     entry: Entry
 
 
 @dataclass(frozen=True)
 class Delete:
-    """Take a file away."""
+    """Delete a file."""
 
     path: str
 
 
 @dataclass(frozen=True)
 class DeleteFolder:
-    """Take away every file under a path."""
+    """Delete every file under a path."""
 
     path: str
 
 
 @dataclass(frozen=True)
 class Copy:
-    """Put a file of a commit of the same repository at another path."""
+    """Copy a file from a commit of the same repository."""
 
     source: str
     commit: str
@@ -131,7 +131,7 @@ Operation: TypeAlias = Add | Delete | DeleteFolder | Copy
 
 @dataclass(frozen=True)
 class Publication:
-    """A tag that published a version of a card; `version` is the sha256 of its manifest."""
+    """A tag that published a version; `version` is the sha256 of its manifest."""
 
     tag: str
     commit: str
@@ -143,12 +143,11 @@ class Publication:
 
 @dataclass(frozen=True)
 class Mark:
-    """What is known of the newest version that a repository published.
+    """A summary of the newest version of a repository.
 
-    factuality   in [0, 1], of the latest audit, else of the exam that came with the card; None: not measured
-    audited      whether an audit of this hub found it
-    quarantined  whether it is under the hub's threshold
-    description  of its manifest
+    factuality   in [0, 1], from the latest audit, else from the card's exam; None: not measured
+    audited      whether it comes from an audit
+    quarantined  whether it is below the hub's threshold
     """
 
     reference: str

@@ -1,4 +1,4 @@
-"""Rows of card versions become values here and go no further."""
+"""Reads rows of card versions."""
 
 from collections.abc import Iterable
 from itertools import groupby
@@ -18,7 +18,7 @@ __all__ = ["Key", "find", "key", "named", "newest", "references"]
 
 
 class Key(NamedTuple):
-    """A version by its row, its repository's and its commit."""
+    """The ids of a version and its repository, and its commit."""
 
     id: int
     repository_id: int
@@ -26,7 +26,7 @@ class Key(NamedTuple):
 
 
 def named(connection: Connection, card: str) -> ColumnElement[bool]:
-    """The condition under which a row of `repositories` is that of a card."""
+    """The condition on `repositories` for the one of a card."""
     return and_(
         repositories.c.type == "model",
         repositories.c.name == own_namespace.full(own_namespace.find(connection), card),
@@ -34,14 +34,14 @@ def named(connection: Connection, card: str) -> ColumnElement[bool]:
 
 
 def newest() -> ColumnElement[bool]:
-    """The condition under which a row of `versions` is the newest of its card."""
+    """The condition on `versions` for the newest of each card."""
     other = versions.alias()
     highest = select(func.max(other.c.number)).where(other.c.repository_id == versions.c.repository_id)
     return versions.c.number == highest.scalar_subquery()
 
 
 def find(connection: Connection, *conditions: ColumnElement[bool]) -> list[Version]:
-    """The versions that meet the conditions, by name of the card, oldest first."""
+    """The versions that match, by card name, oldest first."""
     own = own_namespace.find(connection)
     rows = connection.execute(_rows().where(*conditions)).all()
     found = [_version(list(same), own) for _, same in groupby(rows, key=lambda row: row.id)]
@@ -49,7 +49,7 @@ def find(connection: Connection, *conditions: ColumnElement[bool]) -> list[Versi
 
 
 def key(connection: Connection, version: Version) -> Key | None:
-    """What names a version in other tables; None where it is gone."""
+    """The key of a version; None if it was removed."""
     columns = (versions.c.id, versions.c.repository_id, versions.c.sha)
     query = select(*columns).join_from(versions, repositories).where(named(connection, version.name))
     row = connection.execute(query.where(versions.c.sha256 == version.sha256)).one_or_none()
@@ -57,7 +57,7 @@ def key(connection: Connection, version: Version) -> Key | None:
 
 
 def references(connection: Connection, ids: Iterable[int]) -> dict[int, str]:
-    """What names each of these versions, card@v2, by id."""
+    """References (card@v2) by version id."""
     own = own_namespace.find(connection)
     query = select(versions.c.id, repositories.c.name, versions.c.number).join_from(versions, repositories)
     rows = connection.execute(query.where(versions.c.id.in_(set(ids)))).tuples()

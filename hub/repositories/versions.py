@@ -1,4 +1,4 @@
-"""Published versions as values, and the references that name them: card, card@v2, card@alias, card@sha256."""
+"""Published versions, and their references: card, card@v2, card@alias, card@sha256."""
 
 import re
 from dataclasses import dataclass
@@ -12,16 +12,18 @@ __all__ = ["Contents", "Problem", "Reference", "Version", "check_alias", "damage
 
 NUMBER = re.compile(r"v([1-9][0-9]{0,8})")
 DIGEST = re.compile(r"[0-9a-f]{6,64}")
-MAIN = "main"  # the branch of a card's repository that is at its newest version
+MAIN = "main"  # the branch with the newest version
 
 
 @dataclass(frozen=True)
 class Version:
     """One immutable version of a card.
 
-    `number` counts from 1 and is never given twice while the card exists; `sha256` is that of the bytes of
-    kcard.json, which names the sha256 of every other file; `size` is in bytes, all files together;
-    `published` is in UTC; `factuality`, in [0, 1], is that of the exam that came with the card, None where it has none.
+    number      from 1, never reused while the card exists
+    sha256      of kcard.json, which lists the sha256 of every other file
+    size        bytes of all files
+    published   in UTC
+    factuality  of the card's exam, in [0, 1]; None without one
     """
 
     name: str
@@ -35,18 +37,18 @@ class Version:
 
     @property
     def reference(self) -> str:
-        """What names this version for as long as it exists: card@v2."""
+        """The permanent reference of this version: card@v2."""
         return f"{self.name}@v{self.number}"
 
     @property
     def files(self) -> dict[str, str]:
-        """sha256 of every file by its path, the manifest included."""
+        """sha256 of every file by path, including the manifest."""
         return {**self.manifest.files, MANIFEST: self.sha256}
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A file of a version that is not as it was published; `what` says missing or damaged."""
+    """A missing or damaged file of a version; `what` says which."""
 
     card: str
     version: int
@@ -56,9 +58,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Contents:
-    """How much a hub holds. `files`: stored once each, however many versions have them; `size` in bytes.
+    """The size of a hub. `files` are distinct files, `size` is in bytes.
 
-    `database` and `blobs` say where these are: a path, or a URL without what it takes to get in.
+    `database` and `blobs` are their locations: paths, or URLs without credentials.
     """
 
     path: Path
@@ -73,9 +75,9 @@ class Contents:
 
 @dataclass(frozen=True)
 class Reference:
-    """A parsed reference. Of number, digest and alias at most one is set; none means the newest version.
+    """A parsed reference. At most one of number, digest and alias is set; none means the newest version.
 
-    `digest` is the beginning of a version's sha256.
+    `digest` is a prefix of a version's sha256.
     """
 
     name: str
@@ -85,11 +87,11 @@ class Reference:
 
     @classmethod
     def parse(cls, text: str) -> "Reference":
-        """Raises UsageError for text that can't name a version."""
+        """Raises UsageError for an invalid reference."""
         name, at, rest = text.partition("@")
         if not name or (at and not rest):
             raise UsageError(
-                f"reference {text!r}: use CARD, CARD@v2, CARD@ALIAS or CARD@SHA256 (6 digits or more)"
+                f"invalid reference {text!r}: use CARD, CARD@v2, CARD@ALIAS or CARD@SHA256 (6 digits or more)"
             )
         if not at:
             return cls(name)
@@ -98,25 +100,27 @@ class Reference:
         return cls(name, digest=rest) if DIGEST.fullmatch(rest) else cls(name, alias=rest)
 
     def names(self, version: Version) -> bool:
-        """Whether this number, digest or alias is that version's."""
+        """Whether the number, digest or alias matches the version."""
         if self.digest is not None:
             return version.sha256.startswith(self.digest)
         return version.number == self.number or self.alias in version.aliases
 
 
 def check_alias(alias: str) -> None:
-    """Raise UsageError for an alias that is no name, or that would read as a version number or a sha256."""
+    """Raise UsageError for an invalid alias, or one that looks like a version number or a sha256."""
     if not NAME.fullmatch(alias):
-        raise UsageError(f"alias {alias!r}: use lower-case letters, digits, '.', '_' and '-', at most 96")
+        raise UsageError(
+            f"invalid alias {alias!r}: use at most 96 lower-case letters, digits, '.', '_' and '-'"
+        )
     if NUMBER.fullmatch(alias) or DIGEST.fullmatch(alias):
-        raise UsageError(f"alias {alias!r} reads as a version number or a sha256: choose another word")
+        raise UsageError(f"alias {alias!r} looks like a version number or a sha256: choose another")
     if alias == MAIN:
-        raise UsageError(f"alias {alias!r} always means the newest version: choose another word")
+        raise UsageError(f"alias {alias!r} is reserved for the newest version: choose another")
 
 
 def damaged(version: Version, path: str, fault: str) -> DamagedCard:
-    """The error for a file of a version that is missing or damaged in the hub."""
+    """The error for a missing or damaged file of a version."""
     return DamagedCard(
-        f"card {version.reference}: {path} is {fault} in the hub: `kcard verify {version.name}` lists "
-        f"all damage; publish the card's folder again or pull it again"
+        f"card {version.reference}: {path} is {fault} in the hub: `kcard verify {version.name}` lists all damage; "
+        f"publish the card's folder again, or pull it again"
     )

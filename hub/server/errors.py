@@ -1,4 +1,4 @@
-"""Reasons become HTTP answers, in the form that the Hugging Face clients read: here and nowhere else."""
+"""The only place where errors become HTTP responses, in the form that the Hugging Face clients read."""
 
 import logging
 import re
@@ -37,23 +37,23 @@ STATUS: dict[type[KcardError], int] = {
 }
 CODES = {"repository": "RepoNotFound", "revision": "RevisionNotFound", "entry": "EntryNotFound"}
 LONGEST = 500
-OURS = range(500, 600)
-AWAY = "the hub can't reach what it keeps its cards in: try again in a moment"
-BROKEN = "the hub can't do that: its log says why"
+SERVER_ERRORS = range(500, 600)
+UNAVAILABLE = "the hub's database or store is unavailable: try again in a moment"
+INTERNAL = "internal error: see the hub's log"
 logger = logging.getLogger("kcard.hub.server")
 UNPRINTABLE = re.compile(r"[^\x20-\x7e]+")
 
 
 def answer(error: KcardError) -> JSONResponse:
-    """The response for an error: its status, and what the client shows and decides by in headers.
+    """The response for an error: its status, and headers with the message and a code for programs.
 
-    A header holds printable ASCII only: a line end in it would begin another header. What went wrong on the server's
-    side is for its log: it may name hosts and paths.
+    Headers are limited to printable ASCII, since a line end would begin another one. The message of a server error
+    may contain hosts and paths, so it only goes to the log.
     """
     status, message = _status(error), str(error)
-    if not isinstance(error, Refused) and status in OURS:
+    if not isinstance(error, Refused) and status in SERVER_ERRORS:
         logger.error("%s: %s", type(error).__name__, error)
-        message = AWAY if isinstance(error, Unavailable) else BROKEN
+        message = UNAVAILABLE if isinstance(error, Unavailable) else INTERNAL
     headers = {"X-Error-Message": UNPRINTABLE.sub(" ", message)[:LONGEST]}
     if code := _code(error):
         headers["X-Error-Code"] = code

@@ -1,4 +1,4 @@
-"""How a shared hub is served: what an operator may set."""
+"""Options of the server."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,18 +8,18 @@ __all__ = ["ServerOptions"]
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """The options of `kcard hub serve` that the application itself goes by.
+    """The options of `kcard hub serve` that the application uses.
 
-    url             what clients reach the hub by, without a slash at its end; None: what each request says
+    url             the hub's public URL, without a trailing slash; None: from each request
     max_file_size   bytes of the largest file
-    max_regular     bytes of the largest file that is sent inside a commit
+    max_regular     bytes of the largest file inside a commit
     max_commit      bytes of the largest commit request
-    part_size       bytes of a part of a large file that is sent in parts
-    quota           bytes that a namespace may hold unless its account says otherwise; None: any
-    exam            whether a card with a model must come with its exam to be published
-    xet             whether large files are taken by Xet from clients that offer it
-    rate            requests a minute from one account or address, in each worker; 0: any number
-    metrics         the folder in which workers count together; None: this process counts for itself
+    part_size       bytes of a part of a large file
+    quota           default quota of a namespace in bytes; None: no limit
+    exam            whether a card with a model needs an exam to be published
+    xet             whether to accept uploads by Xet
+    rate            requests a minute from one account or address, in each worker; 0: no limit
+    metrics         the folder for the metrics of all workers; None: only this process
     """
 
     url: str | None = None

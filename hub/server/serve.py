@@ -1,7 +1,6 @@
-"""Serves a shared hub: several worker processes behind one address, and a supervisor that starts dead ones again.
+"""Serves a shared hub: worker processes behind one address, and a supervisor that restarts dead ones.
 
-The database is brought up to date once, before any worker starts. What a worker needs to know travels to it with its
-start; no worker reads settings of its own.
+The database is migrated once, before any worker starts. Workers get all options at their start and read no settings.
 """
 
 import functools
@@ -21,15 +20,15 @@ from typing import TYPE_CHECKING, Any
 from kcard.errors import HubError, MissingExtra, UsageError
 from kcard.hub.server.middleware.logs import LogFormat, configuration
 from kcard.hub.server.options import ServerOptions
-from kcard.hub.server.worker import Places, opened, worker
+from kcard.hub.server.worker import Location, open_hub, worker
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 __all__ = ["Serving", "serve"]
 
-# Looked for at the start, so that nothing turns out to be missing in the middle of an upload.
-NEEDED = (
+# Checked at the start, so that no upload fails halfway.
+MODULES = [
     "blake3",
     "fastapi",
     "lz4",
@@ -38,22 +37,22 @@ NEEDED = (
     "prometheus_client",
     "python_multipart",
     "uvicorn",
-)
+]
 BACKLOG = 2048
-METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # how prometheus_client learns where to count
-HANG_SECONDS = 10  # a worker that answers its supervisor no more for so long is replaced
+METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus_client writes its files
+HANG_SECONDS = 10  # a worker that does not answer its supervisor is replaced
 START_SECONDS = 120
 FIRST_TOKEN = "first"
 
 
 @dataclass(frozen=True)
 class Serving:
-    """How the hub is served.
+    """Options of the server process.
 
-    port       0: any free one
-    proxies    addresses of proxies whose word for the client's address and scheme is taken, with commas
-    grace      seconds that requests in flight get to finish when the server is stopped
-    namespace  the organisation in which the hub's own cards appear; None: where they are
+    port       0: any free port
+    proxies    comma-separated addresses of proxies whose X-Forwarded-For is trusted
+    grace      seconds that running requests get to finish when the server is stopped
+    namespace  the organisation for the hub's own cards; None: unchanged
     """
 
     host: str = "127.0.0.1"
@@ -67,36 +66,36 @@ class Serving:
 
 def serve(
     serving: Serving,
-    places: Places,
+    location: Location,
     options: ServerOptions,
     *,
     first: Callable[[str], None],
     ready: Callable[[str], None],
 ) -> None:
-    """Serve until SIGTERM, or until Ctrl-C raises KeyboardInterrupt; a second of them ends requests in flight too.
+    """Serve until SIGTERM, or until Ctrl-C raises KeyboardInterrupt. A second signal aborts running requests.
 
-    first  gets an administrator's token where the hub has no account yet: it is shown this once
-    ready  gets the address once it answers
-    Raises MissingExtra without the extra `server`, HubError where the address is taken or the hub can't be opened.
+    first  is called with an administrator's token if the hub has no account yet
+    ready  is called with the URL once it answers
+    Raises MissingExtra without the extra `server`, HubError if the address is in use or the hub can't be opened.
     """
     _require_server()
     with _listening(serving) as listener, _counting() as folder:
-        token = _prepared(places, options, serving.namespace)
+        token = _prepare(location, options, serving.namespace)
         if token is not None:
             first(token)
-        app = functools.partial(worker, places, replace(options, metrics=folder))
+        app = functools.partial(worker, location, replace(options, metrics=folder))
         received = _supervised(serving, app, listener, ready)
     if signal.SIGINT in received:
         raise KeyboardInterrupt
     if not received:
-        raise HubError("the server has stopped, because a worker could not start: the lines above say why")
+        raise HubError("the server stopped because a worker failed to start: see the log above")
 
 
-def _prepared(places: Places, options: ServerOptions, namespace: str | None) -> str | None:
-    """Bring the hub up to date; the first administrator's token, where there was no account."""
+def _prepare(location: Location, options: ServerOptions, namespace: str | None) -> str | None:
+    """Migrate the hub; returns the first administrator's token if there was no account."""
     from kcard.hub.repositories.own_cards import OwnCards
 
-    hub = opened(places, options)
+    hub = open_hub(location, options)
     try:
         if namespace is not None:
             OwnCards(hub.database, hub.blobs).rename(namespace)
@@ -111,7 +110,7 @@ def _prepared(places: Places, options: ServerOptions, namespace: str | None) -> 
 def _supervised(
     serving: Serving, app: Callable[[], "ASGIApp"], listener: socket.socket, ready: Callable[[str], None]
 ) -> list[int]:
-    """Run the workers until a signal or a worker that can't start ends them; the signals that came."""
+    """Run the workers until a signal arrives or one fails to start; returns the signals."""
     import uvicorn
     from uvicorn.supervisors import Multiprocess
 
@@ -136,7 +135,7 @@ def _supervised(
         def stop(number: int, _frame: object) -> None:
             received.append(number)
             supervisor.signal_queue.append(number)
-            if len(received) > 1:  # whoever asks again won't wait for requests in flight
+            if len(received) > 1:  # don't wait for running requests
                 for child in supervisor.processes:
                     child.process.kill()
 
@@ -144,7 +143,7 @@ def _supervised(
             signal.signal(number, stop)
         address = listener.getsockname()
         threading.Thread(target=_announce, args=(address, ended, ready), daemon=True).start()
-        with _interrupts_for_us_alone(ended):
+        with _block_interrupts(ended):
             supervisor.run()
         ended.set()
     return received
@@ -152,7 +151,7 @@ def _supervised(
 
 @contextmanager
 def _listening(serving: Serving) -> Iterator[socket.socket]:
-    """A socket that already takes connections, so that no second server gets the address."""
+    """A listening socket: no second server can take the address."""
     family = socket.AF_INET6 if ":" in serving.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -163,7 +162,7 @@ def _listening(serving: Serving) -> Iterator[socket.socket]:
         listener.close()
         reason = getattr(error, "strerror", None) or error
         where = f"{serving.host}:{serving.port}"
-        raise HubError(f"can't listen on {where}: {reason}; give another --host or --port") from None
+        raise HubError(f"can't listen on {where}: {reason}; choose another --host or --port") from None
     listener.set_inheritable(True)
     with listener:
         yield listener
@@ -171,7 +170,7 @@ def _listening(serving: Serving) -> Iterator[socket.socket]:
 
 @contextmanager
 def _counting() -> Iterator[str]:
-    """A folder in which the workers count together; prometheus_client wants to be told of it so."""
+    """A folder for the metrics of all workers, which prometheus_client finds in the environment."""
     with tempfile.TemporaryDirectory(prefix="kcard-metrics-", ignore_cleanup_errors=True) as folder:
         os.putenv(METRICS_VARIABLE, folder)
         try:
@@ -182,7 +181,7 @@ def _counting() -> Iterator[str]:
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """Give back the handlers of signals that the supervisor takes."""
+    """Restore the signal handlers that the supervisor replaces."""
     from uvicorn.supervisors.multiprocess import SIGNALS
 
     before = {number: signal.getsignal(number) for number in SIGNALS}
@@ -194,10 +193,10 @@ def _signals() -> Iterator[None]:
 
 
 @contextmanager
-def _interrupts_for_us_alone(ended: threading.Event) -> Iterator[None]:
-    """Ctrl-C reaches the supervisor and not the workers, which it stops itself, in order.
+def _block_interrupts(ended: threading.Event) -> Iterator[None]:
+    """Deliver Ctrl-C to the supervisor only, which stops the workers in order.
 
-    A terminal sends it to all of them. Workers inherit that this thread does not take it; another one here does.
+    A terminal signals all processes. Workers inherit this thread's blocked signal; another thread here receives it.
     """
     threading.Thread(target=ended.wait, daemon=True).start()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -208,7 +207,7 @@ def _interrupts_for_us_alone(ended: threading.Event) -> Iterator[None]:
 
 
 def _announce(address: Any, ended: threading.Event, ready: Callable[[str], None]) -> None:
-    """Tell the address as soon as a worker answers there."""
+    """Call `ready` as soon as a worker answers."""
     host, port = address[:2]
     anywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}
     deadline = time.monotonic() + START_SECONDS
@@ -226,8 +225,8 @@ def _announce(address: Any, ended: threading.Event, ready: Callable[[str], None]
 
 
 def _require_server() -> None:
-    missing = [name for name in NEEDED if find_spec(name) is None]
+    missing = [name for name in MODULES if find_spec(name) is None]
     if missing:
         raise MissingExtra(f"serving a hub needs {', '.join(missing)}: pip install 'kcard[server]'")
     if os.name != "posix":
-        raise UsageError("a hub is served on Linux or macOS: this system has no signals of their kind")
+        raise UsageError("unsupported platform: serving a hub needs POSIX signals, as on Linux and macOS")

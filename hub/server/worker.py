@@ -1,4 +1,4 @@
-"""One of the processes that answer: what it opens, and what it waits for."""
+"""A worker process of the server."""
 
 import gc
 import logging
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kcard.hub.shared import SharedHub
 
-__all__ = ["Places", "opened", "worker"]
+__all__ = ["Location", "open_hub", "worker"]
 
 RETRY_SECONDS = 1.0
 
@@ -27,37 +27,37 @@ logger = logging.getLogger("kcard.hub.server")
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where the hub keeps what it holds; None: as configured."""
+class Location:
+    """Where the hub is stored; None: as configured."""
 
     home: Path | None = None
     database_url: str | None = field(default=None, repr=False)
     blobs_url: str | None = field(default=None, repr=False)
 
 
-def worker(places: Places, options: ServerOptions) -> "ASGIApp":
-    """The application, in a process of its own; it ends with its supervisor, however that ended."""
+def worker(location: Location, options: ServerOptions) -> "ASGIApp":
+    """The application in its own process, which ends when its supervisor does."""
     from kcard.hub.server.app import create_app
 
     parent = parent_process()
     if parent is not None:
         threading.Thread(target=_follow, args=(parent,), daemon=True).start()
-    app = create_app(_opened_at_last(places, options), options)
-    # What is there now stays for good: looking through it for garbage stops every request for 90 ms, again and again.
+    app = create_app(_open_or_wait(location, options), options)
+    # These objects stay: collecting garbage among them would block every request for 90 ms.
     gc.collect()
     gc.freeze()
     return app
 
 
-def _opened_at_last(places: Places, options: ServerOptions) -> "SharedHub":
-    """The hub. It could be opened before any worker started: where it can't, the database is away for a while."""
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is being answered yet
+def _open_or_wait(location: Location, options: ServerOptions) -> "SharedHub":
+    """Open the hub, waiting while the database is unavailable; the supervisor has opened it before."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # no request is running yet
     try:
         while True:
             try:
-                return opened(places, options)
+                return open_hub(location, options)
             except Unavailable as error:
-                logger.error("a worker waits until the hub can be opened: %s", error)
+                logger.error("can't open the hub, trying again: %s", error)
                 time.sleep(RETRY_SECONDS)
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -68,14 +68,14 @@ def _follow(parent: Any) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def opened(places: Places, options: ServerOptions) -> "SharedHub":
-    """The hub in its places, by the options that it goes by itself."""
+def open_hub(location: Location, options: ServerOptions) -> "SharedHub":
+    """Open the hub with these options."""
     from kcard.hub.shared import SharedHub
 
     return SharedHub.open(
-        places.home,
-        database_url=places.database_url,
-        blobs_url=places.blobs_url,
+        location.home,
+        database_url=location.database_url,
+        blobs_url=location.blobs_url,
         quota=options.quota,
         exam_required=options.exam == "required",
     )

@@ -1,7 +1,6 @@
-"""What a store of blobs can do, wherever they lie: every file once, under its sha256.
+"""The interface of stores of blobs: every file once, named by its sha256.
 
-It knows files and digests, no cards and no database. A blob that exists is whole: whoever reads sees all of it or
-nothing. One that was damaged later is found when it is verified.
+A blob appears complete or not at all. Later damage is found when it is verified.
 """
 
 import hashlib
@@ -26,51 +25,51 @@ class Blob:
 
 
 class Blobs(Protocol):
-    """A store. HubError where it can't be reached; DamagedCard from `read`, `open` and `lay` for a missing blob."""
+    """A store. Raises HubError if it is unavailable, and DamagedCard if a blob to read is missing."""
 
     @property
     def partial(self) -> Path:
-        """A folder on this machine for what is on its way: see kcard.hub.store.disk.partial_folder."""
+        """A local folder for writes in progress: see kcard.hub.store.disk.partial_folder."""
 
     def holds(self, sha256: str) -> bool:
-        """Whether the blob is there, without reading it."""
+        """Whether the blob exists, without reading it."""
 
     def size(self, sha256: str) -> int:
-        """Size of a blob in bytes; 0 where it is not there."""
+        """Size of a blob in bytes; 0 if missing."""
 
     def place(self, path: Path, sha256: str, size: int) -> None:
-        """Take a file under `partial` that has been hashed and flushed to the disk; it is moved or deleted."""
+        """Store a hashed and flushed file from `partial`, which is moved or deleted."""
 
     def read(self, sha256: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-        """The bytes from `start` up to `stop`, in blocks that are small enough for many readers at once."""
+        """The bytes from `start` up to `stop`, in blocks of a few megabytes at most."""
 
     def open(self, sha256: str) -> BinaryIO:
-        """The blob as a stream that can seek, unverified; the caller closes it."""
+        """The unverified blob as a seekable stream; the caller closes it."""
 
-    def lay(self, sha256: str, target: Path) -> None:
-        """Make a file of the blob, verified; not to be changed, since it may be the blob by another name."""
+    def materialize(self, sha256: str, target: Path) -> None:
+        """Create a read-only file of the verified blob, which may be a hard link."""
 
-    def keep(self, sha256: str, target: Path) -> bool:
-        """Give the blob a second name that no deletion reaches; False where a store has no such thing."""
+    def hard_link(self, sha256: str, target: Path) -> bool:
+        """Create a hard link to the blob; False if the store has none."""
 
     def delete(self, *sha256: str) -> None:
-        """Delete those blobs that are there."""
+        """Delete blobs; missing ones are ignored."""
 
     def where(self, sha256: str | None = None) -> str:
-        """What a user knows the place of a blob by, or that of the whole store."""
+        """The location of a blob, or of the store, for messages."""
 
     def sizes(self) -> Iterator[tuple[str, int]]:
-        """sha256 and size of every blob there is, sorted."""
+        """sha256 and size of every blob, sorted."""
 
     def remains(self, delete: bool) -> Iterator[tuple[str, int]]:
-        """Place and size of what killed uploads left in the store, deleted where that is wanted."""
+        """Location and size of what killed uploads left in the store; optionally deletes it."""
 
     def __iter__(self) -> Iterator[str]:
-        """sha256 of every blob there is, sorted."""
+        """sha256 of every blob, sorted."""
 
 
 def opened_store(root: Path, url: str | None) -> Blobs:
-    """The store of the hub in the folder `root`: blobs/ in it, or where an fsspec URL says."""
+    """The store of the hub in the folder `root`: its blobs/, or the fsspec URL."""
     from kcard.hub.store.local_store import BlobStore
 
     if url is None:
@@ -81,10 +80,7 @@ def opened_store(root: Path, url: str | None) -> Blobs:
 
 
 def put(blobs: Blobs, source: Path, expected: str) -> Blob:
-    """Store a file of that sha256; a blob that is there and whole is kept, a damaged one replaced.
-
-    Raises DamagedCard where the file has another sha256.
-    """
+    """Store a file with that sha256, unless an intact blob exists. Raises DamagedCard for another sha256."""
     if fault(blobs, expected) is None:
         return Blob(expected, source.stat().st_size)
     with source.open("rb") as stream:
@@ -92,41 +88,41 @@ def put(blobs: Blobs, source: Path, expected: str) -> Blob:
 
 
 def put_stream(blobs: Blobs, stream: Readable, expected: str, where: str) -> Blob:
-    """Store what a stream holds; DamagedCard, which names `where`, for another sha256 than expected."""
+    """Store a stream. Raises DamagedCard, with `where`, for another sha256 than expected."""
     with partial_folder(blobs.partial) as folder:
         sha256, size = copy_hashing(stream, folder / "blob")
         reach("blob.copied")
         if sha256 != expected:
-            raise DamagedCard(f"{where} has sha256 {sha256[:12]}…, not {expected[:12]}…: it was changed")
+            raise DamagedCard(f"{where} was changed: sha256 {sha256[:12]}…, expected {expected[:12]}…")
         blobs.place(folder / "blob", sha256, size)
     return Blob(sha256, size)
 
 
 def fault(blobs: Blobs, sha256: str) -> str | None:
-    """None for a blob that is there and whole, otherwise what is wrong with it. Reads every byte."""
+    """What is wrong with a blob; None if it is intact. Reads every byte."""
     if not blobs.holds(sha256):
         return "missing"
     digest = hashlib.sha256()
     try:
         for block in blobs.read(sha256):
             digest.update(block)
-    except DamagedCard:  # deleted just now
+    except DamagedCard:  # deleted concurrently
         return "missing"
     return None if digest.hexdigest() == sha256 else unlike(digest.hexdigest(), sha256)
 
 
 def verified(blobs: Blobs, sha256: str) -> BinaryIO:
-    """The blob as a stream whose bytes have been verified; DamagedCard where they are not as stored."""
+    """The blob as a stream, verified before. Raises DamagedCard."""
     if (wrong := fault(blobs, sha256)) is not None:
         raise DamagedCard(f"blob {blobs.where(sha256)} is {wrong}")
     return blobs.open(sha256)
 
 
 def unlike(found: str, sha256: str) -> str:
-    """What is wrong with bytes of another sha256."""
-    return f"damaged: sha256 {found[:12]}…, not {sha256[:12]}…"
+    """The description of a sha256 mismatch."""
+    return f"damaged: sha256 {found[:12]}…, expected {sha256[:12]}…"
 
 
 def is_digest(name: str) -> bool:
-    """Whether a name is a sha256 as blobs are named by."""
+    """Whether a name is a sha256 in hexadecimal."""
     return len(name) == 64 and not set(name) - set("0123456789abcdef")

@@ -1,4 +1,4 @@
-"""Writing files so that a crash, a full disk or a second process never leaves half a file in sight."""
+"""Crash-safe writing: a crash, a full disk or a concurrent process never leaves a partial file in place."""
 
 import errno
 import glob
@@ -16,7 +16,7 @@ from typing import Protocol
 from kcard.errors import HubError
 from kcard.faults import reach
 
-if sys.platform != "win32":  # which has no such locks: there the age of a folder tells
+if sys.platform != "win32":  # without such locks, the age of a folder decides
     import fcntl
 
 __all__ = [
@@ -38,13 +38,13 @@ STALE_SECONDS = 24 * 3600
 
 
 class Readable(Protocol):
-    """Whatever bytes can be read from."""
+    """A stream of bytes."""
 
     def read(self, size: int = -1, /) -> bytes: ...
 
 
 def copy_hashing(source: Readable, target: Path) -> tuple[str, int]:
-    """Copy a stream into a new file and flush it to the disk; sha256 and size in bytes of what was copied."""
+    """Copy a stream to a new file and flush it; returns its sha256 and size in bytes."""
     digest, size = hashlib.sha256(), 0
     with target.open("xb") as stream:
         while block := source.read(BUFFER):
@@ -56,7 +56,7 @@ def copy_hashing(source: Readable, target: Path) -> tuple[str, int]:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Give a file a second name; a copy where the file system has no hard links, or too many to this file."""
+    """Hard-link a file, or copy it if the file system can't."""
     try:
         os.link(source, target)
     except FileNotFoundError:
@@ -66,7 +66,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in a folder survive a power cut, where the system lets a folder be opened."""
+    """Make renames in a folder durable, on systems that can."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -78,10 +78,9 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def partial_folder(parent: Path, prefix: str = "") -> Iterator[Path]:
-    """A new folder to build something in; gone when the block ends, unless it was renamed into its place.
+    """A new folder for a write in progress, deleted at the end of the block unless it was renamed.
 
-    Its process holds a lock on it, which ends with the process however it ends: so `remains` can tell a
-    folder that is being written from one that a killed process left.
+    The process locks it, so that `remains` can tell it from the folder of a killed process.
     """
     parent.mkdir(parents=True, exist_ok=True)
     folder, lock = _made(parent, prefix)
@@ -96,7 +95,7 @@ def partial_folder(parent: Path, prefix: str = "") -> Iterator[Path]:
 
 @contextmanager
 def beside(target: Path) -> Iterator[Path]:
-    """A partial folder beside `target`, from where a rename puts it in place; remains of killed ones go."""
+    """A partial folder next to `target`, to rename into place; deletes remains of killed processes."""
     prefix = f".{target.name}.kcard-"
     sweep(target.parent, f"{glob.escape(prefix)}????????")
     with partial_folder(target.parent, prefix) as folder:
@@ -108,7 +107,7 @@ def _made(parent: Path, prefix: str) -> tuple[Path, int | None]:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         try:
             lock = _lock(folder)
-        except (FileNotFoundError, BlockingIOError):  # taken for remains before it was locked
+        except (FileNotFoundError, BlockingIOError):  # swept before it was locked
             discard(folder)
             continue
         if lock is None or folder.exists():
@@ -117,7 +116,7 @@ def _made(parent: Path, prefix: str) -> tuple[Path, int | None]:
 
 
 def _lock(folder: Path) -> int | None:
-    """Lock a folder; None where the system can't. BlockingIOError: another process has it."""
+    """Lock a folder; None if the system can't. Raises BlockingIOError if another process has the lock."""
     if sys.platform == "win32":
         return None
     handle = os.open(folder, os.O_RDONLY)
@@ -133,21 +132,21 @@ def _lock(folder: Path) -> int | None:
 
 
 def discard(folder: Path) -> None:
-    """Delete a folder tree, if it is there."""
+    """Delete a folder tree, if it exists."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def remains(parent: Path, pattern: str = "*") -> Iterator[Path]:
-    """Partial folders in `parent` that no living process writes, each locked while it is looked at.
+    """Partial folders of killed processes, each locked while it is yielded.
 
-    Where the system knows no locks: those that nobody has changed for a day.
+    On systems without locks: those unchanged for a day.
     """
     for entry in sorted(parent.glob(pattern)) if parent.is_dir() else []:
         try:
             lock = _lock(entry)
             if lock is None and entry.stat().st_mtime > time.time() - STALE_SECONDS:
                 continue
-        except (FileNotFoundError, NotADirectoryError, BlockingIOError):  # just finished, or being written
+        except (FileNotFoundError, NotADirectoryError, BlockingIOError):  # finished, or in progress
             continue
         try:
             yield entry
@@ -164,13 +163,11 @@ def sweep(parent: Path, pattern: str = "*") -> None:
 
 @contextmanager
 def explained(doing: str) -> Iterator[None]:
-    """Turn what the operating system refuses (a full disk, no permission) into a HubError of one line."""
+    """Turn an OSError (a full disk, no permission) into a HubError with one line."""
     try:
         yield
     except OSError as error:
         full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
         where = f" ({error.filename})" if error.filename else ""
         remedy = "; free some space and try again" if full else ""
-        raise HubError(
-            f"{doing}: {error.strerror or error}{where}; the hub is as it was before{remedy}"
-        ) from error
+        raise HubError(f"{doing}: {error.strerror or error}{where}; the hub is unchanged{remedy}") from error

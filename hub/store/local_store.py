@@ -1,4 +1,4 @@
-"""Blobs as read-only files in a folder. A blob appears by a rename after its bytes are on the disk."""
+"""Blobs as read-only files in a folder, flushed and then renamed into place."""
 
 import os
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ READ_ONLY = 0o444
 
 @dataclass(frozen=True)
 class BlobStore:
-    """Blobs at `root`/ab/abcdef…; `partial` is where they are written first, in the same file system."""
+    """Blobs at `root`/ab/abcdef…, first written to `partial` in the same file system."""
 
     root: Path
     partial: Path
 
     def path(self, sha256: str) -> Path:
-        """Where the blob lies, or would lie."""
+        """The path of a blob, whether or not it exists."""
         return self.root / sha256[:2] / sha256
 
     def where(self, sha256: str | None = None) -> str:
@@ -45,7 +45,7 @@ class BlobStore:
 
     def place(self, path: Path, sha256: str, size: int) -> None:
         if path.stat().st_size != size:
-            raise DamagedCard(f"{path} has {path.stat().st_size} bytes, not {size}: it was cut short")
+            raise DamagedCard(f"{path} is truncated: {path.stat().st_size} bytes, expected {size}")
         target = self.path(sha256)
         path.chmod(READ_ONLY)
         reach("blob.read-only")
@@ -67,12 +67,12 @@ class BlobStore:
         except FileNotFoundError:
             raise DamagedCard(f"blob {self.path(sha256)} is missing") from None
 
-    def lay(self, sha256: str, target: Path) -> None:
+    def materialize(self, sha256: str, target: Path) -> None:
         if (wrong := self.fault(sha256)) is not None:
             raise DamagedCard(wrong)
         link_or_copy(self.path(sha256), target)
 
-    def keep(self, sha256: str, target: Path) -> bool:
+    def hard_link(self, sha256: str, target: Path) -> bool:
         try:
             link_or_copy(self.path(sha256), target)
         except FileNotFoundError:
@@ -90,7 +90,7 @@ class BlobStore:
 
     def delete(self, *sha256: str) -> None:
         for path in map(self.path, sha256):
-            if os.name == "nt" and path.exists():  # Windows deletes no read-only file
+            if os.name == "nt" and path.exists():  # Windows can't delete read-only files
                 path.chmod(0o666)
             path.unlink(missing_ok=True)
             reach("collect.file")
@@ -99,7 +99,7 @@ class BlobStore:
         for sha256 in self:
             yield sha256, self.size(sha256)
 
-    def remains(self, delete: bool) -> Iterator[tuple[str, int]]:  # noqa: ARG002 (they lie in `partial`)
+    def remains(self, delete: bool) -> Iterator[tuple[str, int]]:  # noqa: ARG002 (they are in `partial`)
         yield from ()
 
     def __iter__(self) -> Iterator[str]:

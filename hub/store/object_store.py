@@ -1,6 +1,6 @@
-"""Blobs in an object store or any other place that fsspec reaches: s3://bucket/folder, gs://…, file://….
+"""Blobs in any fsspec store: s3://bucket/folder, gs://…, file://….
 
-An object appears whole, by one PUT. Where files are written bit by bit, a blob is written aside and moved.
+Object stores write an object atomically. In other stores, a blob is written to a temporary name and moved.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ObjectStore"]
 
-BLOCK = 2 << 20  # bytes of one request: a reader holds no more
+BLOCK = 2 << 20  # bytes of one request
 WHOLE_OR_NOTHING = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "oci"}
 ASIDE = ".partial-"
 STALE_SECONDS = 24 * 3600
@@ -30,7 +30,7 @@ PACKAGES = {"s3": "s3fs: pip install 'kcard[s3]'", "s3a": "s3fs: pip install 'kc
 
 
 class ObjectStore:
-    """Blobs at `root`/ab/abcdef… of a store; `partial` is a folder on this machine. Use `at` to open one."""
+    """Blobs at `root`/ab/abcdef… of a store; `partial` is a local folder. Use `at` to open one."""
 
     def __init__(self, url: str, root: str, partial: Path, files: "AbstractFileSystem") -> None:
         self._url, self.root, self._partial = url, root, partial
@@ -38,7 +38,7 @@ class ObjectStore:
 
     @classmethod
     def at(cls, url: str, partial: Path) -> "ObjectStore":
-        """Raises UsageError for what is no fsspec URL, MissingExtra where the package for its kind is missing."""
+        """Open the store at an fsspec URL. Raises UsageError for an invalid URL, MissingExtra for a missing package."""
         files, root = _opened(url)
         return cls(url, root.rstrip("/"), partial, files)
 
@@ -53,7 +53,7 @@ class ObjectStore:
         return self._opened
 
     def path(self, sha256: str) -> str:
-        """Where the blob lies in the store, or would lie."""
+        """The path of a blob in the store, whether or not it exists."""
         return f"{self.root}/{sha256[:2]}/{sha256}"
 
     def where(self, sha256: str | None = None) -> str:
@@ -84,7 +84,7 @@ class ObjectStore:
                 self._files.put_file(str(path), aside)
                 self._files.mv(aside, target)
         if self._size(sha256) != size:
-            raise HubError(f"{self.where(sha256)} did not arrive whole: try again")
+            raise HubError(f"incomplete upload of {self.where(sha256)}: try again")
         path.unlink()
         reach("blob.placed")
 
@@ -98,7 +98,7 @@ class ObjectStore:
             with self._explained():
                 try:
                     block = self._files.cat_file(self.path(sha256), start=first, end=min(first + BLOCK, stop))
-                except FileNotFoundError:  # deleted just now
+                except FileNotFoundError:  # deleted concurrently
                     raise DamagedCard(f"blob {self.where(sha256)} is missing") from None
             yield bytes(block)
 
@@ -110,7 +110,7 @@ class ObjectStore:
                 raise DamagedCard(f"blob {self.where(sha256)} is missing") from None
             return stream
 
-    def lay(self, sha256: str, target: Path) -> None:
+    def materialize(self, sha256: str, target: Path) -> None:
         digest = hashlib.sha256()
         with target.open("xb") as stream:
             for block in self.read(sha256):
@@ -121,12 +121,12 @@ class ObjectStore:
         if digest.hexdigest() != sha256:
             raise DamagedCard(unlike(digest.hexdigest(), sha256))
 
-    def keep(self, sha256: str, target: Path) -> bool:  # noqa: ARG002 (an object has one name)
+    def hard_link(self, sha256: str, target: Path) -> bool:  # noqa: ARG002 (no hard links)
         return False
 
     def delete(self, *sha256: str) -> None:
         with self._explained():
-            if _is_atomic(self._files):  # one request for all, and none minds an object that is not there
+            if _is_atomic(self._files):  # one request for all, which ignores missing objects
                 self._files.rm([self.path(one) for one in sha256])
                 return
             for one in sha256:
@@ -139,7 +139,7 @@ class ObjectStore:
                 yield name, int(entry["size"])
 
     def remains(self, delete: bool) -> Iterator[tuple[str, int]]:
-        """Only what nobody has touched for a day: who writes it can't be told from here."""
+        """Only what has not changed for a day: it is unknown who writes it."""
         for name, entry in self._entries():
             if name.startswith(ASIDE) and _age(entry) > STALE_SECONDS:
                 yield str(self._files.unstrip_protocol(entry["name"])), int(entry["size"])
@@ -151,7 +151,7 @@ class ObjectStore:
         return (sha256 for sha256, _ in self.sizes())
 
     def _entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Name and facts of everything there is; a folder at a time, since there may be millions."""
+        """Name and info of every object, folder by folder, since there may be millions."""
         for number in range(256):
             with self._explained():
                 try:
@@ -169,12 +169,12 @@ class ObjectStore:
             raise
         except FileNotFoundError:
             raise HubError(
-                f"the store {self.where()} is not there: make it, or correct KCARD_BLOBS_URL"
+                f"the store {self.where()} does not exist: create it, or correct KCARD_BLOBS_URL"
             ) from None
-        except Exception as error:  # every kind of store raises what its own library does
+        except Exception as error:  # each kind of store raises its own library's errors
             reason = " ".join(str(error).split())[:300] or type(error).__name__
             raise Unavailable(
-                f"the store {self.where()} can't be reached: {reason}; try again later"
+                f"the store {self.where()} is unavailable: {reason}; try again later"
             ) from error
 
 
@@ -183,14 +183,16 @@ def _opened(url: str) -> "tuple[AbstractFileSystem, str]":
 
     kind, separator, _ = url.partition("://")
     if not separator:
-        raise UsageError("this is not the URL of a store for blobs: use s3://BUCKET/FOLDER or file:///FOLDER")
+        raise UsageError("invalid store URL: use s3://BUCKET/FOLDER or file:///FOLDER")
     try:
-        # A listing that was kept would not know what another process has placed or deleted.
+        # A cached listing would miss changes by other processes.
         files, root = url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
     except ImportError:
-        raise MissingExtra(f"a store at {kind}:// needs {PACKAGES.get(kind, 'its fsspec package')}") from None
+        raise MissingExtra(f"the store {kind}:// needs {PACKAGES.get(kind, 'its fsspec package')}") from None
     except ValueError:
-        raise UsageError(f"{kind}:// is no kind of store that fsspec knows: use s3://BUCKET/FOLDER") from None
+        raise UsageError(
+            f"unknown store {kind}://: use one that fsspec supports, such as s3://BUCKET/FOLDER"
+        ) from None
     return files, str(root)
 
 
@@ -200,7 +202,7 @@ def _is_atomic(files: Any) -> bool:
 
 
 def _age(entry: dict[str, Any]) -> float:
-    """Seconds since an entry was written; 0 where the store doesn't say."""
+    """Seconds since an entry was written; 0 if unknown."""
     written = entry.get("mtime") or entry.get("LastModified") or entry.get("created")
     if isinstance(written, datetime):
         written = written.timestamp()

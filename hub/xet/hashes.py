@@ -1,7 +1,4 @@
-"""The names that Xet gives to content: keyed BLAKE3 of a chunk, and a tree of such hashes for a xorb.
-
-The constants and the shape of the tree are those of the published client; a name computed otherwise matches nothing.
-"""
+"""Xet's hashes: keyed BLAKE3 of a chunk, and a tree of such hashes for a xorb, as in the published client."""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -18,17 +15,17 @@ WIDEST = 2 * BRANCHES + 1
 
 
 def hash_text(raw: bytes) -> str:
-    """How a hash of 32 bytes is written: four little-endian numbers in hexadecimal."""
+    """The text of a 32-byte hash: four little-endian numbers in hexadecimal."""
     return "".join(raw[at : at + 8][::-1].hex() for at in range(0, 32, 8))
 
 
 def chunk_hash(data: bytes) -> bytes:
-    """The hash of a chunk's bytes as they are in the file."""
+    """The hash of a chunk's unpacked bytes."""
     return _keyed(data, CHUNK_KEY)
 
 
 def xorb_hash(leaves: Sequence[Leaf]) -> str:
-    """The name of a xorb of these chunks, at least one; a tree whose nodes end where a hash is divisible by 4."""
+    """The hash of a xorb of at least one chunk: a tree whose nodes end at a hash divisible by 4."""
     level = list(leaves)
     while len(level) > 1:
         above = []
@@ -41,7 +38,7 @@ def xorb_hash(leaves: Sequence[Leaf]) -> str:
 
 
 def _node_end(level: Sequence[Leaf]) -> int:
-    """How many of these make the next node: 2 where no more are left, otherwise 3 to 9."""
+    """The number of children of the next node: 3 to 9, or 2 at the end."""
     last = min(WIDEST, len(level))
     return next((at + 1 for at in range(2, last) if level[at][0][24] % BRANCHES == 0), last)
 

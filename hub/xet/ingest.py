@@ -1,7 +1,6 @@
-"""Xet ingest: from the chunks that a client sent to the files that they make up.
+"""Xet uploads: assembles files from the chunks that newer clients send.
 
-The hub takes uploads in this form because newer clients send them so, and stores plain files: what comes in is put
-together once, its sha256 is checked, and downloads know nothing of it.
+Files are assembled once, checked by sha256 and stored as plain files; downloads don't use Xet.
 """
 
 import hashlib
@@ -25,13 +24,13 @@ __all__ = ["Ingest"]
 
 MOST_XORBS = 20_000
 MOST_OPEN = 16
-# Clients cut files into chunks of 8 KiB and more, except for the last one. Far smaller ones would cost time only.
+# Clients send chunks of at least 8 KiB, except for the last one. Far smaller ones would only cost time.
 LEAST_CHUNK = 1024
 SPARE_CHUNKS = 64
 
 
 class Ingest:
-    """Takes xorbs and shards from accounts; what they make up becomes blobs that the account sent."""
+    """Accepts xorbs and shards, and stores the assembled files as uploads of the account."""
 
     def __init__(self, database: "Database", blobs: "Blobs", uploads: "Uploads") -> None:
         self.xorbs = Xorbs(blobs.partial.parent / "xorbs", database)
@@ -39,19 +38,19 @@ class Ingest:
         self._uploads = uploads
 
     def put_xorb(self, account_id: int, name: str, sent: Path) -> bool:
-        """Take a xorb that an account sent; whether it sent it for the first time. Raises Invalid or TooLarge."""
+        """Store a xorb; returns whether the account sent it for the first time. Raises Invalid, TooLarge."""
         return self.xorbs.put(account_id, name, sent)
 
     def put_shard(
         self, account_id: int, sent: Path, *, largest: int, room: int | None = None
     ) -> list[tuple[str, int]]:
-        """Put together the files that a shard describes; the sha256 and size of each.
+        """Assemble and store the files of a shard; returns the sha256 and size of each.
 
-        largest  bytes of the largest file that is taken
-        room     bytes that all of them together may have; None: any number
+        largest  limit of a file in bytes
+        room     limit of all files in bytes; None: no limit
 
-        Raises Invalid where the shard is malformed, wants a xorb that this account did not send, or a file does
-        not have its sha256; TooLarge. Files before the faulty one are stored then, and can be used.
+        Raises Invalid if the shard is malformed, uses a xorb that the account did not send, or a sha256 does not
+        match; TooLarge. Files before the invalid one stay stored.
         """
         with sent.open("rb") as shard:
             described = files(shard)
@@ -75,12 +74,12 @@ class Ingest:
             with path.open("xb") as target:
                 sha256 = _joined(_pieces(shard, file, opened), target)
             if sha256 != file.sha256:
-                raise Invalid(f"the chunks make a file of sha256 {sha256[:12]}…, not {file.sha256[:12]}…")
+                raise Invalid(f"the assembled file has sha256 {sha256[:12]}…, expected {file.sha256[:12]}…")
             self._uploads.store(account_id, path, file.sha256, file.size)
 
 
 class _Opened:
-    """The xorbs that a file is made of, a few of them open."""
+    """The xorbs of a file, a few of them open."""
 
     def __init__(self, xorbs: Xorbs) -> None:
         self._xorbs = xorbs
@@ -104,14 +103,14 @@ class _Opened:
 def _fits(described: list[File], largest: int, room: int | None) -> None:
     for file in described:
         if file.size > largest:
-            raise TooLarge(f"a file of {file.size} bytes: this hub takes at most {largest}")
+            raise TooLarge(f"file of {file.size} bytes: the limit is {largest}")
     total = sum({file.sha256: file.size for file in described}.values())
     if room is not None and total > room:
-        raise TooLarge(f"{total} bytes are more than the {max(0, room)} that the quota leaves")
+        raise TooLarge(f"quota exceeded: {total} bytes were sent, {max(0, room)} are left")
 
 
 def _wanted(shard: BinaryIO, described: list[File]) -> set[str]:
-    """The xorbs that the files are made of."""
+    """The xorbs of the files."""
     names: set[str] = set()
     for file in described:
         count, most = 0, SPARE_CHUNKS + file.count + file.size // LEAST_CHUNK
@@ -119,9 +118,11 @@ def _wanted(shard: BinaryIO, described: list[File]) -> set[str]:
             names.add(segment.xorb)
             count += segment.stop - segment.start
             if count > most:
-                raise TooLarge(f"no client cuts a file of {file.size} bytes into {count} chunks")
+                raise TooLarge(f"too many chunks: {count} for a file of {file.size} bytes")
             if len(names) > MOST_XORBS:
-                raise TooLarge(f"a shard may use {MOST_XORBS} xorbs: upload fewer files at once")
+                raise TooLarge(
+                    f"too many xorbs in a shard: the limit is {MOST_XORBS}; upload fewer files at once"
+                )
     return names
 
 
@@ -134,11 +135,11 @@ def _pieces(shard: BinaryIO, file: File, opened: _Opened) -> Iterator[bytes]:
                 break
             yield piece
         if size != segment.size:
-            raise Invalid(f"a segment of the shard has {segment.size} bytes, its chunks have others")
+            raise Invalid(f"segment of {segment.size} bytes, but its chunks have a different size")
 
 
 def _joined(pieces: Iterator[bytes], target: BinaryIO) -> str:
-    """Write the pieces and flush them to the disk; the sha256 of what was written."""
+    """Write and flush the pieces; returns their sha256."""
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(piece)

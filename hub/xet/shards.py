@@ -1,6 +1,6 @@
-"""Shards: how a client says which chunks of which xorbs make up a file.
+"""Shards: the client's list of files with the chunks and xorbs that make them up.
 
-Only the list of files is read. It comes first; the list of chunks behind it says what the xorbs say themselves.
+The list of chunks that follows is redundant with the xorbs and not read.
 """
 
 import struct
@@ -25,9 +25,8 @@ MOST_FILES = 50_000
 class File:
     """A file that a shard describes.
 
-    sha256    what its bytes must have
-    size      bytes that its segments claim to have
-    position  where in the shard its segments stand
+    size      sum of its segments' declared sizes
+    position  of its segments in the shard
     count     of its segments
     """
 
@@ -39,7 +38,7 @@ class File:
 
 @dataclass(frozen=True)
 class Segment:
-    """Chunks `start` to `stop` (excluded) of a xorb; `size` bytes when they are unpacked."""
+    """Chunks `start` to `stop` (excluded) of a xorb; `size` is their unpacked bytes."""
 
     xorb: str
     start: int
@@ -48,21 +47,21 @@ class Segment:
 
 
 def files(shard: BinaryIO) -> list[File]:
-    """The files that a shard describes; Invalid where it is malformed or names no sha256."""
+    """The files of a shard. Raises Invalid if it is malformed or lacks a sha256."""
     shard.seek(0)
     tag, version, _ = struct.unpack("<32sQQ", _entry(shard))
     if tag != TAG or version != VERSION:
-        raise Invalid(f"this is no shard of version {VERSION}")
+        raise Invalid(f"not a shard of version {VERSION}")
     found: list[File] = []
     while (file := _file(shard)) is not None:
         if len(found) == MOST_FILES:
-            raise TooLarge(f"a shard may describe {MOST_FILES} files: upload fewer at once")
+            raise TooLarge(f"too many files in a shard: the limit is {MOST_FILES}; upload fewer at once")
         found.append(file)
     return found
 
 
 def segments(shard: BinaryIO, file: File) -> Iterator[Segment]:
-    """The segments of a file in their order; the shard may be read elsewhere between them."""
+    """The segments of a file in order; the caller may seek in the shard between them."""
     for at in range(file.count):
         shard.seek(file.position + at * ENTRY)
         yield _segment(shard)
@@ -77,19 +76,19 @@ def _file(shard: BinaryIO) -> File | None:
     if flags & VERIFIED:
         shard.seek(count * ENTRY, 1)
     if not flags & EXTENDED:
-        raise Invalid("a file of the shard comes without its sha256: use a client that sends it")
+        raise Invalid("a file of the shard has no sha256: use a newer client")
     return File(hash_text(_entry(shard)[:32]), size, position, count)
 
 
 def _segment(shard: BinaryIO) -> Segment:
     xorb, _, size, start, stop = struct.unpack("<32sIIII", _entry(shard))
     if not start < stop:
-        raise Invalid(f"a segment of the shard has chunks {start} to {stop}")
+        raise Invalid(f"invalid segment: chunks {start} to {stop}")
     return Segment(hash_text(xorb), start, stop, size)
 
 
 def _entry(shard: BinaryIO) -> bytes:
     entry = shard.read(ENTRY)
     if len(entry) < ENTRY:
-        raise Invalid("the shard ends too early")
+        raise Invalid("truncated shard")
     return entry

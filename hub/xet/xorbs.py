@@ -1,7 +1,7 @@
-"""Xorbs: the packed chunks that clients sent, kept for as long as a client may refer to them.
+"""Xorbs: uploaded packs of chunks, kept while clients may refer to them.
 
-A client remembers for three weeks which chunks it has sent, and sends none of them again; later files are then made
-of old xorbs. So they stay for KEPT after their last use.
+Clients remember sent chunks for three weeks and reuse them in later files, so xorbs are kept for KEPT after their last
+use.
 """
 
 import os
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 __all__ = ["KEPT", "LARGEST_XORB", "Xorb", "Xorbs"]
 
-# The client's memory lasts 21 days; some are added for uploads that take long and clocks that differ.
+# Clients remember for 21 days; the rest is for slow uploads and clock differences.
 KEPT = timedelta(days=30)
 MOST_CHUNKS = 8 * 1024
 MOST_BYTES = 64 << 20
-# Bytes of a request: chunks that don't shrink, their headers, and a footer that is read by nobody here.
+# Bytes of a request: incompressible chunks, their headers, and an unused footer.
 LARGEST_XORB = MOST_BYTES + MOST_CHUNKS * (HEADER + 128)
 OFFSET = "I"
 BATCH = 100
 
 
 class Xorb:
-    """An open xorb. Behind its chunks stand the offsets at which they end, and how many they are."""
+    """An open xorb. Its chunks are followed by their end offsets and their number."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb", buffering=0)
@@ -52,9 +52,9 @@ class Xorb:
         self._ends = array(OFFSET, self._file.read(width * count))
 
     def unpack(self, start: int, stop: int) -> Iterator[bytes]:
-        """The bytes of chunks `start` to `stop`, one by one; Invalid where there are not so many."""
+        """The bytes of chunks `start` to `stop`, one by one. Raises Invalid for missing chunks."""
         if stop > len(self._ends):
-            raise Invalid(f"the shard wants chunk {stop - 1} of a xorb that has {len(self._ends)}")
+            raise Invalid(f"the shard refers to chunk {stop - 1} of a xorb with {len(self._ends)} chunks")
         offset = self._ends[start - 1] if start else 0
         self._file.seek(offset)
         for end in self._ends[start:stop]:
@@ -62,12 +62,12 @@ class Xorb:
             offset = end
 
     def close(self) -> None:
-        """Give the file back to the system."""
+        """Close the file."""
         self._file.close()
 
 
 class Xorbs:
-    """Xorbs at `root`/ab/abcdef…, each under the hash of its content. A xorb may be used by those who sent it."""
+    """Xorbs at `root`/ab/abcdef…, named by hash. Accounts may use only xorbs that they have sent."""
 
     def __init__(self, root: Path, database: "Database") -> None:
         self._root = root
@@ -75,7 +75,7 @@ class Xorbs:
 
     @cached_property
     def name(self) -> str:
-        """A name for this collection, made with it: clients must forget what they sent to another."""
+        """The random name of this collection: clients must forget what they sent to another one."""
         path = self._root / "name"
         if not path.exists():
             self._root.mkdir(parents=True, exist_ok=True)
@@ -87,10 +87,10 @@ class Xorbs:
         return path.read_text()
 
     def put(self, account_id: int, name: str, sent: Path) -> bool:
-        """Take a xorb that an account sent; whether it sent it for the first time. `sent` is used up.
+        """Store a xorb; returns whether this account sent it for the first time. `sent` is moved.
 
-        Whether others have sent it is not told. Raises Invalid where it is malformed, or its content does not have
-        the hash that names it; TooLarge.
+        The result does not depend on other accounts. Raises Invalid if it is malformed or does not match its hash,
+        TooLarge.
         """
         ends = _checked(sent, name)
         with sent.open("r+b") as file:
@@ -101,7 +101,7 @@ class Xorbs:
             os.fsync(file.fileno())
         path = self._path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with self._database.write() as connection:  # whoever deletes old ones waits here
+        with self._database.write() as connection:  # `collect` waits
             if not path.exists():
                 sent.replace(path)
             new = _record(connection, account_id, name, path.stat().st_size, len(ends))
@@ -109,7 +109,7 @@ class Xorbs:
         return new
 
     def claim(self, account_id: int, names: Collection[str]) -> None:
-        """Keep these for KEPT from now on; Invalid where the account has not sent one of them."""
+        """Keep these for KEPT from now on. Raises Invalid for one that the account has not sent."""
         wanted = sorted(names)
         for batch in (wanted[at : at + BATCH] for at in range(0, len(wanted), BATCH)):
             with self._database.write() as connection:
@@ -122,7 +122,7 @@ class Xorbs:
                 connection.execute(update(xorbs).where(xorbs.c.hash.in_(batch)).values(used=now()))
             if missing:
                 raise Invalid(
-                    f"xorb {min(missing)[:12]}… was not sent here by this account: delete the client's cache "
+                    f"xorb {min(missing)[:12]}… was not uploaded by this account: delete the client's cache "
                     "(~/.cache/huggingface/xet) or set HF_HUB_DISABLE_XET=1, and upload again"
                 )
 
@@ -131,7 +131,7 @@ class Xorbs:
         return Xorb(self._path(name))
 
     def size(self, account_id: int) -> int:
-        """Bytes of the xorbs that an account sent and that are kept."""
+        """Bytes of an account's xorbs."""
         query = (
             select(func.coalesce(func.sum(xorbs.c.size), 0))
             .join(xorb_uploads, xorb_uploads.c.hash == xorbs.c.hash)
@@ -141,7 +141,7 @@ class Xorbs:
             return int(connection.scalar(query) or 0)
 
     def collect(self, *, dry_run: bool = False, at: datetime | None = None) -> list[tuple[Path, int]]:
-        """Delete the xorbs that nobody used for KEPT, and files that no row names; what, and its bytes."""
+        """Delete xorbs unused for KEPT, and files without a row; returns paths and sizes."""
         found: list[tuple[Path, int]] = []
         before = (at or now()) - KEPT
         files = sorted(self._root.glob("??/*"))
@@ -167,25 +167,25 @@ class Xorbs:
 
 
 def _checked(sent: Path, name: str) -> "array[int]":
-    """Where the chunks of a xorb end, when its content has the hash that names it."""
+    """The end offsets of the chunks of a xorb, after checking its hash."""
     leaves, ends, offset, size = [], array(OFFSET), 0, 0
     with sent.open("rb") as stream:
         for chunk in chunks(stream):
             offset += len(chunk.packed)
             size += len(chunk.data)
             if size > MOST_BYTES or len(ends) == MOST_CHUNKS:
-                raise TooLarge(f"a xorb has at most {MOST_CHUNKS} chunks and {MOST_BYTES} bytes")
+                raise TooLarge(f"xorb too large: the limit is {MOST_CHUNKS} chunks and {MOST_BYTES} bytes")
             ends.append(offset)
             leaves.append((chunk_hash(chunk.data), len(chunk.data)))
     if not leaves:
-        raise Invalid("the xorb holds no chunk")
+        raise Invalid("empty xorb")
     if (found := xorb_hash(leaves)) != name:
-        raise Invalid(f"the xorb has hash {found[:12]}…, not {name[:12]}…: it was changed on its way")
+        raise Invalid(f"the xorb has hash {found[:12]}…, expected {name[:12]}…: upload it again")
     return ends
 
 
 def _record(connection: "Connection", account_id: int, name: str, size: int, count: int) -> bool:
-    """Note who sent what; whether this account sends it for the first time."""
+    """Record an upload; returns whether this account sent it for the first time."""
     known = update(xorbs).where(xorbs.c.hash == name).values(size=size, used=now())
     if not connection.execute(known).rowcount:
         connection.execute(insert(xorbs).values(hash=name, size=size, chunks=count, used=now()))

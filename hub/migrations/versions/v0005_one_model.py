@@ -1,7 +1,7 @@
-"""A card of one's own hub is a repository, as a card of a shared hub always was.
+"""Local cards become repositories, like cards of a shared hub.
 
-Tables cards, files and aliases go: a card is a repository (in the hub's own namespace where it had none), the files of
-a version are those of its commit, an alias is a branch. A version that no tag published gets a commit and a tag here.
+Drops the tables cards, files and aliases: a card is a repository (in the hub's own namespace if it had none), a version
+has the files of its commit, an alias is a branch. Versions without a tag get a commit and a tag.
 """
 
 import hashlib
@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from alembic import context, op
 
 from kcard.errors import DamagedCard, HubError
+from kcard.hub.migrations.columns import owner
 from kcard.hub.migrations.versions.v0004_shared import order_by_bytes
 from kcard.hub.refusals import Refused
 from kcard.hub.repositories import card_metadata, terms, trees
@@ -59,12 +60,12 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    raise HubError("a hub can't go back to an older schema: restore the backup that was made before")
+    raise HubError("downgrades are not supported: restore an older backup")
 
 
 @dataclass
 class _Hub:
-    """The rows as they were, and what becomes of them."""
+    """The old rows, and what becomes of them."""
 
     connection: sa.Connection
     versions: dict[int, Row] = field(default_factory=dict)  # new rows by old id; two ids may have one row
@@ -94,7 +95,7 @@ class _Hub:
         return row | {"id": made}
 
     def own_namespace(self) -> Row | None:
-        """The organisation in which the cards without a namespace are; None where there are no such cards."""
+        """The organisation for cards without a namespace; None if there are none."""
         own = [card["id"] for card in self.rows("cards") if "/" not in card["name"]]
         if not own:
             return None
@@ -127,7 +128,7 @@ class _Hub:
         return namespace
 
     def to_repository(self, card: Row, own: Row | None) -> None:
-        """Find or make the repository of a card; its id and the number before the card's first stand in the row."""
+        """Find or create the repository of a card; adds its id and the number before the card's first to the row."""
         repositories = self._tables.tables["repositories"]
         ids = [version["id"] for version in self._of_card[card["id"]]]
         name = card["name"] if "/" in card["name"] or own is None else f"{own['name']}/{card['name']}"
@@ -232,7 +233,7 @@ class _Hub:
         manifest = Manifest.from_json(version["manifest"])
         try:
             shown = card_metadata.describe(tree, readme, manifest)
-        except Refused:  # a README.md that no client could upload
+        except Refused:  # an invalid README.md
             shown = card_metadata.describe(tree, "", manifest)
         table = self._tables.tables["repositories"]
         values = {"head": sha, "modified": version["published"], "pipeline_tag": shown.pipeline_tag}
@@ -248,7 +249,7 @@ class _Hub:
         terms.put(self.connection, repository, name, shown.tags)
 
     def _point(self, repository: int, kind: str, name: str, sha: str) -> bool:
-        """Let a branch or a tag point there; False where the name is taken by what may not be moved."""
+        """Point a branch or a tag there; False if the name is taken by something else."""
         there = self._refs.get((repository, name))
         if there is not None and (kind == "tag" or there["kind"] != kind):
             return False
@@ -267,7 +268,9 @@ class _Hub:
             version, name = self.versions[alias["version_id"]], alias["alias"]
             if name == "main" or not self._point(version["repository_id"], "branch", name, version["sha"]):
                 card = cards[alias["card_id"]]["name"]
-                log.warning("alias %s@%s is gone: it named version %s", card, name, version["number"])
+                log.warning(
+                    "dropped alias %s@%s of version %s: the name is taken", card, name, version["number"]
+                )
 
     def write(self, kept: dict[str, list[Row]]) -> None:
         """Fill the new tables."""
@@ -295,44 +298,36 @@ class _Hub:
 def _create_tables() -> None:
     op.create_table(
         "versions",
-        sa.Column("id", sa.Integer(), nullable=False),
-        sa.Column("repository_id", sa.Integer(), nullable=False),
+        sa.Column("id", sa.Integer(), primary_key=True),
+        owner("repository_id", "repositories.id"),
         sa.Column("number", sa.Integer(), nullable=False),
         sa.Column("sha256", sa.String(64), nullable=False),
         sa.Column("sha", sa.String(40), nullable=False),
         sa.Column("manifest", sa.Text(), nullable=False),
         sa.Column("description", sa.Text(), nullable=False),
-        sa.Column("domain", sa.Text(), nullable=False),
-        sa.Column("base", sa.Text(), nullable=False),
+        sa.Column("domain", sa.Text(), nullable=False, index=True),
+        sa.Column("base", sa.Text(), nullable=False, index=True),
         sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("published", sa.DateTime(timezone=True), nullable=False),
         sa.Column("factuality", sa.Float()),
-        _within("versions", "repository_id", "repositories"),
-        sa.PrimaryKeyConstraint("id", name="pk_versions"),
-        sa.UniqueConstraint("repository_id", "number", name="uq_versions_repository_id_number"),
-        sa.UniqueConstraint("repository_id", "sha256", name="uq_versions_repository_id_sha256"),
+        sa.UniqueConstraint("repository_id", "number"),
+        sa.UniqueConstraint("repository_id", "sha256"),
     )
-    op.create_index("ix_versions_domain", "versions", ["domain"])
-    op.create_index("ix_versions_base", "versions", ["base"])
     op.create_table(
         "publications",
-        sa.Column("id", sa.Integer(), nullable=False),
-        sa.Column("repository_id", sa.Integer(), nullable=False),
+        sa.Column("id", sa.Integer(), primary_key=True),
+        owner("repository_id", "repositories.id"),
         sa.Column("tag", sa.String(250), nullable=False),
         sa.Column("sha", sa.String(40), nullable=False),
-        sa.Column("version_id", sa.Integer(), nullable=False),
+        owner("version_id", "versions.id", index=True),
         sa.Column("author", sa.String(96), nullable=False),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
-        _within("publications", "repository_id", "repositories"),
-        _within("publications", "version_id", "versions"),
-        sa.PrimaryKeyConstraint("id", name="pk_publications"),
-        sa.UniqueConstraint("repository_id", "tag", name="uq_publications_repository_id_tag"),
+        sa.UniqueConstraint("repository_id", "tag"),
     )
-    op.create_index("ix_publications_version_id", "publications", ["version_id"])
     op.create_table(
         "audits",
-        sa.Column("id", sa.Integer(), nullable=False),
-        sa.Column("version_id", sa.Integer(), nullable=False),
+        sa.Column("id", sa.Integer(), primary_key=True),
+        owner("version_id", "versions.id", index=True),
         sa.Column("taken", sa.DateTime(timezone=True), nullable=False),
         sa.Column("checker", sa.Text(), nullable=False),
         sa.Column("checker_sha256", sa.String(64)),
@@ -344,11 +339,4 @@ def _create_tables() -> None:
         sa.Column("faithfulness", sa.Float()),
         sa.Column("factuality", sa.Float()),
         sa.Column("record", sa.Text(), nullable=False),
-        _within("audits", "version_id", "versions"),
-        sa.PrimaryKeyConstraint("id", name="pk_audits"),
     )
-    op.create_index("ix_audits_version_id", "audits", ["version_id"])
-
-
-def _within(table: str, column: str, of: str) -> sa.ForeignKeyConstraint:
-    return sa.ForeignKeyConstraint([column], [f"{of}.id"], name=f"fk_{table}_{column}", ondelete="CASCADE")

@@ -1,4 +1,4 @@
-"""Who may have the files of a gated repository: asked for, granted, refused."""
+"""Requests for access to gated repositories."""
 
 from typing import Literal
 
@@ -11,28 +11,28 @@ from kcard.hub.accounts.identity import Identity
 from kcard.hub.refusals import Invalid, NotThere
 from kcard.hub.repositories.access import AccessRequest, State
 from kcard.hub.repositories.values import Repository
-from kcard.hub.server.asking import KnownIdentity, TheHub, found
-from kcard.hub.server.middleware.raw_path import Segment
-from kcard.hub.server.reading.repository_json import Answers, Json, time
-from kcard.hub.server.writing.writable import Administered
+from kcard.hub.server.dependencies import AdministeredRepository, HubDep, RequiredIdentity, WebRepository
+from kcard.hub.server.reading.repository_json import Json, Responses, time
 from kcard.hub.shared import SharedHub
 
 __all__ = ["router"]
 
 router = APIRouter(tags=["access"])
 
-# What the protocol calls the states of a request.
+# The protocol's names for the states of a request.
 Status = Literal["pending", "accepted", "rejected"]
 STATES: dict[Status, State] = {"pending": "pending", "accepted": "granted", "rejected": "rejected"}
-REFUSED: Answers = {
+STATUSES: dict[State, Status] = {state: status for status, state in STATES.items()}
+REQUESTS = "/api/{types}/{namespace}/{name}/user-access-request"
+REFUSED: Responses = {
     400: {"description": "The repository is not gated"},
-    403: {"description": "Whoever asks does not administer it"},
+    403: {"description": "The client does not administer the repository"},
     404: {"description": "No such repository, user or request"},
 }
 
 
 class Decision(BaseModel):
-    """An answer to a request, which is named by its user or by its id."""
+    """The answer to a request, which is identified by its user or its id."""
 
     user: str | None = Field(None, max_length=200)
     requestId: str | None = Field(None, max_length=200)  # noqa: N815 # the protocol's
@@ -40,72 +40,70 @@ class Decision(BaseModel):
 
 
 class Grant(BaseModel):
-    """Whom access is granted to."""
+    """The user who gets access."""
 
     user: str = Field(max_length=200)
 
 
 @router.post(
     "/{namespace}/{name}/ask-access",
-    summary="Ask for the files of a gated model",
-    responses={200: {"description": "Granted at once, or waiting for an answer"}, **REFUSED},
+    summary="Ask for access to a gated model",
+    response_description="Access is granted, pending or rejected",
+    responses=REFUSED,
 )
-def ask_model(namespace: Segment, name: Segment, hub: TheHub, identity: KnownIdentity) -> JSONResponse:
-    """`status` says accepted, pending, or rejected: asking again changes no answer."""
-    return _ask(hub, found(hub, "model", f"{namespace}/{name}", identity), identity)
-
-
 @router.post(
     "/datasets/{namespace}/{name}/ask-access",
-    summary="Ask for the files of a gated dataset",
-    responses={200: {"description": "Granted at once, or waiting for an answer"}, **REFUSED},
+    summary="Ask for access to a gated dataset",
+    response_description="Access is granted, pending or rejected",
+    responses=REFUSED,
 )
-def ask_dataset(namespace: Segment, name: Segment, hub: TheHub, identity: KnownIdentity) -> JSONResponse:
-    """`status` says accepted, pending, or rejected: asking again changes no answer."""
-    return _ask(hub, found(hub, "dataset", f"{namespace}/{name}", identity), identity)
-
-
-def _ask(hub: SharedHub, repository: Repository, identity: Identity) -> JSONResponse:
+def ask(repository: WebRepository, hub: HubDep, identity: RequiredIdentity) -> JSONResponse:
+    """`status` is accepted, pending or rejected. Asking again does not change it."""
     _require_gated(repository)
     state = hub.repositories.request_access(repository, identity.account_id)
-    return JSONResponse({"status": _status(state)})
+    return JSONResponse({"status": STATUSES[state]})
 
 
 @router.get(
-    "/api/{types}/{namespace}/{name}/user-access-request/{status}",
+    REQUESTS + "/{status}",
     summary="List requests for access",
-    responses={200: {"description": "Those in that state"}, **REFUSED},
+    response_description="The requests with that status",
+    responses=REFUSED,
 )
-def requests(hub: TheHub, repository: Administered, status: Status) -> JSONResponse:
-    """For those who administer the repository; addresses are not told."""
+def requests(hub: HubDep, repository: AdministeredRepository, status: Status) -> JSONResponse:
+    """For administrators of the repository. Email addresses are not included."""
     _require_gated(repository)
-    asked = [request for request in hub.repositories.requests(repository) if request.state == STATES[status]]
-    return JSONResponse([_request(request) for request in asked])
+    found = [request for request in hub.repositories.requests(repository) if request.state == STATES[status]]
+    return JSONResponse([_request(request) for request in found])
 
 
 @router.post(
-    "/api/{types}/{namespace}/{name}/user-access-request/handle",
+    REQUESTS + "/handle",
     summary="Answer a request for access",
-    responses={200: {"description": "It is answered"}, **REFUSED},
+    response_description="The new status",
+    responses=REFUSED,
 )
 def handle(
-    hub: TheHub, repository: Administered, identity: KnownIdentity, decision: Decision
+    hub: HubDep, repository: AdministeredRepository, identity: RequiredIdentity, decision: Decision
 ) -> JSONResponse:
-    """pending takes an answer back."""
+    """The status pending takes an answer back."""
     user = _user(hub, decision.user or decision.requestId or "")
     _require_gated(repository)
     if not any(request.account == user.name for request in hub.repositories.requests(repository)):
-        raise NotThere("object", f"{user.name} did not ask for access to {repository.name}")
+        raise NotThere("object", f"{user.name} has not asked for access to {repository.name}")
     return _answer(hub, repository, user, STATES[decision.status], identity)
 
 
 @router.post(
-    "/api/{types}/{namespace}/{name}/user-access-request/grant",
+    REQUESTS + "/grant",
     summary="Grant access to a user",
-    responses={200: {"description": "It is granted"}, **REFUSED},
+    response_description="The new status",
+    responses=REFUSED,
 )
-def grant(hub: TheHub, repository: Administered, identity: KnownIdentity, grant: Grant) -> JSONResponse:
-    """Whether or not the user asked."""
+def grant(
+    hub: HubDep, repository: AdministeredRepository, identity: RequiredIdentity, grant: Grant
+) -> JSONResponse:
+    """With or without a request."""
     user = _user(hub, grant.user)
     _require_gated(repository)
     return _answer(hub, repository, user, "granted", identity)
@@ -115,31 +113,26 @@ def _answer(
     hub: SharedHub, repository: Repository, user: Account, state: State, identity: Identity
 ) -> JSONResponse:
     hub.repositories.grant(repository, user.id, state)
-    hub.events.add(identity.name, "access.answered", repository.name, user=user.name, answer=_status(state))
-    return JSONResponse({"status": _status(state)})
+    hub.events.add(identity.name, "access.answered", repository.name, user=user.name, answer=STATUSES[state])
+    return JSONResponse({"status": STATUSES[state]})
 
 
 def _user(hub: SharedHub, name: str) -> Account:
     account = hub.accounts.get(name)
     if account.kind != "user":
-        raise Invalid(f"{account.name} is an organisation: access is granted to users")
+        raise Invalid(f"{account.name} is an organisation: grant access to a user")
     return account
 
 
 def _require_gated(repository: Repository) -> None:
     if repository.gated == "no":
-        raise Invalid(f"{repository.name} is not gated: its files are there for everyone who may see it")
-
-
-def _status(state: State) -> Status:
-    return next(status for status, each in STATES.items() if each == state)
+        raise Invalid(f"{repository.name} is not gated: everyone who can read it can download its files")
 
 
 def _request(request: AccessRequest) -> Json:
-    user = {"user": request.account, "fullname": request.account}
     return {
         "requestId": request.account,
-        "user": user,
-        "status": _status(request.state),
+        "user": {"user": request.account, "fullname": request.account},
+        "status": STATUSES[request.state],
         "timestamp": time(request.asked),
     }

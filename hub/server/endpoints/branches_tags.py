@@ -1,4 +1,4 @@
-"""Branches and tags. A tag on a commit that holds a card publishes a version of it."""
+"""Branches and tags. A tag on a commit with a card publishes a version."""
 
 from typing import Annotated
 
@@ -7,9 +7,8 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
 from kcard.hub.refusals import Unsupported
-from kcard.hub.server.asking import KnownIdentity, TheHub
+from kcard.hub.server.dependencies import HubDep, RequiredIdentity, WritableRepository
 from kcard.hub.server.middleware.raw_path import Segment
-from kcard.hub.server.writing.writable import Writable
 
 __all__ = ["router"]
 
@@ -17,11 +16,11 @@ router = APIRouter(tags=["write"])
 
 BASE = "/api/{types}/{namespace}/{name}"
 MAIN = "main"
-NO_NUL = r"\A[^\x00]*\z"  # which PostgreSQL stores nowhere
+NO_NUL = r"\A[^\x00]*\z"  # PostgreSQL can't store NUL
 
 
 class Start(BaseModel):
-    """Where a branch begins: at the tip of main unless it is said."""
+    """Where a branch starts, by default at main."""
 
     startingPoint: str | None = Field(default=None, max_length=300, pattern=NO_NUL)  # noqa: N815 # the protocol's
     emptyBranch: bool = False  # noqa: N815
@@ -29,7 +28,7 @@ class Start(BaseModel):
 
 
 class Tag(BaseModel):
-    """A tag's name, and what it says."""
+    """A tag's name and message."""
 
     tag: str = Field(max_length=300)
     message: str | None = Field(default=None, max_length=20_000, pattern=NO_NUL)
@@ -37,50 +36,48 @@ class Tag(BaseModel):
 
 @router.post(
     BASE + "/branch/{branch}",
-    summary="Make a branch",
-    responses={200: {"description": "Done"}, 409: {"description": "There is one of that name"}},
+    summary="Create a branch",
+    response_description="Created",
+    responses={409: {"description": "The name is taken"}},
 )
 def create_branch(
     branch: Segment,
-    repository: Writable,
-    hub: TheHub,
+    repository: WritableRepository,
+    hub: HubDep,
     start: Annotated[Start | None, Body()] = None,
 ) -> JSONResponse:
     """startingPoint may be a branch, a tag or a commit."""
     start = start or Start()
     if start.emptyBranch or start.overwrite:
         raise Unsupported(
-            "this hub makes no empty branches and moves none: delete the branch, and make it anew"
+            "emptyBranch and overwrite are not supported: delete the branch and create it again"
         )
     sha = hub.refs.resolve(repository, start.startingPoint or MAIN)
     hub.refs.create_branch(repository, branch, sha)
     return JSONResponse({})
 
 
-@router.delete(
-    BASE + "/branch/{branch}", summary="Delete a branch", responses={200: {"description": "It is gone"}}
-)
-def delete_branch(branch: Segment, repository: Writable, hub: TheHub) -> Response:
-    """Never main. Its commits stay: tags and versions may name them."""
+@router.delete(BASE + "/branch/{branch}", summary="Delete a branch", response_description="Deleted")
+def delete_branch(branch: Segment, repository: WritableRepository, hub: HubDep) -> Response:
+    """Any branch but main. Its commits stay, since tags and versions may refer to them."""
     hub.refs.delete_branch(repository, branch)
     return JSONResponse({})
 
 
 @router.post(
     BASE + "/tag/{revision}",
-    summary="Make a tag; where the commit holds a card, publish it",
+    summary="Create a tag; if the commit has a card, publish it",
     responses={
-        200: {"description": "Done; the version that was published, if one was"},
-        400: {"description": "The card can't be published: why"},
-        409: {"description": "There is a tag of that name"},
+        200: {"description": "The published version, if any"},
+        400: {"description": "The card can't be published"},
+        409: {"description": "The name is taken"},
     },
 )
 def create_tag(
-    revision: Segment, tag: Tag, repository: Writable, hub: TheHub, identity: KnownIdentity
+    revision: Segment, tag: Tag, repository: WritableRepository, hub: HubDep, identity: RequiredIdentity
 ) -> JSONResponse:
-    """The tag of a published version stays where it is for good."""
+    """The tag of a published version is immutable."""
     sha = hub.refs.resolve(repository, revision)
-    message = tag.message or ""
     message = tag.message or ""
     published = hub.publications.publish(repository, tag.tag, sha, identity, message)
     if published is None:
@@ -100,10 +97,13 @@ def create_tag(
 @router.delete(
     BASE + "/tag/{tag}",
     summary="Delete a tag",
-    responses={200: {"description": "It is gone"}, 403: {"description": "It published a version"}},
+    response_description="Deleted",
+    responses={403: {"description": "The tag published a version"}},
 )
-def delete_tag(tag: Segment, repository: Writable, hub: TheHub, identity: KnownIdentity) -> Response:
-    """One that published a version is immutable: administrators of the hub alone can take it back."""
+def delete_tag(
+    tag: Segment, repository: WritableRepository, hub: HubDep, identity: RequiredIdentity
+) -> Response:
+    """Only administrators of the hub can delete a tag that published a version."""
     hub.refs.delete_tag(repository, tag, identity)
     hub.events.add(identity.name, "tag.deleted", repository.name, tag=tag)
     return JSONResponse({})

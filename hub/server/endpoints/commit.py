@@ -1,4 +1,4 @@
-"""Commits: read from the request line by line, never as a whole, and done completely or not at all."""
+"""Commits: read line by line, and applied completely or not at all."""
 
 import functools
 from pathlib import Path
@@ -13,23 +13,28 @@ from starlette.responses import JSONResponse
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.refusals import Invalid
 from kcard.hub.repositories.values import Commit, Repository
-from kcard.hub.server.asking import KnownIdentity, Options, TheHub, base_url
+from kcard.hub.server.dependencies import (
+    HubDep,
+    NoPullRequest,
+    OptionsDep,
+    RequiredIdentity,
+    WritableRepository,
+    base_url,
+)
 from kcard.hub.server.endpoints.repos import repository_url
 from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.writing import commit_lines
 from kcard.hub.server.writing.commit_files import CommitFiles
 from kcard.hub.server.writing.commit_lines import Header
-from kcard.hub.server.writing.pull_requests import NoPullRequest
 from kcard.hub.server.writing.spool import spooled
-from kcard.hub.server.writing.writable import Writable
 from kcard.hub.shared import SharedHub
 
 __all__ = ["router"]
 
 router = APIRouter(tags=["write"])
 
-# Each commit that is being read holds one of its files in memory, so that only a few are at a time.
+# Reading a commit takes the memory of one of its files, so that only a few are read at a time.
 AT_ONCE = 4
 _limiter: RunVar[CapacityLimiter] = RunVar("kcard.commits")
 
@@ -42,7 +47,7 @@ EXAMPLE = """{"key": "header", "value": {"summary": "Add the card", "description
 BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "description": "One line of JSON for each operation, after a header. An lfsFile without a size is a copy.",
+        "description": "A header, then one line of JSON for each operation. An lfsFile without a size is a copy.",
         "content": {"application/x-ndjson": {"schema": {"type": "string"}, "example": EXAMPLE}},
     }
 }
@@ -53,8 +58,8 @@ BODY: dict[str, Any] = {
     summary="Commit files to a branch",
     responses={
         200: {"description": "commitOid and commitUrl"},
-        400: {"description": "A path or a file that is not stored, or a large file that was not uploaded"},
-        412: {"description": "The branch is not at parentCommit"},
+        400: {"description": "A path or file that is not allowed, or a large file that was not uploaded"},
+        412: {"description": "parentCommit is not the head of the branch"},
         413: {"description": "Too many bytes or files"},
         501: {"description": "Pull requests are not supported"},
     },
@@ -64,19 +69,19 @@ async def commit(
     revision: Segment,
     _: NoPullRequest,
     request: Request,
-    repository: Writable,
-    hub: TheHub,
-    options: Options,
-    identity: KnownIdentity,
+    repository: WritableRepository,
+    hub: HubDep,
+    options: OptionsDep,
+    identity: RequiredIdentity,
 ) -> JSONResponse:
-    """All operations are done, or none. `revision` is a branch."""
+    """All operations succeed, or none. `revision` is a branch."""
     async with spooled(request, hub.blobs.partial, options.max_commit) as body:
-        work = functools.partial(_committed, hub, options, identity, repository, revision, body.path)
-        done = await anyio.to_thread.run_sync(work, limiter=_limit())
-    url = f"{repository_url(base_url(request, options), repository)}/commit/{done.sha}"
+        work = functools.partial(_commit, hub, options, identity, repository, revision, body.path)
+        made = await anyio.to_thread.run_sync(work, limiter=_limit())
+    url = f"{repository_url(base_url(request, options), repository)}/commit/{made.sha}"
     answer = {
         "success": True,
-        "commitOid": done.sha,
+        "commitOid": made.sha,
         "commitUrl": url,
         "hookOutput": "",
         "pullRequestUrl": None,
@@ -84,7 +89,7 @@ async def commit(
     return JSONResponse(answer)
 
 
-def _committed(
+def _commit(
     hub: SharedHub,
     options: ServerOptions,
     identity: Identity,
@@ -96,10 +101,10 @@ def _committed(
     with body.open("rb") as stream:
         lines = commit_lines.read(stream, options.max_regular)
         header = next(lines)
-        assert isinstance(header, Header)  # or `read` has raised
+        assert isinstance(header, Header)  # as `read` checked
         operations = [files.operation(line) for line in lines]
     if not operations:
-        raise Invalid("the commit has no operations: add, delete or copy a file")
+        raise Invalid("empty commit: add, delete or copy at least one file")
     files.store()
     return hub.commits.add(
         repository,

@@ -1,6 +1,6 @@
-"""The bytes of large files on their way in, whole or in parts.
+"""Uploads of large files, whole or in parts.
 
-Clients send no token here. The address itself says, signed, who may send which file, and that until when.
+Clients send no token here. The URL has a signed ticket that says who may upload which file until when.
 """
 
 from typing import Annotated, Any
@@ -12,9 +12,9 @@ from starlette.responses import JSONResponse, Response
 
 from kcard.hub.refusals import Forbidden, Invalid
 from kcard.hub.repositories.parts import Parts
-from kcard.hub.server.asking import Options, TheHub
+from kcard.hub.server.dependencies import HubDep, OptionsDep
 from kcard.hub.server.options import ServerOptions
-from kcard.hub.server.writing.room import require_room
+from kcard.hub.server.writing.quota import require_quota
 from kcard.hub.server.writing.signing import Claims, sign, signed
 from kcard.hub.server.writing.spool import spooled
 from kcard.hub.shared import SharedHub
@@ -25,7 +25,7 @@ __all__ = ["MOST_PARTS", "parts_of", "router", "upload_action"]
 router = APIRouter(tags=["lfs"])
 
 WHOLE, PART, PARTS = "lfs", "lfs-part", "lfs-parts"
-SECONDS = 6 * 3600  # the last file of a batch is sent when all others are done
+SECONDS = 6 * 3600  # the last file of a batch is sent after all others
 MOST_PARTS = 10_000
 
 Oid = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
@@ -33,7 +33,7 @@ Ticket = Annotated[str, Query(max_length=2000)]
 
 
 class Completion(BaseModel):
-    """Which file has been sent in parts. What the parts were answered is echoed by clients, and not needed."""
+    """The file whose parts were sent. Clients also send back the ETags of the parts, which are not needed."""
 
     oid: str = Field(max_length=64)
 
@@ -41,7 +41,7 @@ class Completion(BaseModel):
 def upload_action(
     secret: bytes, base: str, *, repository: str, account: int, oid: str, size: int, part_size: int = 0
 ) -> dict[str, Any]:
-    """Where a client shall send a file; in parts of `part_size` bytes where that is not 0 and less than the file."""
+    """Where to upload a file; in parts if it is larger than `part_size` bytes. 0: never in parts."""
     claims: Claims = {"repository": repository, "account": account, "oid": oid, "size": size}
     url = f"{base}/lfs/{oid}"
     if not 0 < part_size < size:
@@ -58,14 +58,14 @@ def upload_action(
 
 
 @router.put("/lfs/{oid}")
-async def put_file(request: Request, oid: Oid, ticket: Ticket, hub: TheHub, options: Options) -> Response:
-    """Take a whole file."""
+async def put_file(request: Request, oid: Oid, ticket: Ticket, hub: HubDep, options: OptionsDep) -> Response:
+    """Upload a whole file."""
     claims = _claims(hub, WHOLE, ticket, oid)
-    await run_in_threadpool(_require_room, hub, options, claims, int(claims["size"]))
+    await run_in_threadpool(_require_quota, hub, options, claims, int(claims["size"]))
     async with spooled(request, hub.blobs.partial, int(claims["size"])) as sent:
         _complete(sent.size, int(claims["size"]))
         if sent.sha256 != oid:
-            raise Invalid(f"what was sent has sha256 {sent.sha256[:12]}…, not {oid[:12]}…: send it again")
+            raise Invalid(f"the upload has sha256 {sent.sha256[:12]}…, expected {oid[:12]}…: send it again")
         await run_in_threadpool(hub.uploads.store, int(claims["account"]), sent.path, oid, sent.size)
     return Response()
 
@@ -76,15 +76,15 @@ async def put_part(
     oid: Oid,
     number: Annotated[int, Path(ge=1)],
     ticket: Ticket,
-    hub: TheHub,
-    options: Options,
+    hub: HubDep,
+    options: OptionsDep,
 ) -> Response:
-    """Take a part of a file."""
+    """Upload a part of a file."""
     claims = _claims(hub, PART, ticket, oid)
     if claims["number"] != number:
-        raise Forbidden(f"the ticket is for part {claims['number']}, not for {number}")
+        raise Forbidden(f"the ticket is for part {claims['number']}, not {number}")
     others = await run_in_threadpool(parts_of(hub).size, int(claims["account"]), but=(oid, number))
-    await run_in_threadpool(_require_room, hub, options, claims, others + int(claims["length"]))
+    await run_in_threadpool(_require_quota, hub, options, claims, others + int(claims["length"]))
     async with spooled(request, hub.blobs.partial, int(claims["length"])) as sent:
         _complete(sent.size, int(claims["length"]))
         await run_in_threadpool(parts_of(hub).put, int(claims["account"]), oid, number, sent.path)
@@ -92,11 +92,11 @@ async def put_part(
 
 
 @router.post("/lfs/{oid}/parts")
-def join_parts(oid: Oid, ticket: Ticket, done: Completion, hub: TheHub) -> JSONResponse:
-    """Join the parts of a file; again, where the answer was lost."""
+def join_parts(oid: Oid, ticket: Ticket, done: Completion, hub: HubDep) -> JSONResponse:
+    """Join the parts of a file. Clients may repeat this if the response was lost."""
     claims = _claims(hub, PARTS, ticket, oid)
     if done.oid != oid:
-        raise Forbidden(f"the ticket is for {oid[:12]}…, not for {done.oid[:12]!r}")
+        raise Forbidden(f"the ticket is for {oid[:12]}…, not {done.oid[:12]!r}")
     account, size = int(claims["account"]), int(claims["size"])
     if hub.uploads.sent(account, oid) != size:
         with partial_folder(hub.blobs.partial) as folder:
@@ -107,23 +107,23 @@ def join_parts(oid: Oid, ticket: Ticket, done: Completion, hub: TheHub) -> JSONR
 
 
 def parts_of(hub: SharedHub) -> Parts:
-    """The parts that a hub has been sent."""
+    """The parts that were uploaded to a hub."""
     return Parts(hub.blobs.partial.parent / "parts")
 
 
 def _claims(hub: SharedHub, purpose: str, ticket: str, oid: str) -> Claims:
     claims = signed(hub.secret, purpose, ticket)
     if claims["oid"] != oid:
-        raise Forbidden(f"the ticket is for another file than {oid[:12]}…")
+        raise Forbidden(f"the ticket is not for {oid[:12]}…")
     return claims
 
 
-def _require_room(hub: SharedHub, options: ServerOptions, claims: Claims, more: int) -> None:
-    """The quota again, as it is now: a client may have asked for many addresses before it sends anything."""
+def _require_quota(hub: SharedHub, options: ServerOptions, claims: Claims, more: int) -> None:
+    """Check the quota again: a client may have requested many URLs before its first upload."""
     namespace = str(claims["repository"]).partition("/")[0]
-    require_room(hub, options, namespace, int(claims["account"]), more)
+    require_quota(hub, options, namespace, int(claims["account"]), more)
 
 
 def _complete(size: int, expected: int) -> None:
     if size != expected:
-        raise Invalid(f"{size} bytes were sent, {expected} are expected: send it again")
+        raise Invalid(f"received {size} bytes, expected {expected}: send it again")

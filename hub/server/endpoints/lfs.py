@@ -1,6 +1,6 @@
-"""Git LFS: which large files of a batch to send or fetch, and where to; and whether they came.
+"""The Git LFS batch API: where to upload or download large files.
 
-That a file is there already is said only to those who sent it or may read it. To all others it is as if it were not.
+Only accounts that uploaded a file or may read it learn that the hub has it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,18 +8,25 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.refusals import NotThere
-from kcard.hub.repositories.rights import require_download, require_write
+from kcard.hub.repositories.permissions import require_write
 from kcard.hub.repositories.values import Repository
-from kcard.hub.server.asking import KnownIdentity, MaybeIdentity, Options, TheHub, base_url, found
+from kcard.hub.server.dependencies import (
+    HubDep,
+    OptionalIdentity,
+    OptionsDep,
+    RequiredIdentity,
+    WebRepository,
+    base_url,
+    require_download,
+)
 from kcard.hub.server.endpoints.large_files import upload_action
-from kcard.hub.server.middleware.raw_path import Segment
-from kcard.hub.server.writing.room import room
+from kcard.hub.server.writing.quota import remaining
 from kcard.hub.shared import SharedHub
 
 __all__ = ["router"]
@@ -33,7 +40,7 @@ DATASETS = "/datasets"
 
 
 class LargeFile(BaseModel):
-    """A large file: its sha256 and its bytes."""
+    """A large file by sha256 and size in bytes."""
 
     oid: str = Field(pattern="^[0-9a-f]{64}$")
     size: int = Field(ge=0, lt=1 << 53)
@@ -46,7 +53,7 @@ class Reference(BaseModel):
 
 
 class Batch(BaseModel):
-    """What a client wants to send or fetch, and how it can."""
+    """The files of an upload or a download, and the transfers that the client supports."""
 
     operation: Literal["upload", "download"]
     transfers: list[Annotated[str, Field(max_length=40)]] = Field(["basic"], max_length=20)
@@ -55,56 +62,46 @@ class Batch(BaseModel):
     hash_algo: Literal["sha256"] = "sha256"
 
 
-def _repository(
-    request: Request, namespace: Segment, name: Segment, hub: TheHub, identity: MaybeIdentity
-) -> Repository:
-    kind: Literal["dataset", "model"] = "model"
-    if request.scope["path"].startswith(f"{DATASETS}/"):
-        kind = "dataset"
-    return found(hub, kind, f"{namespace}/{name}", identity)
-
-
-Asked = Annotated[Repository, Depends(_repository)]
-
-
 @router.post(f"{OBJECTS}/batch")
 @router.post(f"{DATASETS}{OBJECTS}/batch")
-def batch(
+def request_batch(
     request: Request,
-    asked: Batch,
-    repository: Asked,
-    identity: MaybeIdentity,
-    hub: TheHub,
-    options: Options,
+    batch: Batch,
+    repository: WebRepository,
+    identity: OptionalIdentity,
+    hub: HubDep,
+    options: OptionsDep,
 ) -> JSONResponse:
-    """Where large files go to or come from."""
+    """Get the URLs for large files."""
     base = base_url(request, options)
-    if asked.operation == "download":
-        return _answer("basic", _downloads(base, asked, repository, identity, hub))
+    if batch.operation == "download":
+        return _answer("basic", _downloads(base, batch, repository, identity, hub))
     require_write(identity, repository)
-    assert identity is not None  # nobody may write
-    in_parts = "multipart" in asked.transfers
+    assert identity is not None  # as require_write checked
+    in_parts = "multipart" in batch.transfers
     limits = _Limits(
         options.max_file_size,
         options.part_size if in_parts else 0,
-        room(hub, options, repository.namespace, identity.account_id),
+        remaining(hub, options, repository.namespace, identity.account_id),
     )
-    answers = _uploads(base, asked.objects, repository, identity, hub, limits)
+    answers = _uploads(base, batch.objects, repository, identity, hub, limits)
     return _answer("multipart" if in_parts else "basic", answers)
 
 
 @router.post(f"{OBJECTS}/verify")
 @router.post(f"{DATASETS}{OBJECTS}/verify")
-def verify(file: LargeFile, _repository: Asked, identity: KnownIdentity, hub: TheHub) -> JSONResponse:
-    """Whether a file arrived."""
+def verify(
+    file: LargeFile, _repository: WebRepository, identity: RequiredIdentity, hub: HubDep
+) -> JSONResponse:
+    """Check that a file was uploaded."""
     if hub.uploads.usable(identity, file.oid) != file.size:
-        raise NotThere("object", f"no file {file.oid[:12]}… of {file.size} bytes was sent: send it again")
+        raise NotThere("object", f"no file {file.oid[:12]}… of {file.size} bytes was uploaded: send it again")
     return JSONResponse({}, media_type=MEDIA_TYPE)
 
 
 @dataclass(frozen=True)
 class _Limits:
-    """Bytes: of the largest file, of a part (0: no parts), and of all files together (None: any number)."""
+    """Bytes of the largest file, of a part (0: no parts), and of all files together (None: no limit)."""
 
     file: int
     part: int
@@ -123,14 +120,16 @@ def _uploads(
     for file in files:
         if (known := hub.uploads.usable(identity, file.oid)) is not None:
             if known != file.size:
-                yield _refused(file, 422, f"the file of this sha256 has {known} bytes")
+                yield _refused(file, 422, f"the file with this sha256 has {known} bytes")
                 continue
             hub.uploads.record(identity.account_id, file.oid, file.size)
             yield file.model_dump()
         elif file.size > limits.file:
-            yield _refused(file, 413, f"files of this hub have at most {limits.file} bytes")
+            yield _refused(file, 413, f"the file exceeds the hub's limit of {limits.file} bytes")
         elif room is not None and file.size > room:
-            yield _refused(file, 413, f"the quota of {repository.namespace} leaves {max(0, room)} bytes")
+            yield _refused(
+                file, 413, f"quota of {repository.namespace} exceeded: {max(0, room)} bytes are left"
+            )
         else:
             room = None if room is None else room - file.size
             upload = upload_action(
@@ -147,16 +146,15 @@ def _uploads(
 
 
 def _downloads(
-    base: str, asked: Batch, repository: Repository, identity: Identity | None, hub: SharedHub
+    base: str, batch: Batch, repository: Repository, identity: Identity | None, hub: SharedHub
 ) -> Iterator[dict[str, Any]]:
-    granted = identity is not None and hub.repositories.granted(repository, identity.account_id)
-    require_download(identity, repository, granted)
-    name = asked.ref.name.removeprefix("refs/heads/") if asked.ref else "main"
+    require_download(hub, identity, repository)
+    name = batch.ref.name.removeprefix("refs/heads/") if batch.ref else "main"
     commit = hub.refs.resolve(repository, name)
     paths = {entry.sha256: path for path, entry in hub.commits.tree(repository, commit).items() if entry.lfs}
-    for file in asked.objects:
+    for file in batch.objects:
         if (path := paths.get(file.oid)) is None:
-            yield _refused(file, 404, f"{name} of {repository.name} has no such file")
+            yield _refused(file, 404, f"file not found in {repository.name} at {name}")
         else:
             href = f"{base}{_url(repository)}/resolve/{commit}/{quote(path)}"
             yield {**file.model_dump(), "actions": {"download": {"href": href, "header": {}}}}

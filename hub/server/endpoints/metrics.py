@@ -1,7 +1,7 @@
-"""What Prometheus reads at /metrics.
+"""Metrics for Prometheus, at /metrics.
 
-Each worker counts in a file of its own in one folder, and whichever is asked adds all of them up; what a worker
-counted before it was killed stays counted. Without a folder a process counts for itself alone.
+Each worker counts in its own file in one folder, and the worker that answers adds them up, including those of killed
+workers. Without a folder, a process reports its own counts.
 """
 
 import threading
@@ -26,9 +26,9 @@ from starlette.responses import Response
 from kcard.hub.records.account_tables import accounts
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import holdings, publications, repositories
-from kcard.hub.repositories.rights import require_administrator
-from kcard.hub.server.asking import MaybeIdentity
-from kcard.hub.server.middleware.observed import QUIET, Exchange
+from kcard.hub.repositories.permissions import require_administrator
+from kcard.hub.server.dependencies import OptionalIdentity
+from kcard.hub.server.middleware.instrumentation import QUIET, Exchange
 from kcard.hub.server.middleware.rate_limit import is_this_machine
 
 __all__ = ["Metrics", "router"]
@@ -39,8 +39,8 @@ KEEP_SECONDS = 60
 HELD = (
     ("accounts", "Users and organisations."),
     ("repositories", "Repositories."),
-    ("publications", "Versions that were published."),
-    ("blobs", "Distinct files that commits name."),
+    ("publications", "Published versions."),
+    ("blobs", "Distinct files in commits."),
     ("blob_bytes", "Bytes of these files."),
 )
 
@@ -48,7 +48,7 @@ router = APIRouter(tags=["operation"])
 
 
 class Metrics:
-    """The counts of a worker, and those of all workers as text."""
+    """Counts the requests of a worker; reports those of all workers."""
 
     def __init__(self, database: Database, folder: str | None = None) -> None:
         self._folder = folder
@@ -56,17 +56,17 @@ class Metrics:
         route, outcome = ("method", "route"), ("method", "route", "status")
         self._requests = Counter("kcard_requests", "Requests answered.", outcome, registry=own)
         self._seconds = Histogram(
-            "kcard_request_seconds", "Time until the last byte.", route, registry=own, buckets=SECONDS
+            "kcard_request_seconds", "Time to the last byte.", route, registry=own, buckets=SECONDS
         )
-        self._received = Counter("kcard_received_bytes", "Bytes of requests' bodies.", registry=own)
-        self._sent = Counter("kcard_sent_bytes", "Bytes of answers' bodies.", registry=own)
-        self._refused = Counter("kcard_logins_refused", "Requests with a token not valid.", registry=own)
-        self._limited = Counter("kcard_rate_limited", "Requests refused as too many.", registry=own)
+        self._received = Counter("kcard_received_bytes", "Bytes of request bodies.", registry=own)
+        self._sent = Counter("kcard_sent_bytes", "Bytes of response bodies.", registry=own)
+        self._refused = Counter("kcard_logins_refused", "Requests with an invalid token.", registry=own)
+        self._limited = Counter("kcard_rate_limited", "Requests refused by the rate limit.", registry=own)
         self._held = CollectorRegistry()
         self._held.register(_Held(database))
 
     def count(self, exchange: Exchange) -> None:
-        """An observer of exchanges; those of probes are left out."""
+        """Count an exchange, unless it is a probe."""
         if exchange.path in QUIET:
             return
         method = exchange.method if exchange.method in METHODS else "other"
@@ -81,7 +81,7 @@ class Metrics:
             self._limited.inc()
 
     def text(self) -> bytes:
-        """Everything, in the form that Prometheus reads."""
+        """Everything, in the format of Prometheus."""
         counted = self._own
         if self._folder is not None:
             counted = CollectorRegistry()
@@ -90,7 +90,7 @@ class Metrics:
 
 
 class _Held(Collector):
-    """How much the hub holds; the database is asked at most once a minute."""
+    """The contents of the hub, read from the database at most once a minute."""
 
     def __init__(self, database: Database) -> None:
         self._database, self._lock = database, threading.Lock()
@@ -122,14 +122,14 @@ def _metrics(request: Request) -> Metrics:
 
 @router.get(
     "/metrics",
-    summary="What Prometheus reads",
+    summary="Get metrics for Prometheus",
     response_class=Response,
-    responses={200: {"content": {"text/plain": {}}, "description": "The metrics of all workers."}},
+    responses={200: {"content": {"text/plain": {}}, "description": "The metrics of all workers"}},
 )
 def metrics(
-    request: Request, identity: MaybeIdentity, found: Annotated[Metrics, Depends(_metrics)]
+    request: Request, identity: OptionalIdentity, found: Annotated[Metrics, Depends(_metrics)]
 ) -> Response:
-    """For a program on the same machine, or for one with an administrator's token of scope admin."""
+    """For programs on the same machine, or with an administrator's token with scope admin."""
     if not is_this_machine(request.scope):
         require_administrator(identity)
     return Response(found.text(), media_type=CONTENT_TYPE_LATEST)

@@ -1,63 +1,56 @@
-"""Models and datasets: lists of them, and what each is."""
+"""Models and datasets: lists and descriptions."""
 
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import JSONResponse
 
 from kcard.hub.repositories.listing import LIMIT, MOST, SORTS, ListQuery
-from kcard.hub.repositories.rights import absent
+from kcard.hub.repositories.permissions import absent
 from kcard.hub.repositories.values import Mark, Repository
-from kcard.hub.server.asking import (
-    Asked,
-    MaybeIdentity,
-    Options,
-    TheHub,
-    base_url,
-    repository_type,
-)
+from kcard.hub.server.dependencies import HubDep, OptionalIdentity, OptionsDep, RepositoryDep, repository_type
 from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.reading import repository_json
 from kcard.hub.server.reading.details import at_revision, details
-from kcard.hub.server.reading.linked import next_page
-from kcard.hub.server.reading.repository_json import Answers, Json
+from kcard.hub.server.reading.pagination import next_page
+from kcard.hub.server.reading.repository_json import ABSENT, Json
 from kcard.hub.shared import SharedHub
 
 __all__ = ["router"]
 
 router = APIRouter(tags=["read"])
 
-# The largest page that looks into the files of each repository.
+# The largest page that reads the files of each repository.
 DETAILED_PAGE = 100
 # Names that some clients use for a sort.
 ALIASES = {"last_modified": "lastModified", "created_at": "createdAt", "trending_score": "trendingScore"}
-# What needs a look into the files of each repository of a list.
+# Properties that need the files of each repository.
 IN_FILES = frozenset({"config", "siblings"})
-ABSENT: Answers = {404: {"description": "No such repository or revision: X-Error-Code says which"}}
-Words = Annotated[list[str] | None, Query()]
+Words: TypeAlias = Annotated[list[str] | None, Query()]
+SecurityStatus: TypeAlias = Annotated[bool, Query(alias="securityStatus")]
 
 
 @router.get(
     "/api/{types}",
     summary="List models or datasets",
     responses={
-        200: {"description": "Those that may be read; Link has the next page; `kcard` tells factuality"},
-        400: {"description": "A parameter that can't be"},
+        200: {"description": "Readable repositories; Link has the next page; `kcard` has the factuality"},
+        400: {"description": "An invalid parameter"},
         404: {"description": "Neither models nor datasets"},
     },
 )
 def listing(
     request: Request,
-    hub: TheHub,
-    options: Options,
-    identity: MaybeIdentity,
+    hub: HubDep,
+    options: OptionsDep,
+    identity: OptionalIdentity,
     types: Segment,
     search: Words = None,
     author: str | None = None,
-    filters: Annotated[list[str] | None, Query(alias="filter", description="Tags; all must be there")] = None,
+    filters: Annotated[list[str] | None, Query(alias="filter", description="Required tags")] = None,
     sort: Annotated[str, Query(description=f"One of {', '.join(SORTS)}")] = "lastModified",
-    direction: Annotated[int, Query(description="-1: the largest first")] = -1,
-    limit: Annotated[int, Query(ge=1, description=f"At most {MOST} come at once")] = LIMIT,
+    direction: Annotated[int, Query(description="-1 for descending, 1 for ascending")] = -1,
+    limit: Annotated[int, Query(ge=1, description=f"Page size, at most {MOST}")] = LIMIT,
     cursor: str | None = None,
     gated: bool | None = None,
     pipeline_tag: str | None = None,
@@ -66,7 +59,7 @@ def listing(
     config: bool = False,
     expand: Words = None,
 ) -> JSONResponse:
-    """`full` adds the files, `cardData` the metadata of the README.md, `expand` gives what it names and no more."""
+    """`full` adds files, `cardData` adds the metadata of README.md, `expand` selects properties."""
     wanted = frozenset(expand or ())
     detailed = full or config or bool(wanted & IN_FILES)
     query = ListQuery(
@@ -84,11 +77,8 @@ def listing(
     page, following = hub.listing.page(query, identity)
     marks = hub.publications.marks([repository.id for repository in page])
     items = [_listed(hub, each, marks.get(each.id), full, card_data, config, wanted) for each in page]
-    headers: dict[str, str] = {}
-    if following is not None:
-        asked = request.query_params.multi_items()
-        headers |= next_page(base_url(request, options), f"/api/{types}", asked, cursor=following)
-    return JSONResponse(items, headers=headers)
+    link = {} if following is None else next_page(request, options, f"/api/{types}", cursor=following)
+    return JSONResponse(items, headers=link)
 
 
 def _listed(
@@ -112,52 +102,35 @@ def _listed(
 @router.get(
     "/api/{types}/{namespace}/{name}",
     summary="Describe a model or dataset",
-    responses={200: {"description": "What it is, its files, `kcard` with its factuality"}, **ABSENT},
+    response_description="Properties, files, and `kcard` with the factuality",
+    responses=ABSENT,
 )
 def info(
-    hub: TheHub,
-    repository: Asked,
+    hub: HubDep,
+    repository: RepositoryDep,
     blobs: bool = False,
-    security: Annotated[bool, Query(alias="securityStatus")] = False,
+    security: SecurityStatus = False,
     expand: Words = None,
 ) -> JSONResponse:
-    """As of branch main."""
-    return _info(hub, repository, "main", blobs, security, expand)
+    """On branch main."""
+    return info_at(hub, repository, "main", blobs, security, expand)
 
 
 @router.get(
     "/api/{types}/{namespace}/{name}/revision/{revision}",
     summary="Describe a revision of a model or dataset",
-    responses={200: {"description": "What it is, its files, `kcard` with its factuality"}, **ABSENT},
+    response_description="Properties, files, and `kcard` with the factuality",
+    responses=ABSENT,
 )
 def info_at(
-    hub: TheHub,
-    repository: Asked,
+    hub: HubDep,
+    repository: RepositoryDep,
     revision: Segment,
     blobs: bool = False,
-    security: Annotated[bool, Query(alias="securityStatus")] = False,
+    security: SecurityStatus = False,
     expand: Words = None,
 ) -> JSONResponse:
-    """`blobs` adds the sizes and hashes of the files, `expand` gives what it names and no more."""
-    return _info(hub, repository, revision, blobs, security, expand)
-
-
-@router.get("/api/{types}/{name}", include_in_schema=False)
-@router.get("/api/{types}/{name}/revision/{revision}", include_in_schema=False)
-def without_namespace(types: Segment, name: Segment, identity: MaybeIdentity) -> JSONResponse:
-    """Clients ask so for gpt2: no repository here is without a namespace."""
-    repository_type(types)
-    raise absent(name, identity)
-
-
-def _info(
-    hub: SharedHub,
-    repository: Repository,
-    revision: str,
-    blobs: bool,
-    security: bool,
-    expand: list[str] | None,
-) -> JSONResponse:
+    """`blobs` adds the sizes and hashes of the files, `expand` selects properties."""
     sha = hub.refs.resolve(repository, revision)
     tree = hub.commits.tree(repository, sha)
     repository = at_revision(hub, repository, sha, tree)
@@ -166,8 +139,16 @@ def _info(
     found |= details(hub, repository, tree, blobs=blobs, config=repository.type == "model")
     found["spaces"] = []
     if security:
-        # Whatever could run code was refused when it was committed.
+        # Commits refuse whatever could run code.
         found["securityRepoStatus"] = {"scansDone": True, "filesWithIssues": []}
     if expand:
         found = repository_json.only(frozenset(expand), found)
     return JSONResponse(found, headers={"X-Repo-Commit": sha})
+
+
+@router.get("/api/{types}/{name}", include_in_schema=False)
+@router.get("/api/{types}/{name}/revision/{revision}", include_in_schema=False)
+def without_namespace(types: Segment, name: Segment, identity: OptionalIdentity) -> JSONResponse:
+    """Clients send this for names such as gpt2; every repository of this hub has a namespace."""
+    repository_type(types)
+    raise absent(name, identity)

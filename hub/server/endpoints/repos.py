@@ -1,4 +1,4 @@
-"""Repositories made, deleted, moved, hidden and gated."""
+"""Repositories: create, delete, move, change settings."""
 
 from typing import Literal
 
@@ -8,10 +8,16 @@ from starlette.responses import JSONResponse
 
 from kcard.hub.accounts.names import check_repository, folded
 from kcard.hub.refusals import Conflict, Invalid, Unsupported
-from kcard.hub.repositories.rights import require_administer, require_create
+from kcard.hub.repositories.permissions import require_administer, require_create
 from kcard.hub.repositories.values import Repository, Type
-from kcard.hub.server.asking import KnownIdentity, Options, TheHub, base_url, found
-from kcard.hub.server.writing.writable import Administered
+from kcard.hub.server.dependencies import (
+    AdministeredRepository,
+    HubDep,
+    OptionsDep,
+    RequiredIdentity,
+    base_url,
+    get_repository,
+)
 
 __all__ = ["repository_url", "router"]
 
@@ -20,62 +26,69 @@ router = APIRouter(tags=["write"])
 Visibility = Literal["public", "private"]
 
 
+class VisibilityFields(BaseModel):
+    """`private` is what older clients send for `visibility`."""
+
+    private: bool | None = None
+    visibility: Visibility | None = None
+
+    @property
+    def makes_private(self) -> bool | None:
+        """None: unchanged."""
+        return self.private if self.visibility is None else self.visibility == "private"
+
+
 class Named(BaseModel):
-    """A repository as clients name it here: its name and, unless it is the asker's own, its namespace."""
+    """A repository by name and namespace (default: the client's own)."""
 
     name: str = Field(max_length=200)
     organization: str | None = Field(default=None, max_length=200)
     type: str | None = None
 
 
-class Wanted(Named):
-    """A repository to be made; `private` is what older clients send for `visibility`."""
-
-    private: bool | None = None
-    visibility: Visibility | None = None
+class NewRepository(Named, VisibilityFields):
+    """A repository to create."""
 
 
 class Move(BaseModel):
-    """Where from and where to; both namespace/name."""
+    """The old and the new namespace/name."""
 
     fromRepo: str = Field(max_length=200)  # noqa: N815 # the protocol's
     toRepo: str = Field(max_length=200)  # noqa: N815
     type: str | None = None
 
 
-class Settings(BaseModel):
-    """What is to change; `private` is what older clients send for `visibility`."""
+class Settings(VisibilityFields):
+    """The settings to change."""
 
-    private: bool | None = None
-    visibility: Visibility | None = None
     gated: Literal["auto", "manual", False] | None = None
 
 
 def repository_url(base: str, repository: Repository) -> str:
-    """Where people look at a repository."""
-    return (
-        f"{base}/datasets/{repository.name}" if repository.type == "dataset" else f"{base}/{repository.name}"
-    )
+    """The URL of a repository's page."""
+    folder = "/datasets" if repository.type == "dataset" else ""
+    return f"{base}{folder}/{repository.name}"
 
 
 @router.post(
     "/api/repos/create",
-    summary="Make a repository",
-    responses={200: {"description": "Its URL"}, 409: {"description": "It is there already; its URL"}},
+    summary="Create a repository",
+    response_description="Its URL",
+    responses={409: {"description": "It exists already, at this URL"}},
 )
 def create(
-    wanted: Wanted, request: Request, hub: TheHub, options: Options, identity: KnownIdentity
+    new: NewRepository, request: Request, hub: HubDep, options: OptionsDep, identity: RequiredIdentity
 ) -> JSONResponse:
-    """The 409 tells the URL too: clients that were told `exist_ok` read it there."""
-    type_, name = _type(wanted.type), _full_name(wanted, identity.name)
+    """A 409 has the URL too: clients read it there with `exist_ok`."""
+    type_, name = _type(new.type), _full_name(new, identity.name)
     namespace = name.partition("/")[0]
     require_create(identity, namespace)
     account = hub.accounts.get(namespace)
-    name = f"{account.name}/{name.partition('/')[2]}"  # in the namespace's own spelling
+    name = f"{account.name}/{name.partition('/')[2]}"  # with the case of the account's name
     base = base_url(request, options)
     try:
         repository = hub.repositories.create(
-            type_, account.id, name, private=_private(wanted) or False, by=identity
+            type_, account.id, name, private=new.makes_private or False, by=identity
         )
     except Conflict as conflict:
         there = hub.repositories.get(type_, conflict.name or name)
@@ -93,12 +106,13 @@ def create(
 
 @router.delete(
     "/api/repos/delete",
-    summary="Delete a repository with everything in it",
-    responses={200: {"description": "It is gone"}, 404: {"description": "There is no such repository"}},
+    summary="Delete a repository and all its contents",
+    response_description="Deleted",
+    responses={404: {"description": "No such repository"}},
 )
-def delete(named: Named, hub: TheHub, identity: KnownIdentity) -> JSONResponse:
-    """What versions it published goes with it."""
-    repository = found(hub, _type(named.type), _full_name(named, identity.name), identity)
+def delete(named: Named, hub: HubDep, identity: RequiredIdentity) -> JSONResponse:
+    """This includes its published versions."""
+    repository = get_repository(hub, _type(named.type), _full_name(named, identity.name), identity)
     require_administer(identity, repository)
     hub.repositories.delete(repository)
     hub.events.add(identity.name, "repository.deleted", repository.name, type=repository.type)
@@ -107,12 +121,13 @@ def delete(named: Named, hub: TheHub, identity: KnownIdentity) -> JSONResponse:
 
 @router.post(
     "/api/repos/move",
-    summary="Give a repository another name, or another namespace",
-    responses={200: {"description": "Done"}, 409: {"description": "There is one of that name"}},
+    summary="Move or rename a repository",
+    response_description="Moved",
+    responses={409: {"description": "The new name is taken"}},
 )
-def move(move: Move, hub: TheHub, identity: KnownIdentity) -> JSONResponse:
-    """Asks for the right to administer it, and to make repositories where it goes."""
-    repository = found(hub, _type(move.type), check_repository(move.fromRepo), identity)
+def move(move: Move, hub: HubDep, identity: RequiredIdentity) -> JSONResponse:
+    """For administrators of the repository who may create repositories in the new namespace."""
+    repository = get_repository(hub, _type(move.type), check_repository(move.fromRepo), identity)
     require_administer(identity, repository)
     namespace, _, name = check_repository(move.toRepo).partition("/")
     if folded(namespace) != folded(repository.namespace):
@@ -125,14 +140,14 @@ def move(move: Move, hub: TheHub, identity: KnownIdentity) -> JSONResponse:
 
 @router.put(
     "/api/{types}/{namespace}/{name}/settings",
-    summary="Make a repository private or public, gated or open",
-    responses={200: {"description": "How it is now"}},
+    summary="Change the visibility or gating of a repository",
+    response_description="The new settings",
 )
 def settings(
-    settings: Settings, repository: Administered, hub: TheHub, identity: KnownIdentity
+    settings: Settings, repository: AdministeredRepository, hub: HubDep, identity: RequiredIdentity
 ) -> JSONResponse:
-    """Settings that are not named stay."""
-    private, gated = _private(settings), settings.gated
+    """Omitted settings stay."""
+    private, gated = settings.makes_private, settings.gated
     changed = hub.repositories.update(repository, private=private, gated="no" if gated is False else gated)
     hub.events.add(
         identity.name,
@@ -152,11 +167,6 @@ def settings(
     )
 
 
-def _private(asked: Wanted | Settings) -> bool | None:
-    """Whether it shall be private; None: nothing was said."""
-    return asked.private if asked.visibility is None else asked.visibility == "private"
-
-
 def _type(word: str | None) -> Type:
     match word:
         case None | "model":
@@ -164,9 +174,9 @@ def _type(word: str | None) -> Type:
         case "dataset":
             return "dataset"
         case "space" | "bucket" | "kernel":
-            raise Unsupported(f"this hub keeps models and datasets, no {word}s")
+            raise Unsupported(f"{word}s are not supported: use a model or a dataset")
         case _:
-            raise Invalid(f"type {word[:40]!r}: use model or dataset")
+            raise Invalid(f"unknown repository type {word[:40]!r}: use model or dataset")
 
 
 def _full_name(named: Named, owner: str) -> str:

@@ -1,22 +1,22 @@
 """Files and folders of a revision."""
 
 import json
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, TypeAlias
 from urllib.parse import parse_qsl, quote
 
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import JSONResponse
 
 from kcard.hub.refusals import Invalid, NotThere, TooLarge
-from kcard.hub.repositories.values import Entry, Repository
-from kcard.hub.server.asking import Asked, Options, TheHub, base_url
+from kcard.hub.repositories.commits import Commits
+from kcard.hub.repositories.values import Commit, Entry, Repository
+from kcard.hub.server.dependencies import HubDep, OptionsDep, RepositoryDep
 from kcard.hub.server.middleware.raw_path import Rest, Segment
 from kcard.hub.server.reading import repository_json
 from kcard.hub.server.reading.folders import Folder, Listed, contents, folders
-from kcard.hub.server.reading.last_commits import last_commits
-from kcard.hub.server.reading.linked import next_page
-from kcard.hub.server.reading.repository_json import Answers, Json
+from kcard.hub.server.reading.pagination import next_page
+from kcard.hub.server.reading.repository_json import ABSENT, Json
 from kcard.hub.shared import SharedHub
 
 __all__ = ["router"]
@@ -26,52 +26,56 @@ router = APIRouter(tags=["read"])
 PAGE, EXPANDED_PAGE = 1000, 100
 MOST_PATHS = 1000
 FORM = "application/x-www-form-urlencoded"
-ABSENT: Answers = {404: {"description": "No such repository, revision or folder: X-Error-Code says which"}}
+# Limits of the search for the last commit of a path: commits, and files in all of them. More would take seconds.
+MOST_COMMITS, MOST_ENTRIES = 100, 50_000
+Cursor: TypeAlias = Annotated[int, Query(ge=0, le=1_000_000_000)]
 
 
 @router.get(
     "/api/{types}/{namespace}/{name}/tree/{revision}",
     summary="List the files of a revision",
-    responses={200: {"description": "Files and folders; Link has the next page"}, **ABSENT},
+    response_description="Files and folders; Link has the next page",
+    responses=ABSENT,
 )
 def root(
     request: Request,
-    hub: TheHub,
-    options: Options,
-    repository: Asked,
+    hub: HubDep,
+    options: OptionsDep,
+    repository: RepositoryDep,
     revision: Segment,
     recursive: bool = False,
     expand: bool = False,
-    cursor: Annotated[int, Query(ge=0, le=1_000_000_000)] = 0,
+    cursor: Cursor = 0,
 ) -> JSONResponse:
-    """`expand` adds the last commit of each."""
+    """`expand` adds the last commit of each item."""
     return tree(request, hub, options, repository, revision, "", recursive, expand, cursor)
 
 
 @router.get(
     "/api/{types}/{namespace}/{name}/tree/{revision}/{path:path}",
     summary="List a folder of a revision",
-    responses={200: {"description": "Files and folders; Link has the next page"}, **ABSENT},
+    response_description="Files and folders; Link has the next page",
+    responses=ABSENT,
 )
 def tree(
     request: Request,
-    hub: TheHub,
-    options: Options,
-    repository: Asked,
+    hub: HubDep,
+    options: OptionsDep,
+    repository: RepositoryDep,
     revision: Segment,
     path: Rest,
     recursive: bool = False,
     expand: bool = False,
-    cursor: Annotated[int, Query(ge=0, le=1_000_000_000)] = 0,
+    cursor: Cursor = 0,
 ) -> JSONResponse:
-    """The path is one quoted segment, or several. Later pages are of the same commit, whatever comes meanwhile."""
+    """The path may be quoted as one segment. All pages show the same commit, whatever is pushed meanwhile."""
     sha = hub.refs.resolve(repository, revision)
     path = path.strip("/")
     items = contents(hub.commits.tree(repository, sha), path, recursive)
     if items is None:
         raise NotThere(
             "entry",
-            f"there is no folder {path[:200]!r} in {repository.name} at {revision[:100]!r}",
+            f"folder {path[:200]!r} not found in {repository.name} at {revision[:100]!r}",
             commit=sha,
         )
     stop = cursor + (EXPANDED_PAGE if expand else PAGE)
@@ -80,21 +84,18 @@ def tree(
         here = f"/api/{repository.type}s/{repository.name}/tree/{sha}" + (
             f"/{quote(path, safe='')}" if path else ""
         )
-        query = request.query_params.multi_items()
-        headers |= next_page(base_url(request, options), here, query, cursor=stop)
+        headers |= next_page(request, options, here, cursor=stop)
     return JSONResponse(_shown(hub, repository, sha, items[cursor:stop], expand), headers=headers)
 
 
-async def _asked_paths(request: Request) -> tuple[list[str], bool]:
-    """The paths and `expand` of a form, which clients send, or of JSON."""
+async def _paths(request: Request) -> tuple[list[str], bool]:
+    """`paths` and `expand`, from a form, as clients send it, or from JSON."""
     body = await request.body()
     kind = request.headers.get("content-type", FORM).partition(";")[0].strip().lower()
     try:
         return _from_form(body) if kind == FORM else _from_json(body)
     except (ValueError, RecursionError):
-        raise Invalid(
-            f"the paths are asked for as JSON or as a form, which this is not: {body[:40]!r}"
-        ) from None
+        raise Invalid(f"invalid body {body[:40]!r}: send paths as JSON or as a form") from None
 
 
 def _from_form(body: bytes) -> tuple[list[str], bool]:
@@ -115,7 +116,8 @@ def _from_json(body: bytes) -> tuple[list[str], bool]:
 @router.post(
     "/api/{types}/{namespace}/{name}/paths-info/{revision}",
     summary="Describe files and folders of a revision",
-    responses={200: {"description": "Those of the paths that are there"}, **ABSENT},
+    response_description="The paths that exist",
+    responses=ABSENT,
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -136,15 +138,15 @@ def _from_json(body: bytes) -> tuple[list[str], bool]:
     },
 )
 def paths_info(
-    hub: TheHub,
-    repository: Asked,
+    hub: HubDep,
+    repository: RepositoryDep,
     revision: Segment,
-    asked: Annotated[tuple[list[str], bool], Depends(_asked_paths)],
+    form: Annotated[tuple[list[str], bool], Depends(_paths)],
 ) -> JSONResponse:
-    """Paths that are not there are left out."""
-    paths, expand = asked
+    """Missing paths are omitted."""
+    paths, expand = form
     if len(paths) > MOST_PATHS:
-        raise TooLarge(f"{len(paths)} paths: ask for at most {MOST_PATHS} at once")
+        raise TooLarge(f"too many paths ({len(paths)}): send at most {MOST_PATHS} in one request")
     sha = hub.refs.resolve(repository, revision)
     tree = hub.commits.tree(repository, sha)
     every: dict[str, Listed] = {**folders(tree), **tree}
@@ -159,7 +161,7 @@ def _shown(
 ) -> list[Json]:
     if not expand:
         return [_json(item) for item in items]
-    last = last_commits(hub.commits, repository, sha, [item.path for item in items])
+    last = _last_commits(hub.commits, repository, sha, [item.path for item in items])
     return [repository_json.expanded(_json(item), last.get(item.path)) for item in items]
 
 
@@ -169,3 +171,26 @@ def _json(item: Listed) -> Json:
             return repository_json.file(item)
         case Folder(path, oid):
             return repository_json.folder(path, oid)
+
+
+def _last_commits(
+    commits: Commits, repository: Repository, sha: str, paths: Collection[str]
+) -> dict[str, Commit]:
+    """The commit at or before `sha` that last changed each path; paths that changed too long ago are omitted."""
+    found: dict[str, Commit] = {}
+    history = commits.list(repository, sha, 0, MOST_COMMITS)
+    after = _oids(commits.tree(repository, sha)) if history else {}
+    read = 0
+    for commit in history:
+        before = {} if commit.parent is None else _oids(commits.tree(repository, commit.parent))
+        found |= {path: commit for path in paths if path not in found and after.get(path) != before.get(path)}
+        read += len(before)
+        if read > MOST_ENTRIES or len(found) == len(paths):
+            break
+        after = before
+    return found
+
+
+def _oids(tree: Mapping[str, Entry]) -> dict[str, str]:
+    files = {path: entry.oid for path, entry in tree.items()}
+    return files | {path: folder.oid for path, folder in folders(tree).items()}

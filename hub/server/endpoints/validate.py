@@ -1,4 +1,4 @@
-"""The check of a README's metadata, which clients ask for before they upload it."""
+"""Validation of a README's metadata, which clients request before uploading."""
 
 from fastapi import APIRouter
 from pydantic import BaseModel
@@ -21,13 +21,14 @@ class Readme(BaseModel):
 @router.post(
     "/api/validate-yaml",
     summary="Check the metadata of a README.md",
-    responses={200: {"description": "Nothing is wrong; warnings"}, 400: {"description": "What is wrong"}},
+    response_description="Valid; warnings",
+    responses={400: {"description": "Errors"}},
 )
 def validate(readme: Readme) -> JSONResponse:
-    """Clients read errors and warnings out of the body, whatever the status."""
+    """Clients read errors and warnings from the body, whatever the status."""
     try:
         card, _ = metadata.read(readme.content)
     except Refused as error:
         return JSONResponse({"errors": [{"message": str(error)}], "warnings": []}, 400)
-    missing = [] if card else [{"message": "the README.md has no metadata: nothing will find it by tags"}]
+    missing = [] if card else [{"message": "README.md has no metadata: it can't be found by tags"}]
     return JSONResponse({"errors": [], "warnings": missing})

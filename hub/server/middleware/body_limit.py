@@ -1,7 +1,7 @@
-"""How much of a request's body is taken.
+"""Limit of the size of request bodies.
 
-A body that is read as a whole (JSON, a form) lies in memory, so it is cut off at a few megabytes, whatever its sender
-declared. An endpoint that streams its body to the disk counts for itself, and lifts the limit first.
+JSON and forms are read into memory, so they are limited to a few megabytes, whatever Content-Length says. Endpoints
+that stream the body to disk lift the limit and count for themselves.
 """
 
 from starlette.exceptions import HTTPException
@@ -15,7 +15,7 @@ LIFTED = "kcard.body_limit_lifted"
 
 
 class BodyLimit:
-    """ASGI middleware: a body ends with 413 where it grows over `largest` bytes, or says that it will."""
+    """ASGI middleware: 413 for a body that has, or declares, more than `largest` bytes."""
 
     def __init__(self, app: ASGIApp, largest: int = LARGEST) -> None:
         self._app, self._largest = app, largest
@@ -36,7 +36,7 @@ class BodyLimit:
                 read += len(message.get("body", b""))
                 if not too_large():
                     return message
-            if answered:  # nobody wants the body any more, only to know whether the client is still there
+            if answered:  # the application only waits for the client to disconnect
                 return {"type": "http.disconnect"}
             raise self._refusal()
 
@@ -48,13 +48,13 @@ class BodyLimit:
         await self._app(scope, counted, noted)
 
     def _refusal(self) -> HTTPException:
-        # FastAPI passes an HTTPException on; of any other it says only that the body can't be read.
-        message = f"a request of this kind may have {self._largest} bytes"
+        # FastAPI passes on an HTTPException; any other becomes a generic error about the body.
+        message = f"request body too large: the limit is {self._largest} bytes"
         return HTTPException(413, message, headers={"X-Error-Message": message, "Connection": "close"})
 
 
 def lift(request: Request) -> None:
-    """Let this request's body be of any size: whoever reads it counts, and keeps it out of memory."""
+    """Lift the limit for this request; the endpoint counts the bytes and keeps them out of memory."""
     request.scope[LIFTED] = True
 
 

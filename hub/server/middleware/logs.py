@@ -1,6 +1,6 @@
-"""What the server writes down: lines of text or of JSON on stderr, from which every secret is struck out.
+"""Logging: lines of text or JSON on stderr, with secrets redacted.
 
-No line is built from a header or a query. What is struck out here is what slipped into a path or a message.
+Headers and queries are never logged; redaction is for secrets in paths and messages.
 """
 
 import json
@@ -30,18 +30,18 @@ def redacted(text: str) -> str:
 
 
 class Text(logging.Formatter):
-    """A line for people: time, level, what happened."""
+    """Text: time, level, message and fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         given = " ".join(f"{key}={value}" for key, value in _fields(record).items() if value is not None)
         line = f"{_time(record)} {record.levelname.lower():<7} {record.getMessage()} {given}".rstrip()
-        line = line.replace("\n", " ")  # one line for each event, whatever it quotes
+        line = line.replace("\n", " ")  # one line for each event
         traceback = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
         return UNPRINTABLE.sub("?", redacted(line + traceback))
 
 
 class Json(logging.Formatter):
-    """A line of JSON for programs."""
+    """JSON lines."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -56,9 +56,9 @@ class Json(logging.Formatter):
 
 
 def configuration(form: LogFormat) -> dict[str, Any]:
-    """For logging.config.dictConfig; what uvicorn has to say comes in the same form."""
+    """The configuration of kcard's and uvicorn's logs, for logging.config.dictConfig."""
     kind = Json if form == "json" else Text
-    told = {"handlers": ["stderr"], "level": "INFO", "propagate": False}
+    logger = {"handlers": ["stderr"], "level": "INFO", "propagate": False}
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -71,8 +71,8 @@ def configuration(form: LogFormat) -> dict[str, Any]:
             }
         },
         "loggers": {
-            "kcard.hub": told,
-            "uvicorn": told,
+            "kcard.hub": logger,
+            "uvicorn": logger,
         },
         "root": {"handlers": ["stderr"], "level": "WARNING"},
     }

@@ -1,8 +1,7 @@
-"""How many requests are welcome from one account or one address: a token bucket for each, in every worker.
+"""Rate limit: a token bucket for each account or address, in every worker.
 
-A bucket holds a minute's worth and fills up steadily. A token counts as its account's only after this worker has seen
-it let in; until then, and when it is refused, the request counts for the address that it came from, so that nobody
-escapes by making tokens up.
+A bucket holds a minute's worth of requests. A request counts for its account only once this worker has seen the token
+accepted, and for its address before that: made-up tokens don't evade the limit.
 """
 
 import hashlib
@@ -16,23 +15,23 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kcard.hub.refusals import TooMany
 from kcard.hub.server.errors import answer
-from kcard.hub.server.middleware.observed import QUIET
+from kcard.hub.server.middleware.instrumentation import QUIET
 
 __all__ = ["Buckets", "RateLimit", "is_this_machine"]
 
 MOST_KEYS = 100_000
-NETWORK = 64  # bits of an IPv6 address that one customer's network shares
+NETWORK = 64  # prefix of an IPv6 address that one customer's network shares
 
 
 class Buckets:
-    """A bucket for each key, `rate` a minute; those used longest ago are forgotten, which fills them."""
+    """A bucket for each key, refilled at `rate` a minute; the least recently used are dropped."""
 
     def __init__(self, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate, self._clock = rate, clock
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, key: str) -> float:
-        """Take one. 0 where there was one, else the seconds until there is."""
+        """Take one token: 0, or the seconds until the next one if the bucket is empty."""
         now = self._clock()
         left, at = self._left.pop(key, (float(self._rate), now))
         left = min(self._rate, left + (now - at) * self._rate / 60)
@@ -44,7 +43,7 @@ class Buckets:
 
 
 class RateLimit:
-    """ASGI middleware: 429 with Retry-After for whoever asks more than `rate` times a minute; not for probes."""
+    """ASGI middleware: 429 with Retry-After for more than `rate` requests a minute, except probes."""
 
     def __init__(self, app: ASGIApp, rate: int) -> None:
         self._app, self._buckets = app, Buckets(rate)
@@ -58,7 +57,9 @@ class RateLimit:
         account = self._accounts.get(login) if login else None
         key = f"account {account}" if account else f"address {_network(scope)}"
         if wait := self._buckets.take(key):
-            error = TooMany(f"too many requests from this {key.partition(' ')[0]}: wait", seconds=wait)
+            error = TooMany(
+                f"too many requests from this {key.partition(' ')[0]}: try again later", seconds=wait
+            )
             await answer(error)(scope, receive, send)
             return
 
@@ -78,7 +79,7 @@ class RateLimit:
 
 
 def is_this_machine(scope: Scope) -> bool:
-    """Whether a request comes from the machine that the server runs on."""
+    """Whether the request comes from the server's own machine."""
     client = scope.get("client")
     try:
         return client is not None and ipaddress.ip_address(client[0]).is_loopback
@@ -92,7 +93,7 @@ def _login(scope: Scope) -> bytes | None:
 
 
 def _network(scope: Scope) -> str:
-    """The address of the client; for IPv6 its network, in which every address is free to take."""
+    """The client's address; for IPv6 its network, since clients can use any address in it."""
     client = scope.get("client")
     try:
         address = ipaddress.ip_address(client[0]) if client else None

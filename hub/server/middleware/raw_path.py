@@ -1,8 +1,8 @@
-"""Paths as they were sent.
+"""Routing on undecoded paths.
 
-Clients quote revisions and tree paths as one segment: a branch `a/b` comes as `a%2Fb`. Servers decode the path before
-routes see it, and then it is two segments. Here routes see it undecoded, and each parameter is decoded once, where it
-is declared as a Segment or a Rest.
+Clients quote revisions and paths as one segment: the branch `a/b` as `a%2Fb`. Servers decode the path before routing,
+which makes two segments of it. Here routing uses the raw path, and parameters declared as Segment or Rest are decoded
+once.
 """
 
 from typing import Annotated
@@ -18,7 +18,7 @@ __all__ = ["RawPath", "Rest", "Segment"]
 
 
 class RawPath:
-    """ASGI middleware: routes match the path as it was sent."""
+    """ASGI middleware: routes match the raw path."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -34,12 +34,12 @@ def _decoded(text: str) -> str:
         decoded = unquote(text, errors="strict")
     except UnicodeDecodeError:
         raise Invalid(f"path {text[:80]!r} is not UTF-8") from None
-    if "\0" in decoded:  # nothing is named so, and PostgreSQL takes no text that holds it
-        raise Invalid(f"path {text[:80]!r} holds a NUL character")
+    if "\0" in decoded:  # PostgreSQL can't store it in text
+        raise Invalid(f"path {text[:80]!r} contains a NUL character")
     return decoded
 
 
-# One segment of the path, decoded; it may hold slashes that were quoted.
+# One path segment, decoded; it may contain quoted slashes.
 Segment = Annotated[str, Path(), AfterValidator(_decoded)]
-# Everything up to the end of the path, decoded: declare the route with {name:path}.
+# The rest of the path, decoded: declare the route with {name:path}.
 Rest = Annotated[str, Path(), AfterValidator(_decoded)]

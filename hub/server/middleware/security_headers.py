@@ -1,4 +1,4 @@
-"""Headers that keep browsers from making more of an answer than it is."""
+"""Security headers for browsers."""
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -11,13 +11,13 @@ ALWAYS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-# Nothing is loaded and nothing runs; a page that needs more says so itself.
+# Nothing is loaded or run; pages that need more set their own policy.
 POLICY = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; sandbox"
 YEAR = 31_536_000
 
 
 class SecurityHeaders:
-    """ASGI middleware: sets what the answer does not set itself; `https`: the hub is reached by https only."""
+    """ASGI middleware: sets missing headers. `https`: the hub is reached by https only."""
 
     def __init__(self, app: ASGIApp, https: bool = False) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""What the pages show of repositories, as values: no HTML and no HTTP."""
+"""The data that the pages show, without HTML or HTTP."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,13 +7,12 @@ from typing import Literal
 from kcard.errors import CardError, HubError
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.checks.metadata import read
-from kcard.hub.checks.page import render
+from kcard.hub.checks.readme_html import render
 from kcard.hub.repositories import card_metadata
 from kcard.hub.repositories.listing import ListQuery
-from kcard.hub.repositories.rights import may_download
+from kcard.hub.repositories.permissions import may_download
 from kcard.hub.repositories.values import Commit, Entry, Mark, Publication, Ref, Repository, Type
-from kcard.hub.server.asking import found
-from kcard.hub.server.reading.released import granted
+from kcard.hub.server.dependencies import get_repository, has_access
 from kcard.hub.shared import SharedHub
 from kcard.manifest import Manifest
 
@@ -21,20 +20,20 @@ __all__ = ["CardView", "Row", "address", "card", "listed"]
 
 MAIN = "main"
 MOST_FILES = 500
-# A card says its kind and its domains by tags: the last domain is the card's own, the others lie above it.
+# Tags of a card. The longest domain is the card's own, the others contain it.
 KIND, DOMAIN, BASE = "kcard:kind:", "domain:", "base_model:"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A repository in a list; `mark` is None for one that published no card."""
+    """A repository in a list; `mark` is None if it has published no card."""
 
     repository: Repository
     mark: Mark | None
 
     @property
     def kind(self) -> str:
-        """Of a knowledge card; else the library that loads it."""
+        """The kind of a knowledge card, otherwise the library."""
         return next(iter(_after(KIND, self.repository.tags)), "") or self.repository.library or ""
 
     @property
@@ -43,7 +42,7 @@ class Row:
 
     @property
     def bases(self) -> list[str]:
-        """The models that it was made from."""
+        """The base models."""
         return [name for name in _after(BASE, self.repository.tags) if ":" not in name]
 
 
@@ -51,11 +50,11 @@ class Row:
 class CardView:
     """A repository at a revision.
 
-    released   whether its files are given out to whoever asks; if not, there is no README and no manifest
+    released   whether the client may download the files; if not, there is no README and no manifest
     readme     safe HTML
-    files      at most MOST_FILES; `more` of them are left out
+    files      at most MOST_FILES; `more` are omitted
     threshold  of the hub's quarantine
-    note       why the README is not shown, where that is so
+    note       why the README is not shown, if so
     """
 
     row: Row
@@ -74,22 +73,22 @@ class CardView:
 
 
 def listed(hub: SharedHub, query: ListQuery, identity: Identity | None) -> tuple[list[Row], str | None]:
-    """A page of the repositories that whoever asks may read, and the cursor of the next. Raises Invalid."""
+    """A page of readable repositories, and the cursor of the next page. Raises Invalid."""
     page, following = hub.listing.page(query, identity)
     marks = hub.publications.marks(repository.id for repository in page)
     return [Row(repository, marks.get(repository.id)) for repository in page], following
 
 
 def card(hub: SharedHub, type_: Type, name: str, revision: str, identity: Identity | None) -> CardView:
-    """One repository. Raises NotThere for one that whoever asks may not read, or without that revision."""
-    repository = found(hub, type_, name, identity)
+    """A repository at a revision. Raises NotThere if the client may not read it, or for an unknown revision."""
+    repository = get_repository(hub, type_, name, identity)
     sha = hub.refs.resolve(repository, revision)
     view = CardView(
         row=Row(repository, hub.publications.marks([repository.id]).get(repository.id)),
         revision=revision,
         commit=hub.commits.get(repository, sha),
-        released=may_download(identity, repository, granted(hub, identity, repository)),
-        threshold=hub.local.quarantine.threshold,
+        released=may_download(identity, repository, has_access(hub, identity, repository)),
+        threshold=hub.registry.quarantine.threshold,
         publications=hub.publications.of(repository)[::-1],
         branches=hub.refs.branches(repository),
         tags=hub.refs.tags(repository),
@@ -98,7 +97,7 @@ def card(hub: SharedHub, type_: Type, name: str, revision: str, identity: Identi
 
 
 def _opened(hub: SharedHub, view: CardView) -> CardView:
-    """With what stands in its files."""
+    """The view with the contents of the files."""
     repository, sha = view.row.repository, view.commit.sha
     tree = hub.commits.tree(repository, sha)
     readme, note = _readme(hub, tree.get(card_metadata.README), address(repository, "resolve", sha))
@@ -114,17 +113,17 @@ def _opened(hub: SharedHub, view: CardView) -> CardView:
 
 
 def _readme(hub: SharedHub, entry: Entry | None, files: str) -> tuple[str, str]:
-    """The README as HTML, and why it is not shown."""
+    """The README as HTML, or why it is not shown."""
     if entry is None:
         return "", "There is no README.md."
     try:
         return render(read(card_metadata.text(hub.blobs, entry))[1], files), ""
-    except (HubError, CardError) as error:  # the page of a card shows that one of its files is damaged
+    except (HubError, CardError) as error:  # the page is shown even if a file is damaged
         return "", f"README.md can't be shown: {error}"
 
 
 def address(repository: Repository, *parts: str) -> str:
-    """A path on the hub below a repository's own; the parts are not quoted."""
+    """The path of a repository's page and of what is below it; the parts are not quoted."""
     kind: Literal["", "/datasets"] = "/datasets" if repository.type == "dataset" else ""
     return "/".join([f"{kind}/{repository.name}", *parts])
 

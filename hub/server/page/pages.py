@@ -1,6 +1,6 @@
-"""Two plain pages for people: what cards there are, and one card. No script runs in them, and nothing is loaded.
+"""HTML pages: a list of cards, and one card. They run no scripts and load nothing.
 
-A page shows what its visitor may read. Browsers send no token, so that they see what is public.
+Pages show what the client may read. Browsers send no token, so they see what is public.
 """
 
 import base64
@@ -13,15 +13,13 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import HTMLResponse, Response
 
-from kcard.hub.accounts.identity import Identity
 from kcard.hub.refusals import Refused
 from kcard.hub.repositories.listing import SORTS, ListQuery
 from kcard.hub.repositories.values import Repository, Type
-from kcard.hub.server.asking import MaybeIdentity, Options, TheHub, base_url
+from kcard.hub.server.dependencies import HubDep, OptionalIdentity, OptionsDep, base_url, web_type
 from kcard.hub.server.errors import answer
 from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.page.card_views import address, card, listed
-from kcard.hub.shared import SharedHub
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -42,125 +40,81 @@ UNITS = ("B", "kB", "MB", "GB", "TB")
 Tags = Annotated[list[str], Query()]
 
 
-def _asked(
+def _parameters(
     q: str = "",
     author: str = "",
     tag: Tags = [],  # noqa: B006 (FastAPI copies it)
     sort: str = "lastModified",
     cursor: str = "",
 ) -> dict[str, Any]:
-    """What the address of a list asks for."""
     return {"q": q, "author": author, "tag": tag, "sort": sort, "cursor": cursor}
 
 
-Asked = Annotated[dict[str, Any], Depends(_asked)]
+# The query parameters of a list.
+Parameters = Annotated[dict[str, Any], Depends(_parameters)]
 
 
 @router.get("/")
-def models(request: Request, hub: TheHub, identity: MaybeIdentity, asked: Asked) -> Response:
-    """The cards and models of the hub."""
-    return _list(request, hub, identity, "model", asked)
-
-
 @router.get("/datasets")
-def datasets(request: Request, hub: TheHub, identity: MaybeIdentity, asked: Asked) -> Response:
-    """Its datasets."""
-    return _list(request, hub, identity, "dataset", asked)
-
-
-@router.get("/{namespace}/{name}")
-def model(
-    request: Request,
-    hub: TheHub,
-    identity: MaybeIdentity,
-    options: Options,
-    namespace: Segment,
-    name: Segment,
+def repositories(
+    request: Request, hub: HubDep, identity: OptionalIdentity, parameters: Parameters
 ) -> Response:
-    """A card or model."""
-    return _card(request, hub, identity, options, "model", f"{namespace}/{name}")
-
-
-@router.get("/{namespace}/{name}/commit/{revision}")
-@router.get("/{namespace}/{name}/tree/{revision}")
-def model_revision(
-    request: Request,
-    hub: TheHub,
-    identity: MaybeIdentity,
-    options: Options,
-    namespace: Segment,
-    name: Segment,
-    revision: Segment,
-) -> Response:
-    """A card or model as of a branch, a tag or a commit."""
-    return _card(request, hub, identity, options, "model", f"{namespace}/{name}", revision)
-
-
-@router.get("/datasets/{namespace}/{name}")
-def dataset(
-    request: Request,
-    hub: TheHub,
-    identity: MaybeIdentity,
-    options: Options,
-    namespace: Segment,
-    name: Segment,
-) -> Response:
-    """A dataset."""
-    return _card(request, hub, identity, options, "dataset", f"{namespace}/{name}")
-
-
-@router.get("/datasets/{namespace}/{name}/commit/{revision}")
-@router.get("/datasets/{namespace}/{name}/tree/{revision}")
-def dataset_revision(
-    request: Request,
-    hub: TheHub,
-    identity: MaybeIdentity,
-    options: Options,
-    namespace: Segment,
-    name: Segment,
-    revision: Segment,
-) -> Response:
-    """A dataset as of a branch, a tag or a commit."""
-    return _card(request, hub, identity, options, "dataset", f"{namespace}/{name}", revision)
-
-
-def _list(
-    request: Request, hub: SharedHub, identity: Identity | None, type_: Type, asked: dict[str, Any]
-) -> Response:
+    """The list of cards and models, or of datasets."""
+    type_: Type = "model" if request.scope["path"] == "/" else "dataset"
     try:
         query = ListQuery(
             type=type_,
-            search=asked["q"] or None,
-            author=asked["author"] or None,
-            filters=asked["tag"],
-            sort=asked["sort"],
+            search=parameters["q"] or None,
+            author=parameters["author"] or None,
+            filters=parameters["tag"],
+            sort=parameters["sort"],
             limit=ROWS,
-            cursor=asked["cursor"] or None,
+            cursor=parameters["cursor"] or None,
         )
         rows, following = listed(hub, query, identity)
     except Refused as error:
         return _refusal(request, error)
-    return page("list.html", rows=rows, following=following, asked=asked, type=type_, orders=ORDERS)
+    return page("list.html", rows=rows, following=following, asked=parameters, type=type_, orders=ORDERS)
 
 
-def _card(
+@router.get("/{namespace}/{name}")
+@router.get("/datasets/{namespace}/{name}")
+def repository(
     request: Request,
-    hub: SharedHub,
-    identity: Identity | None,
-    options: Options,
-    type_: Type,
-    name: str,
-    revision: str = "main",
+    hub: HubDep,
+    identity: OptionalIdentity,
+    options: OptionsDep,
+    namespace: Segment,
+    name: Segment,
 ) -> Response:
+    """A card, model or dataset, on branch main."""
+    return repository_at(request, hub, identity, options, namespace, name, "main")
+
+
+@router.get("/{namespace}/{name}/commit/{revision}")
+@router.get("/{namespace}/{name}/tree/{revision}")
+@router.get("/datasets/{namespace}/{name}/commit/{revision}")
+@router.get("/datasets/{namespace}/{name}/tree/{revision}")
+def repository_at(
+    request: Request,
+    hub: HubDep,
+    identity: OptionalIdentity,
+    options: OptionsDep,
+    namespace: Segment,
+    name: Segment,
+    revision: Segment,
+) -> Response:
+    """A card, model or dataset at a revision."""
+    type_ = web_type(request)
     try:
-        view = card(hub, type_, name, revision, identity)
+        view = card(hub, type_, f"{namespace}/{name}", revision, identity)
     except Refused as error:
         return _refusal(request, error)
     return page("card.html", view=view, type=type_, url=base_url(request, options))
 
 
 def _refusal(request: Request, error: Refused) -> Response:
-    """A page for browsers; programs get what every other endpoint answers."""
+    """An HTML page for browsers; other clients get the usual JSON."""
     if "text/html" not in request.headers.get("accept", ""):
         raise error
     plain = answer(error)
@@ -169,7 +123,7 @@ def _refusal(request: Request, error: Refused) -> Response:
 
 
 def page(template: str, status: int = 200, headers: dict[str, str] | None = None, **values: Any) -> Response:
-    """A page from a template, with the policy that lets its one style sheet in and nothing else."""
+    """A page from a template, with a policy that allows its style sheet only."""
     html = _environment().get_template(template).render(**values)
     return HTMLResponse(html, status, {**(headers or {}), "Content-Security-Policy": _policy()})
 
@@ -197,7 +151,7 @@ def _style() -> str:
 
 @cache
 def _policy() -> str:
-    """Only the one style sheet and the hub's own pictures; a form leads back to the hub."""
+    """Allows the one style sheet, the hub's own pictures, and forms that lead back to the hub."""
     digest = base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()
     return (
         f"default-src 'none'; style-src 'sha256-{digest}'; img-src 'self'; form-action 'self'; base-uri 'none'; "
@@ -206,19 +160,19 @@ def _policy() -> str:
 
 
 def _address(repository: Repository, *parts: str) -> str:
-    """The path of what belongs to a repository, each part quoted; the last one may be a path."""
+    """A quoted path below a repository's page; the last part may be a path."""
     quoted = [quote(part, safe="" if place < len(parts) - 1 else "/") for place, part in enumerate(parts)]
     return address(repository, *quoted)
 
 
 def _at(repository: Repository, revision: str) -> str:
-    """The page of a repository at a revision, which may hold slashes."""
+    """The page of a repository at a revision, which may contain slashes."""
     return address(repository, "tree", quote(revision, safe=""))
 
 
-def _listing(type_: Type, asked: dict[str, Any], **changed: Any) -> str:
-    """The address of a list: what was asked, with changes, from its first page unless they say otherwise."""
-    wanted = {**asked, "cursor": "", **changed}
+def _listing(type_: Type, parameters: dict[str, Any], **changed: Any) -> str:
+    """The path of a list with changed parameters, at its first page by default."""
+    wanted = {**parameters, "cursor": "", **changed}
     sort = "" if wanted["sort"] == "lastModified" else wanted["sort"]
     query = urlencode({k: v for k, v in {**wanted, "sort": sort}.items() if v}, doseq=True)
     return ("/datasets" if type_ == "dataset" else "/") + (f"?{query}" if query else "")

@@ -1,22 +1,22 @@
-"""Which bytes of a file a request wants: Range, If-Range, If-None-Match (RFC 9110, sections 13 and 14)."""
+"""The headers Range, If-Range and If-None-Match (RFC 9110, sections 13 and 14)."""
 
 import re
 from dataclasses import dataclass
 
 __all__ = ["Unsatisfiable", "Wanted", "matches", "wanted"]
 
-# One range; of several, as of what is no range at all, the whole file is a lawful answer.
+# A single range. Several ranges, like an invalid one, may be answered with the whole file.
 RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18}))", re.ASCII)
 TAG = re.compile(r'(?:W/)?("[^"]*")')
 
 
 class Unsatisfiable(Exception):
-    """The range lies outside the file."""
+    """The range is outside the file."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The bytes from `start` up to, without, `stop`; `part`: whether they were asked for as a range."""
+    """The bytes from `start` up to but excluding `stop`; `part`: whether a range was requested."""
 
     start: int
     stop: int
@@ -28,9 +28,9 @@ class Wanted:
 
 
 def wanted(size: int, etag: str, range_: str | None, if_range: str | None = None) -> Wanted:
-    """The bytes to send of a file of that size and quoted etag.
+    """The bytes to send of a file with that size and quoted etag. Raises Unsatisfiable.
 
-    A range for another state of the file (If-Range) is answered with all of it. Raises Unsatisfiable.
+    If If-Range has another etag, that is the whole file.
     """
     match = RANGE.fullmatch(range_.strip()) if range_ is not None else None
     if match is None or (if_range is not None and if_range.strip() != etag):
@@ -42,14 +42,14 @@ def wanted(size: int, etag: str, range_: str | None, if_range: str | None = None
         start = int(first)
         stop = size if last is None else min(size, int(last) + 1)
         if last is not None and int(last) < start:
-            return Wanted(0, size, part=False)  # no range by the grammar, so it is as if it were not there
+            return Wanted(0, size, part=False)  # invalid, so it is ignored
     if start >= stop:
         raise Unsatisfiable
     return Wanted(start, stop, part=True)
 
 
 def matches(if_none_match: str | None, etag: str) -> bool:
-    """Whether the client has the file already, as If-None-Match says."""
+    """Whether If-None-Match says that the client has the file."""
     if if_none_match is None:
         return False
     return if_none_match.strip() == "*" or etag in TAG.findall(if_none_match)

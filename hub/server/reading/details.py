@@ -1,4 +1,4 @@
-"""What is told of a repository beyond its row: what its files say."""
+"""The properties of a repository that come from its files."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ CONFIG, ADAPTER = "config.json", "adapter_config.json"
 
 
 def at_revision(hub: SharedHub, repository: Repository, sha: str, tree: Mapping[str, Entry]) -> Repository:
-    """The repository as it shows itself in another commit than the head of main."""
+    """The repository with the properties of another commit than the head of main."""
     if sha == repository.head:
         return repository
     shown = card_metadata.read(tree, hub.blobs)
@@ -37,7 +37,7 @@ def at_revision(hub: SharedHub, repository: Repository, sha: str, tree: Mapping[
 def details(
     hub: SharedHub, repository: Repository, tree: Mapping[str, Entry], *, blobs: bool, config: bool
 ) -> Json:
-    """The files, the metadata of the README.md, and what config.json says of the model."""
+    """The files, the metadata of README.md and, with `config`, parts of config.json."""
     known: Json = {
         "siblings": [sibling(entry, blobs) for entry in tree.values()],
         "cardData": dict(repository.card),
@@ -51,9 +51,9 @@ def details(
 
 
 def _config(hub: SharedHub, tree: Mapping[str, Entry]) -> Json:
-    """What clients choose a class by."""
-    of = _parsed(hub, tree.get(CONFIG))
-    found = {key: of[key] for key in ("architectures", "model_type") if key in of}
+    """The fields by which clients choose a class."""
+    config = _parsed(hub, tree.get(CONFIG))
+    found = {key: config[key] for key in ("architectures", "model_type") if key in config}
     if adapter := _parsed(hub, tree.get(ADAPTER)):
         keys = ("base_model_name_or_path", "task_type", "peft_type")
         found["peft"] = {key: adapter[key] for key in keys if key in adapter}
@@ -61,7 +61,7 @@ def _config(hub: SharedHub, tree: Mapping[str, Entry]) -> Json:
 
 
 def _parsed(hub: SharedHub, entry: Entry | None) -> Mapping[str, Any]:
-    """The object in a file; an empty one where there is none, for it is not the server that needs it."""
+    """The JSON object in a file; empty if the file is missing, too large or invalid."""
     if entry is None or entry.size > LARGEST_CONFIG:
         return {}
     with hub.blobs.open(entry.sha256) as stream:

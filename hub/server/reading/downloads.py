@@ -1,7 +1,7 @@
-"""Download counts: added up in memory, written every few seconds and when the server ends.
+"""Download counts, collected in memory and written every few seconds and at shutdown.
 
-A download is a GET of the one small file that every use of a model begins with, from its start: not each of its files,
-and not the question whether it has changed.
+A download is a GET, from the first byte, of the one small file that every use of a model reads first. Other files and
+conditional requests do not count.
 """
 
 import asyncio
@@ -16,19 +16,19 @@ from fastapi import FastAPI
 __all__ = ["Downloads", "counted", "counting"]
 
 EVERY_SECONDS = 5.0
-# The first of these that a commit has is what its downloads are counted by.
+# The first of these in a commit is the file whose GETs count.
 COUNTED = ("config.json", "adapter_config.json", "kcard.json")
 
 log = logging.getLogger("kcard.server")
 
 
 def counted(tree: Container[str]) -> str | None:
-    """The path whose GETs are the downloads of a commit with these paths; None: they aren't counted."""
+    """The path whose GETs are the downloads of a commit with these paths; None: not counted."""
     return next((path for path in COUNTED if path in tree), None)
 
 
 class Downloads:
-    """Counts of repositories by id; `write` adds them to the database. For any thread."""
+    """Counts by repository id; `write` adds them to the database. Thread-safe."""
 
     def __init__(self, write: Callable[[Mapping[int, int]], object]) -> None:
         self._write = write
@@ -41,22 +41,22 @@ class Downloads:
             self._counts[repository_id] += 1
 
     def flush(self) -> None:
-        """Write what was counted; where the database can't take it now, it is kept for the next time."""
+        """Write the counts; if that fails, keep them for the next time."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
         if not counts:
             return
         try:
             self._write(counts)
-        except Exception:  # whatever it is, the server goes on, and so does the counting
-            log.warning("download counts are kept for later", exc_info=True)
+        except Exception:  # whatever fails, the server goes on counting
+            log.warning("can't write download counts: trying again later", exc_info=True)
             with self._lock:
                 self._counts.update(counts)
 
 
 @contextlib.asynccontextmanager
 async def counting(app: FastAPI) -> AsyncIterator[None]:
-    """The lifespan of a server's counts, at `app.state.downloads`."""
+    """Lifespan of the server's `app.state.downloads`."""
     downloads = Downloads(app.state.hub.repositories.count_download)
     app.state.downloads = downloads
 

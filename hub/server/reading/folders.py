@@ -1,8 +1,4 @@
-"""The folders of a commit: what lies in them, and what git would call them.
-
-A commit keeps its files by path, without folders. Here they are made of the paths, with the ids that git would give
-their trees, so that equal folders have equal ids.
-"""
+"""The folders of a commit, derived from its paths, with the ids of git's trees: equal folders have equal ids."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -34,7 +30,7 @@ class _Node:
 
 
 def folders(tree: Mapping[str, Entry]) -> dict[str, Folder]:
-    """Every folder by its path, the root as the empty path."""
+    """Every folder by its path; the path of the root is empty."""
     root = _Node()
     for path, entry in tree.items():
         *parents, name = path.split("/")
@@ -46,7 +42,7 @@ def folders(tree: Mapping[str, Entry]) -> dict[str, Folder]:
 
 
 def _named(node: _Node, path: str) -> Iterator[Folder]:
-    # git sorts a folder as if its name ended in a slash
+    # git sorts a folder as if its name ended with a slash
     rows = [(name.encode(), FILE_MODE, name, oid) for name, oid in node.files.items()]
     for name, inner in node.folders.items():
         *below, folder = _named(inner, f"{path}/{name}" if path else name)
@@ -60,10 +56,7 @@ def _named(node: _Node, path: str) -> Iterator[Folder]:
 
 
 def contents(tree: Mapping[str, Entry], path: str, recursive: bool) -> list[Listed] | None:
-    """What lies in a folder, by path: files and folders, with what is in these where `recursive`.
-
-    None where the commit has no such folder; the root, an empty path, is always there.
-    """
+    """The files and folders in a folder, sorted by path; `recursive`: at any depth. None: no such folder."""
     every = folders(tree)
     if path not in every:
         return None

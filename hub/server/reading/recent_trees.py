@@ -1,7 +1,7 @@
-"""Trees of commits that were read lately.
+"""A cache of commit trees.
 
-A client that downloads a repository asks for its files one by one, and each time the tree of the same commit is
-needed. Of ten thousand files it takes 25 ms to read; a commit never changes, so it is read once.
+Clients download a repository file by file, and each request needs the tree of the same commit. Reading a tree of ten
+thousand files takes 25 ms.
 """
 
 import threading
@@ -13,16 +13,16 @@ from fastapi import Depends, Request
 
 from kcard.hub.repositories.commits import Commits
 from kcard.hub.repositories.values import Entry, Repository
-from kcard.hub.server.asking import TheHub
+from kcard.hub.server.dependencies import HubDep
 
-__all__ = ["RecentTrees", "Trees"]
+__all__ = ["RecentTrees", "TreesDep"]
 
-# Files in all the trees that are kept, about 25 MB of memory; a tree of fewer than FEW is read as fast as it is found.
+# Files in all cached trees, about 25 MB of memory. Reading a tree of fewer than FEW files is as fast as the cache.
 MOST, FEW = 40_000, 50
 
 
 class RecentTrees:
-    """The trees that were asked for last. For any thread; whoever asks has made sure that the commit is there."""
+    """The trees that were used last. Thread-safe."""
 
     def __init__(self, commits: Commits, most: int = MOST) -> None:
         self._commits, self._most = commits, most
@@ -31,7 +31,7 @@ class RecentTrees:
         self._lock = threading.Lock()
 
     def get(self, repository: Repository, sha: str) -> Mapping[str, Entry]:
-        """Every file of a commit by its path; not to be changed."""
+        """The files of an existing commit by path; read-only."""
         key = (repository.id, sha)
         with self._lock:
             if key in self._trees:
@@ -51,7 +51,7 @@ class RecentTrees:
                 self._files -= len(self._trees.popitem(last=False)[1])
 
 
-async def _trees(request: Request, hub: TheHub) -> RecentTrees:
+async def _trees(request: Request, hub: HubDep) -> RecentTrees:
     state = request.app.state
     if not hasattr(state, "trees"):
         state.trees = RecentTrees(hub.commits)
@@ -59,4 +59,4 @@ async def _trees(request: Request, hub: TheHub) -> RecentTrees:
     return trees
 
 
-Trees: TypeAlias = Annotated[RecentTrees, Depends(_trees)]
+TreesDep: TypeAlias = Annotated[RecentTrees, Depends(_trees)]

@@ -1,16 +1,18 @@
-"""Repositories, files and commits as the Hugging Face clients read them."""
+"""Repositories, files and commits as JSON for the Hugging Face clients."""
 
 import html
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from kcard.hub.repositories.git_oid import pointer
+from kcard.hub.repositories.file_entries import pointer
 from kcard.hub.repositories.values import Commit, Entry, Mark, Ref, Repository
 
 __all__ = [
-    "Answers",
+    "ABSENT",
+    "UNAUTHORIZED",
     "Json",
+    "Responses",
     "commit",
     "expanded",
     "file",
@@ -23,23 +25,24 @@ __all__ = [
 ]
 
 Json: TypeAlias = dict[str, Any]
-# What a route may answer, for the description of the interface.
-Answers: TypeAlias = dict[int | str, dict[str, Any]]
+# The responses of a route, for the OpenAPI description.
+Responses: TypeAlias = dict[int | str, dict[str, Any]]
+ABSENT: Responses = {404: {"description": "No such repository, revision or path: see X-Error-Code"}}
+UNAUTHORIZED: Responses = {401: {"description": "A missing or invalid token"}}
 QUARANTINED = "quarantined"
-# What the commit endpoint checked before it took the file. There is no virus scanner here, and it says so.
+# The commit endpoint has checked every file, but not with a virus scanner.
 CHECKED = {"status": "safe", "avScan": None, "pickleImportScan": None}
 
 
 def time(moment: datetime) -> str:
-    """A time in UTC with milliseconds, as the clients parse it."""
+    """A time in UTC with milliseconds, in the format that clients parse."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
 def repository(value: Repository, mark: Mark | None) -> Json:
-    """Everything about a repository that needs no look into its files.
+    """The properties of a repository that need none of its files.
 
-    `kcard` is what is known of the newest version it published, null where it published none; a quarantined one
-    has a tag that says so.
+    `kcard` describes the newest published version, null without one. A quarantined version adds a tag.
     """
     identifier = {"modelId": value.name} if value.type == "model" else {}
     optional = {"pipeline_tag": value.pipeline_tag, "library_name": value.library}
@@ -75,19 +78,18 @@ def _marked(mark: Mark) -> Json:
 
 
 def only(properties: Collection[str], found: Mapping[str, Any]) -> Json:
-    """What `expand` asked for, and what is told with every repository."""
+    """The properties that `expand` requests, and those that are always included."""
     kept = {"_id", "id", "modelId", "kcard", *properties}
     return {key: value for key, value in found.items() if key in kept}
 
 
 def sibling(entry: Entry, blobs: bool) -> Json:
-    """A file in the description of a repository; with its size and hashes where `blobs` is asked for."""
+    """A file in the description of a repository; `blobs` adds its size and hashes."""
     if not blobs:
         return {"rfilename": entry.path}
     known: Json = {"rfilename": entry.path, "size": entry.size, "blobId": entry.oid}
     if entry.lfs:
-        size = {"size": entry.size, "pointerSize": len(pointer(entry.sha256, entry.size))}
-        known["lfs"] = {"sha256": entry.sha256, **size}
+        known["lfs"] = {"sha256": entry.sha256, **_sizes(entry)}
     return known
 
 
@@ -95,36 +97,36 @@ def file(entry: Entry) -> Json:
     """A file in the listing of a folder."""
     known: Json = {"type": "file", "oid": entry.oid, "size": entry.size, "path": entry.path}
     if entry.lfs:
-        known["lfs"] = {
-            "oid": entry.sha256,
-            "size": entry.size,
-            "pointerSize": len(pointer(entry.sha256, entry.size)),
-        }
+        known["lfs"] = {"oid": entry.sha256, **_sizes(entry)}
     return known
 
 
+def _sizes(entry: Entry) -> Json:
+    return {"size": entry.size, "pointerSize": len(pointer(entry.sha256, entry.size))}
+
+
 def folder(path: str, oid: str) -> Json:
-    """A folder in the listing of another."""
+    """A folder in the listing of a folder."""
     return {"type": "directory", "oid": oid, "size": 0, "path": path}
 
 
 def expanded(item: Json, last: Commit | None) -> Json:
-    """An item of a listing with the last commit that changed it, where that is known, and what was checked."""
-    told: Json = {} if last is None else {"lastCommit": _last(last)}
-    return item | told | ({"securityFileStatus": CHECKED} if item["type"] == "file" else {})
-
-
-def _last(commit: Commit) -> Json:
-    return {"id": commit.sha, "title": commit.title, "date": time(commit.date)}
+    """An item of a listing with its security status and, if known, the last commit that changed it."""
+    found = dict(item)
+    if last is not None:
+        found["lastCommit"] = {"id": last.sha, "title": last.title, "date": time(last.date)}
+    if item["type"] == "file":
+        found["securityFileStatus"] = CHECKED
+    return found
 
 
 def commit(value: Commit, formatted: bool) -> Json:
-    """A commit; `formatted` adds its texts as HTML."""
+    """A commit; `formatted` adds title and message as HTML."""
     texts = {"title": value.title, "message": value.message}
     shown = {"formatted": {key: html.escape(text) for key, text in texts.items()}} if formatted else {}
     return {"id": value.sha, **texts, "authors": [{"user": value.author}], "date": time(value.date), **shown}
 
 
 def references(values: Iterable[Ref], prefix: str) -> list[Json]:
-    """Branches or tags; `prefix` is what git has before their names."""
+    """Branches or tags; `prefix` is git's prefix of their names."""
     return [{"name": ref.name, "ref": f"{prefix}{ref.name}", "targetCommit": ref.sha} for ref in values]

@@ -1,4 +1,4 @@
-"""What the lines of a commit mean: each becomes an operation, and the files in it are checked and stored."""
+"""Turns the lines of a commit into operations, and checks and stores its files."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from kcard.hub.accounts.identity import Identity
 from kcard.hub.checks.content import check_file
 from kcard.hub.checks.paths import check_path
 from kcard.hub.refusals import Invalid, TooLarge
-from kcard.hub.repositories.git_oid import git_oid, pointer_oid
+from kcard.hub.repositories.file_entries import git_oid, pointer_oid
 from kcard.hub.repositories.values import Add, Delete, DeleteFolder, Entry, Operation
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.writing.commit_lines import Inline, Large, Line
@@ -20,7 +20,7 @@ __all__ = ["CommitFiles"]
 
 @dataclass(frozen=True)
 class CommitFiles:
-    """The files of one commit. Those that came inside it wait in `folder` until all lines are good."""
+    """The files of one commit. Inline files stay in `folder` until all lines are valid."""
 
     hub: SharedHub
     options: ServerOptions
@@ -29,7 +29,7 @@ class CommitFiles:
     _waiting: dict[str, tuple[Path, str, int]] = field(default_factory=dict)
 
     def operation(self, line: Line) -> Operation:
-        """What the line wants done. Raises Invalid, Dangerous or TooLarge for a file that may not be stored."""
+        """The operation of a line. Raises Invalid, Dangerous or TooLarge for a file that is not allowed."""
         match line:
             case Inline(path, content):
                 check_path(path)
@@ -41,10 +41,10 @@ class CommitFiles:
                 check_path(path)
                 return line
             case _:
-                raise Invalid("a commit has one header, and it comes first")
+                raise Invalid("unexpected header: a commit has one, in its first line")
 
     def store(self) -> None:
-        """Put what came inside the commit into the store, as uploads of whoever commits."""
+        """Store the inline files as uploads of the committing account."""
         if self._waiting:
             self.hub.uploads.store_all(self.identity.account_id, list(self._waiting.values()))
 
@@ -58,13 +58,13 @@ class CommitFiles:
         return Entry(path, git_oid(content), sha256, len(content), lfs=False)
 
     def _large(self, path: str, sha256: str, size: int | None) -> Entry:
-        """A file that was uploaded before; to know its sha256 is no right to it."""
+        """A file that was uploaded before. Knowing its sha256 gives no access to it."""
         there = self.hub.uploads.usable(self.identity, sha256)
         if there is None:
-            raise Invalid(f"{path}: no file with sha256 {sha256} was uploaded: upload it first")
+            raise Invalid(f"{path}: no upload with sha256 {sha256}: upload the file first")
         if size not in {None, there}:
-            raise Invalid(f"{path}: the file with sha256 {sha256} has {there} bytes, not {size}")
+            raise Invalid(f"{path}: the upload with sha256 {sha256} has {there} bytes, not {size}")
         if there > self.options.max_file_size:
-            raise TooLarge(f"{path} has {there} bytes: this hub takes files of {self.options.max_file_size}")
+            raise TooLarge(f"{path} has {there} bytes: the limit is {self.options.max_file_size}")
         check_file(path, there, lambda: self.hub.blobs.open(sha256))
         return Entry(path, pointer_oid(sha256, there), sha256, there, lfs=True)

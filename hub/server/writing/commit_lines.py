@@ -1,7 +1,6 @@
-"""The lines of a commit as clients send it: newline-delimited JSON, a header first, then what to do.
+"""Parser of commits: newline-delimited JSON, a header and then operations.
 
-It knows neither HTTP nor the database. Lines come from outside, so each is bounded before it is read, and every value
-in it has its type looked at.
+Lines are untrusted, so their length is limited and the type of every value is checked.
 """
 
 import base64
@@ -20,12 +19,12 @@ __all__ = ["MOST", "Header", "Inline", "Large", "Line", "read"]
 MOST = 25_000  # lines of one commit
 SHA256 = re.compile(r"[0-9a-f]{64}")
 COMMIT = re.compile(r"[0-9a-f]{7,40}")
-AROUND = 16_384  # bytes of a line beside the content of its file
+AROUND = 16_384  # bytes of a line besides the content of its file
 
 
 @dataclass(frozen=True)
 class Header:
-    """What the commit says; `parent` is what the client built on."""
+    """Title and message; `parent` is the expected head of the branch."""
 
     title: str
     message: str
@@ -34,7 +33,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Inline:
-    """A file whose bytes are in the line."""
+    """A file with its content."""
 
     path: str
     content: bytes
@@ -42,7 +41,7 @@ class Inline:
 
 @dataclass(frozen=True)
 class Large:
-    """A file whose bytes were uploaded before. `size` is None where a file that is there shall be copied."""
+    """A file that was uploaded before. Without a size it is a copy of an existing file."""
 
     path: str
     sha256: str
@@ -53,31 +52,30 @@ Line: TypeAlias = Header | Inline | Large | Delete | DeleteFolder
 
 
 def read(stream: BinaryIO, largest: int) -> Iterator[Line]:
-    """The lines of a commit, one at a time; `largest` is the most bytes of a file inside one.
+    """The lines of a commit, one at a time: a header, then others. `largest`: bytes of an inline file.
 
-    The first is the header, and no other is. Raises Invalid for what is no such line, TooLarge for a line or a
-    number of lines over the limits.
+    Raises Invalid for a malformed line, TooLarge for a line or a number of lines over the limits.
     """
     longest = AROUND + 4 * (largest // 3 + 1)
     for number in range(MOST + 2):
         text = stream.readline(longest + 1)
         if not text:
             if number == 0:
-                raise Invalid("the commit is empty: its first line must be a header")
+                raise Invalid("empty commit: the first line must be a header")
             return
         if len(text) > longest:
             raise TooLarge(
-                f"line {number + 1}: a file inside a commit may have {largest} bytes: upload it as LFS"
+                f"line {number + 1}: inline file over the limit of {largest} bytes: upload it by LFS"
             )
         line = _line(text, number + 1)
         if isinstance(line, Header) != (number == 0):
-            raise Invalid(f"line {number + 1}: a commit has one header, and it comes first")
+            raise Invalid(f"line {number + 1}: a commit has one header, in its first line")
         if isinstance(line, Inline) and len(line.content) > largest:
             raise TooLarge(
-                f"{line.path[:200]}: a file inside a commit may have {largest} bytes: upload it as LFS"
+                f"{line.path[:200]}: inline file over the limit of {largest} bytes: upload it by LFS"
             )
         yield line
-    raise TooLarge(f"a commit may have {MOST} operations: make several of it")
+    raise TooLarge(f"more than {MOST} operations: split the commit")
 
 
 def _line(text: bytes, number: int) -> Line:
@@ -87,7 +85,7 @@ def _line(text: bytes, number: int) -> Line:
         raise Invalid(f"line {number} is not JSON: {error}") from None
     value = data.get("value") if isinstance(data, dict) else None
     if not isinstance(value, dict):
-        raise Invalid(f'line {number}: send {{"key": …, "value": {{…}}}}')
+        raise Invalid(f'line {number}: expected {{"key": …, "value": {{…}}}}')
     fields = _Fields(number, value)
     match data.get("key"):
         case "header":
@@ -101,12 +99,12 @@ def _line(text: bytes, number: int) -> Line:
         case "deletedFolder":
             return DeleteFolder(fields.text("path").rstrip("/"))
         case other:
-            raise Invalid(f"line {number}: key {str(other)[:40]!r} is not known to this hub")
+            raise Invalid(f"line {number}: unknown key {str(other)[:40]!r}")
 
 
 @dataclass(frozen=True)
 class _Fields:
-    """The value of a line, asked for by name and type."""
+    """Typed access to the value of a line."""
 
     number: int
     value: dict[str, Any]
@@ -114,19 +112,19 @@ class _Fields:
     def text(self, name: str, default: str | None = None) -> str:
         found = self.value.get(name, default)
         if not isinstance(found, str):
-            raise Invalid(f"line {self.number}: {name} must be a text")
+            raise Invalid(f"line {self.number}: {name} must be a string")
         return found
 
 
 def _header(fields: _Fields) -> Header:
-    # A title is one line: it is shown in lists.
+    # A title is one line, for lists.
     title = " ".join(fields.text("summary").split())
     parent = fields.value.get("parentCommit")
     if parent is not None and not (isinstance(parent, str) and COMMIT.fullmatch(parent)):
-        raise Invalid(f"parentCommit {str(parent)[:60]!r} is not the sha of a commit")
+        raise Invalid(f"invalid parentCommit {str(parent)[:60]!r}: expected the sha of a commit")
     message = fields.text("description", "")
-    if "\0" in title + message:  # which PostgreSQL stores nowhere
-        raise Invalid("the title or the description of the commit holds a NUL character")
+    if "\0" in title + message:  # PostgreSQL can't store NUL
+        raise Invalid("the commit's title or description contains a NUL character")
     return Header(title, message, parent)
 
 
@@ -137,11 +135,11 @@ def _content(fields: _Fields) -> bytes:
             try:
                 return base64.b64decode(content, validate=True)
             except (binascii.Error, ValueError):
-                raise Invalid(f"line {fields.number}: content is not base64") from None
+                raise Invalid(f"line {fields.number}: content is not valid base64") from None
         case "utf-8":
             return content.encode()
         case _:
-            raise Invalid(f"line {fields.number}: encoding {encoding[:40]!r}: use base64 or utf-8")
+            raise Invalid(f"line {fields.number}: unknown encoding {encoding[:40]!r}: use base64 or utf-8")
 
 
 def _large(fields: _Fields) -> Large:
@@ -149,5 +147,5 @@ def _large(fields: _Fields) -> Large:
     if fields.text("algo", "sha256") != "sha256" or not SHA256.fullmatch(sha256):
         raise Invalid(f"line {fields.number}: oid {sha256[:80]!r} is not a sha256")
     if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
-        raise Invalid(f"line {fields.number}: size must be a number of bytes")
+        raise Invalid(f"line {fields.number}: size must be a non-negative integer")
     return Large(fields.text("path"), sha256, size)

@@ -1,8 +1,4 @@
-"""Tickets: what the hub hands out for a short time and believes when it comes back.
-
-A ticket says in plain sight what its holder may do, and is signed with the hub's secret: it lets through exactly that,
-until it expires, whichever worker it is shown to.
-"""
+"""Signed tickets: short-lived claims that any worker can verify with the hub's secret. They are not encrypted."""
 
 import base64
 import binascii
@@ -16,30 +12,30 @@ from kcard.hub.refusals import Unknown
 
 __all__ = ["Claims", "sign", "signed"]
 
-# What a ticket says; with "until", in seconds since 1970.
+# The contents of a ticket; "until" is in seconds since 1970.
 Claims: TypeAlias = Mapping[str, str | int]
 
 UNTIL = "until"
 
 
 def sign(secret: bytes, purpose: str, claims: Claims, seconds: float) -> str:
-    """A ticket for one purpose, of characters that need no quoting in a URL."""
+    """A URL-safe ticket for one purpose."""
     payload = _encoded(json.dumps({**claims, UNTIL: int(time.time() + seconds)}, sort_keys=True).encode())
     return f"{payload}.{_encoded(_signature(secret, purpose, payload))}"
 
 
 def signed(secret: bytes, purpose: str, ticket: str) -> Claims:
-    """What a ticket of this hub for that purpose says; Unknown where it was not made so, or has expired."""
+    """The claims of a ticket. Raises Unknown if it is not genuine, has another purpose, or has expired."""
     payload, _, signature = ticket.partition(".")
     try:
         genuine = hmac.compare_digest(_decoded(signature), _signature(secret, purpose, payload))
     except (binascii.Error, UnicodeEncodeError):
         genuine = False
     if not genuine:
-        raise Unknown("the ticket was not made by this hub for that: begin the upload anew")
+        raise Unknown("invalid ticket: start the upload again")
     claims: Claims = json.loads(_decoded(payload))
     if int(claims[UNTIL]) < time.time():
-        raise Unknown("the ticket has expired: begin the upload anew")
+        raise Unknown("expired ticket: start the upload again")
     return claims
 
 

@@ -1,6 +1,6 @@
-"""Request bodies on their way to the disk: hashed, counted and never in memory as a whole.
+"""Streams request bodies to disk, hashing and counting them.
 
-While one block is hashed and written by a thread, the next is received.
+A thread hashes and writes one block while the next is received.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from kcard.hub.store.disk import explained, partial_folder
 
 __all__ = ["Spooled", "spooled"]
 
-BLOCK = 1 << 20  # bytes; twice as many are in memory for each upload
+BLOCK = 1 << 20  # bytes; each upload has two blocks in memory
 
 
 @dataclass(frozen=True)
 class Spooled:
-    """A request's body as a file; gone when its block ends, unless it was moved."""
+    """A request's body as a file, deleted at the end of the block unless it was moved."""
 
     path: Path
     sha256: str
@@ -34,15 +34,15 @@ class Spooled:
 
 @asynccontextmanager
 async def spooled(request: Request, partial: Path, limit: int) -> AsyncIterator[Spooled]:
-    """The body of a request in a folder of its own under `partial`, flushed to the disk.
+    """The body of a request in its own folder under `partial`, flushed to disk.
 
-    Raises TooLarge as soon as there are more than `limit` bytes, or the request says that there will be.
+    Raises TooLarge as soon as the body has, or declares, more than `limit` bytes.
     """
     lift(request)
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
-        raise TooLarge(f"the request has {declared} bytes, {limit} are expected")
-    with explained("can't take what was sent"), partial_folder(partial) as folder:
+        raise TooLarge(f"request body too large: {declared} bytes, the limit is {limit}")
+    with explained("can't store the upload"), partial_folder(partial) as folder:
         yield await _received(request, folder / "body", limit)
 
 
@@ -64,12 +64,12 @@ async def _received(request: Request, path: Path, limit: int) -> Spooled:
             async for pieces in _blocks(request):
                 size += sum(map(len, pieces))
                 if size > limit:
-                    raise TooLarge(f"the request has more than the {limit} bytes that are expected")
+                    raise TooLarge(f"request body too large: the limit is {limit} bytes")
                 if writing is not None:
                     await writing
                 writing = asyncio.ensure_future(to_thread.run_sync(write, pieces))
         except ClientDisconnect:
-            raise Invalid("the client left before the end of its request") from None
+            raise Invalid("the client disconnected before the end of the request") from None
         finally:
             if writing is not None:
                 await writing
@@ -78,7 +78,7 @@ async def _received(request: Request, path: Path, limit: int) -> Spooled:
 
 
 async def _blocks(request: Request) -> AsyncIterator[list[bytes]]:
-    """The body in blocks of about BLOCK bytes, each still in the pieces in which it came."""
+    """The body in blocks of about BLOCK bytes, each a list of chunks as received."""
     pieces: list[bytes] = []
     held = 0
     async for piece in request.stream():

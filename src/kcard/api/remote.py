@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kcard.hub.client.credentials import Credentials
     from kcard.hub.client.listing import Listed
     from kcard.hub.client.push import Published
-    from kcard.hub.client.who import Who
+    from kcard.hub.client.whoami import Who
     from kcard.hub.registry import Hub
     from kcard.hub.repositories.versions import Version
 
@@ -35,9 +35,9 @@ def login(hub: str, token: str) -> "Who":
     Raises UsageError for what is no address or no token, or a token of another hub, which is not sent; HubError
     where the hub does not accept it or does not answer. Nothing is stored then.
     """
-    from kcard.hub.client.address import address, is_hugging_face
     from kcard.hub.client.credentials import check_token
-    from kcard.hub.client.who import who
+    from kcard.hub.client.url import address, is_hugging_face
+    from kcard.hub.client.whoami import who
 
     url = address(hub)
     if not is_hugging_face(url):  # there `hf auth login` keeps the token; `store` says so
@@ -49,15 +49,15 @@ def login(hub: str, token: str) -> "Who":
 
 def logout(hub: str) -> bool:
     """Forget the token for a hub; whether there was one. The hub still accepts it: revoke it there."""
-    from kcard.hub.client.address import address
+    from kcard.hub.client.url import address
 
     return credentials().forget(address(hub))
 
 
 def whoami(hub: str) -> "Who":
     """Whom a hub takes the user for; HubError where nobody is logged in there."""
-    from kcard.hub.client.address import address
-    from kcard.hub.client.who import who
+    from kcard.hub.client.url import address
+    from kcard.hub.client.whoami import who
 
     url = address(hub)
     return who(url, credentials().token(url))
@@ -65,8 +65,8 @@ def whoami(hub: str) -> "Who":
 
 def listed(hub: str, text: str | None = None, *, limit: int = 100) -> "list[Listed]":
     """The cards of a hub that the user may see, the last changed first; `text` in their name or tags."""
-    from kcard.hub.client.address import address
     from kcard.hub.client.listing import listed as listed_there
+    from kcard.hub.client.url import address
 
     url = address(hub)
     return listed_there(url, credentials().token(url), text, limit=limit)
@@ -83,9 +83,9 @@ def push(
 ) -> "Published":
     """Publish a card's folder, which was checked, to a hub; what `kcard.publish` does once a card has passed."""
     from kcard.cards.format.model_card import readme
-    from kcard.hub.client.address import address
     from kcard.hub.client.push import push as push_there
     from kcard.hub.client.repository import RemoteReference
+    from kcard.hub.client.url import address
     from kcard.hub.repositories.versions import check_alias
     from kcard.hub.safety import refuse_pickles
 
@@ -148,12 +148,12 @@ def pull(
     card, HubError where it does not answer or refuses, or the local hub has another card of that name, DamagedCard
     where it sends something else than its manifest says.
     """
-    from kcard.hub.client.address import address
-    from kcard.hub.client.install import check_new, place
-    from kcard.hub.client.pull import fetched
+    from kcard.hub.client.pull import fetched, install
     from kcard.hub.client.repository import RemoteReference
+    from kcard.hub.client.url import address
     from kcard.hub.registry import Hub
     from kcard.hub.store.disk import explained
+    from kcard.hub.store.new_folder import check_new
 
     url, reference = address(hub), RemoteReference.parse(card)
     token = credentials().token(url)
@@ -164,7 +164,7 @@ def pull(
         fetched(url, token, reference, downloads, progress=progress) as found,
     ):
         if target is not None:
-            return place(found, target)
+            return install(found, target)
         kept = local or Hub()
         _refuse_namesake(kept, found, url, token, reference.repository)
         return kept.publish(found)

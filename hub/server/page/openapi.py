@@ -1,67 +1,65 @@
-"""What the API can do: as OpenAPI for programs, and as a page for people, in which no script runs."""
+"""The description of the API: OpenAPI for programs, and a page without scripts for people."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from starlette.responses import Response
 
 from kcard.hub.server.page.pages import page
+from kcard.hub.server.reading.repository_json import Json
 
 __all__ = ["describe", "router"]
 
-Json: TypeAlias = dict[str, Any]
-
 router = APIRouter(include_in_schema=False)
 
-# What a name in a path or a query means, wherever it stands and its endpoint says nothing else.
+# Descriptions of parameters by name, for endpoints that give none.
 PARAMETERS = {
-    "address": "The address that the write token was given with.",
-    "author": "Only those of this user or organisation.",
-    "blobs": "Tell the size and digest of each file too.",
-    "branch": "The branch.",
-    "cardData": "Tell the metadata of the README.md too.",
-    "config": "Taken and not needed.",
-    "create_pr": "There are no pull requests here: 501 where it is set.",
-    "cursor": "Where the page before ended, as its Link header has it.",
-    "expand": "Which properties to tell, or whether to tell more of each.",
-    "expand[]": "Which properties to tell.",
-    "full": "Tell everything of each.",
-    "gated": "Only those that are gated, or are not.",
-    "limit": "At most so many.",
-    "name": "The repository's name within its namespace.",
-    "namespace": "The user or organisation that the repository belongs to.",
-    "number": "Which part, from 1.",
-    "oid": "The sha256 of the file.",
-    "organisation": "The organisation's name.",
-    "path": "The path of a file or folder in the repository.",
-    "pipeline_tag": "Only those for this task.",
-    "recursive": "Everything under the folder.",
-    "revision": "A branch, a tag or a commit, quoted as one segment.",
-    "search": "Words that are in the name or a tag.",
-    "securityStatus": "Taken and not needed: whatever is stored was checked.",
+    "address": "The account's part of the upload URL.",
+    "author": "Namespace of the repositories.",
+    "blobs": "Include the size and hashes of each file.",
+    "branch": "Branch name.",
+    "cardData": "Include the metadata of README.md.",
+    "config": "Include parts of config.json.",
+    "create_pr": "Not supported: 501 if set.",
+    "cursor": "Start of the page, from the Link header of the one before.",
+    "expand": "Properties to return, or whether to return more of each item.",
+    "expand[]": "Properties to return.",
+    "full": "Include all properties.",
+    "gated": "Whether the repositories are gated.",
+    "limit": "Page size.",
+    "name": "Name of the repository within its namespace.",
+    "namespace": "User or organisation that owns the repository.",
+    "number": "Number of the part, from 1.",
+    "oid": "sha256 of the file.",
+    "organisation": "Name of the organisation.",
+    "path": "Path of a file or folder in the repository.",
+    "pipeline_tag": "Task of the repositories.",
+    "recursive": "Include subfolders.",
+    "revision": "Branch, tag or commit, quoted as one segment.",
+    "search": "Words of the name or a tag.",
+    "securityStatus": "Include the security status.",
     "status": "pending, accepted or rejected.",
-    "tag": "The tag.",
-    "ticket": "What the hub gave out for this one upload.",
+    "tag": "Tag name.",
+    "ticket": "Ticket from the upload URL.",
     "types": "models or datasets.",
-    "user": "The user's name.",
-    "xorb": "The hash of the xorb.",
+    "user": "Name of the user.",
+    "xorb": "Hash of the xorb.",
 }
 REFUSAL = "#/components/responses/Refusal"
-# May come from anywhere: what was sent is wrong, a token is missing or not valid, there have been too many requests.
+# Any operation may return these: invalid input, missing or invalid token, too many requests.
 ANYWHERE = ("400", "401", "429")
 OF_REPOSITORIES = ("403", "404")
-NOT_OURS = "422"  # FastAPI promises it; here what it means is 400
+VALIDATION_ERROR = "422"  # FastAPI's default; this server returns 400 instead
 REFUSED: Json = {
-    "description": "Refused; X-Error-Code says why to programs, X-Error-Message to people.",
+    "description": "Refused; X-Error-Message has the reason, X-Error-Code a code for programs.",
     "headers": {
         "X-Error-Code": {
-            "description": "RepoNotFound, RevisionNotFound, EntryNotFound or GatedRepo, where it is one of these.",
+            "description": "RepoNotFound, RevisionNotFound, EntryNotFound or GatedRepo, if applicable.",
             "schema": {"type": "string"},
         },
-        "X-Error-Message": {"description": "The reason, in a line.", "schema": {"type": "string"}},
+        "X-Error-Message": {"description": "The reason, in one line.", "schema": {"type": "string"}},
     },
     "content": {
         "application/json": {
@@ -78,7 +76,7 @@ BEARER: Json = {"type": "http", "scheme": "bearer", "description": "A token of t
 
 @dataclass(frozen=True)
 class Operation:
-    """A method of a path, as the page shows it."""
+    """An operation, as the page shows it."""
 
     method: str
     path: str
@@ -89,7 +87,7 @@ class Operation:
 
 
 def describe(app: FastAPI) -> None:
-    """Have the application describe itself whole: its refusals, its tokens, every parameter."""
+    """Add error responses, the token scheme and parameter descriptions to the application's OpenAPI."""
 
     def openapi() -> Json:
         if app.openapi_schema is None:
@@ -107,7 +105,7 @@ def describe(app: FastAPI) -> None:
 def docs(request: Request) -> Response:
     """The description as a page."""
     described: FastAPI = request.app
-    return page("description.html", title=described.title, operations=list(_shown(described.openapi())))
+    return page("openapi.html", title=described.title, operations=list(_shown(described.openapi())))
 
 
 def _completed(schema: Json) -> Json:
@@ -117,7 +115,7 @@ def _completed(schema: Json) -> Json:
     schema["security"] = [{}, {"token": []}]
     for path, _, operation in _operations(schema):
         answers = operation["responses"]
-        answers.pop(NOT_OURS, None)
+        answers.pop(VALIDATION_ERROR, None)
         for status in (*ANYWHERE, *(OF_REPOSITORIES if "{name}" in path else ())):
             answers.setdefault(status, {"$ref": REFUSAL})
         for parameter in operation.get("parameters", ()):

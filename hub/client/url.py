@@ -1,4 +1,4 @@
-"""Where a hub answers: its URL in one form only, so that a token is kept and found under one name."""
+"""Normalised URLs of hubs, under which tokens are stored."""
 
 from urllib.parse import urlsplit
 
@@ -11,9 +11,9 @@ PORTS = {"http": 80, "https": 443}
 
 
 def address(url: str) -> str:
-    """The URL with scheme and host in lower case, without a default port and without a slash at its end.
+    """The URL with lower-case scheme and host, without a default port or trailing slash.
 
-    Raises UsageError for what is no http or https URL, or holds a name, a password, a query or a fragment.
+    Raises UsageError unless it is an http or https URL without user, password, query and fragment.
     """
     try:
         parts = urlsplit(url.strip())
@@ -28,10 +28,10 @@ def address(url: str) -> str:
 
 
 def is_hugging_face(url: str) -> bool:
-    """Whether it is the Hugging Face Hub itself, or any host of its domain."""
+    """Whether the host belongs to the Hugging Face Hub."""
     host = urlsplit(url).hostname or ""
     return host in {"huggingface.co", "hf.co"} or host.endswith(".huggingface.co")
 
 
 def _wrong(url: str) -> UsageError:
-    return UsageError(f"hub {url!r}: give the address of a hub, such as https://hub.example.org")
+    return UsageError(f"invalid hub URL {url!r}: use one such as https://hub.example.org")

@@ -1,16 +1,16 @@
-"""Whom a hub takes the user for."""
+"""The user's account on a hub."""
 
 from dataclasses import dataclass
 
 from kcard.errors import HubError
-from kcard.hub.client.talk import talk
+from kcard.hub.client.connection import connect
 
 __all__ = ["Who", "who"]
 
 
 @dataclass(frozen=True)
 class Who:
-    """A user as a hub knows them; `role` is what the token may do: read, write or admin."""
+    """A user of a hub; `role` is the scope of the token: read, write or admin."""
 
     hub: str
     name: str
@@ -21,10 +21,10 @@ class Who:
 
 
 def who(url: str, token: str | None) -> Who:
-    """Who the token's owner is; HubError where there is none, the hub does not accept it or does not answer."""
+    """The owner of the token. Raises HubError if there is no token, or the hub rejects it or does not answer."""
     if token is None:
-        raise HubError(f"nobody is logged in to {url}: `kcard login --hub {url}`")
-    with talk(url, token) as api:
+        raise HubError(f"not logged in to {url}: run `kcard login --hub {url}`")
+    with connect(url, token) as api:
         found = api.whoami()
         shown = found.get("auth", {}).get("accessToken", {})
         return Who(

@@ -1,18 +1,20 @@
-"""How long the server waits for a client that has stopped sending or taking."""
+"""Timeout for clients that stop sending or receiving."""
 
 import asyncio
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["Patience"]
+__all__ = ["IdleTimeout"]
 
 SECONDS = 60.0
 
 
-class Patience:
-    """ASGI middleware: a request whose body stands still for `seconds` ends with 408; an answer that nobody takes
-    for so long is given up. A slow client that moves at all may take any time."""
+class IdleTimeout:
+    """ASGI middleware: 408 if no byte of the body arrives for `seconds`; a response that stalls for as long is dropped.
+
+    Slow clients that make progress are not limited.
+    """
 
     def __init__(self, app: ASGIApp, seconds: float = SECONDS) -> None:
         self._app, self._seconds = app, seconds
@@ -23,31 +25,31 @@ class Patience:
             return
         complete, stalled = False, False
 
-        async def patient_receive() -> Message:
+        async def timed_receive() -> Message:
             nonlocal complete
-            if complete:  # what is awaited now is the end of the connection, which may take its time
+            if complete:  # now it only waits for the client to disconnect
                 return await receive()
             try:
                 async with asyncio.timeout(self._seconds):
                     message = await receive()
             except TimeoutError:
-                told = f"no byte of the request came for {self._seconds:g} s"
-                headers = {"X-Error-Message": told, "Connection": "close"}
-                raise HTTPException(408, told, headers=headers) from None
+                why = f"request timed out: no data received for {self._seconds:g} s"
+                headers = {"X-Error-Message": why, "Connection": "close"}
+                raise HTTPException(408, why, headers=headers) from None
             complete = not message.get("more_body", False)
             return message
 
-        async def patient_send(message: Message) -> None:
+        async def timed_send(message: Message) -> None:
             nonlocal stalled
             try:
                 async with asyncio.timeout(self._seconds):
                     await send(message)
             except TimeoutError:
                 stalled = True
-                raise OSError(f"no byte of the answer was taken for {self._seconds:g} s") from None
+                raise OSError(f"response timed out: no data accepted for {self._seconds:g} s") from None
 
         try:
-            await self._app(scope, patient_receive, patient_send)
+            await self._app(scope, timed_receive, timed_send)
         except OSError:
             if not stalled:
                 raise

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from kcard.hub.refusals import TooLarge
-from kcard.hub.server.writing.ignored import ignoring
+from kcard.hub.server.writing.gitignore import gitignore
 
 
 @pytest.mark.parametrize(
@@ -51,16 +51,16 @@ from kcard.hub.server.writing.ignored import ignoring
     ],
 )
 def test_paths_are_left_out_as_by_git(patterns: str, path: str, ignored: bool) -> None:
-    assert ignoring(patterns)(path) is ignored
+    assert gitignore(patterns)(path) is ignored
 
 
 def test_patterns_that_would_backtrack_are_matched_at_once() -> None:
     started = time.monotonic()
     for pattern in ("*a" * 100 + "b", "**/" * 500 + "b", "[" * 1000, "a" + "*?" * 100 + "z"):
-        assert not ignoring(pattern)("/".join(["a" * 250] * 4))
+        assert not gitignore(pattern)("/".join(["a" * 250] * 4))
     assert time.monotonic() - started < 1
 
 
 def test_more_patterns_than_one_request_may_cost_are_refused_rather_than_overlooked() -> None:
     with pytest.raises(TooLarge):
-        ignoring("a/b/c\n" * 1_000)
+        gitignore("a/b/c\n" * 1_000)

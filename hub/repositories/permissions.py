@@ -1,15 +1,15 @@
-"""What an identity may do. Pure: everything is decided from the identity and the repository.
+"""Permissions, as pure functions of an identity and a repository.
 
-A token's scope caps what its user may do. read: read. write: also change, create and administer what the user has a
-right to. admin: also what the user may do as an administrator of the hub, to whom every repository belongs. A token
-that is bound to one repository works there; elsewhere whoever shows it is nobody in particular.
+A token's scope limits its user. read: read only. write: also what the user may change, create and administer. admin:
+also what the user may do as an administrator of the hub, who owns every repository. A token for one repository counts
+as anonymous everywhere else.
 
     in a namespace      may
-    its own user        everything
-    role read           read private repositories, and the files of gated ones
-    role write          also create, and change files
+    its own user        do everything
+    role read           read private repositories, and files of gated ones
+    role write          also create repositories and change files
     role admin          also delete, move, make private or gated, answer requests for access
-    everyone            read what is public; the files of a gated repository where access was granted
+    everyone            read public repositories, and files of gated ones after access was granted
 """
 
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from kcard.hub.refusals import Forbidden, Gated, NotThere, Refused, Unknown
 from kcard.hub.repositories.values import Repository
 
 __all__ = [
+    "LOGIN",
     "Reach",
     "absent",
     "is_administrator",
@@ -38,16 +39,16 @@ __all__ = [
 ]
 
 RANKS: dict[Role, int] = {"read": 1, "write": 2, "admin": 3}
-NOBODY = "log in first: `hf auth login` or `kcard login` with a token of this hub"
+LOGIN = "log in first: `hf auth login` or `kcard login` with a token of this hub"
 
 
 @dataclass(frozen=True)
 class Reach:
-    """Whose private repositories somebody sees: a value that Python and a query (repositories/reading.py) go by.
+    """The private repositories that an identity sees, for Python and for SQL (readable.py).
 
     everything  all of them
-    namespaces  those of these namespaces, in lower case
-    only        of these none but this one, to which the token is bound
+    namespaces  those in these namespaces, in lower case
+    only        of these, only the one that the token is limited to
     """
 
     everything: bool = False
@@ -55,14 +56,14 @@ class Reach:
     only: int | None = None
 
     def has(self, repository: Repository) -> bool:
-        """Whether a repository is among them."""
+        """Whether it includes a repository."""
         if self.only not in {None, repository.id}:
             return False
         return self.everything or folded(repository.namespace) in self.namespaces
 
 
 def reach(identity: Identity | None) -> Reach:
-    """What whoever asks may see beside the public repositories."""
+    """The private repositories that the identity sees."""
     if identity is None:
         return Reach()
     names = frozenset(folded(name) for name in (identity.name, *identity.organisations))
@@ -70,12 +71,12 @@ def reach(identity: Identity | None) -> Reach:
 
 
 def may_read(identity: Identity | None, repository: Repository) -> bool:
-    """Whether the repository is there at all, for whoever asks."""
+    """Whether the identity may know of the repository and read it."""
     return not repository.private or reach(identity).has(repository)
 
 
 def may_download(identity: Identity | None, repository: Repository, granted: bool) -> bool:
-    """Whether its files are given out; `granted`: whether access to a gated one was granted to this account."""
+    """Whether the identity may download files; `granted`: whether the account has access to a gated repository."""
     if not may_read(identity, repository):
         return False
     insider = reach(identity).has(repository)
@@ -83,24 +84,24 @@ def may_download(identity: Identity | None, repository: Repository, granted: boo
 
 
 def may_write(identity: Identity | None, repository: Repository) -> bool:
-    """Whether files, branches and tags may be changed."""
+    """Whether the identity may change files, branches and tags."""
     return _scope(identity, "write") and _role(identity, repository) >= RANKS["write"]
 
 
 def may_administer(identity: Identity | None, repository: Repository) -> bool:
-    """Whether it may be deleted, moved, made private or gated."""
+    """Whether the identity may delete, move, hide or gate the repository."""
     return _scope(identity, "write") and _role(identity, repository) >= RANKS["admin"]
 
 
 def may_create(identity: Identity | None, namespace: str) -> bool:
-    """Whether a new repository may be made there. A token of one repository makes no other."""
+    """Whether the identity may create repositories there. A token for one repository may not."""
     if identity is None or identity.repository_id is not None or not _scope(identity, "write"):
         return False
     return is_administrator(identity) or _rank_in(identity, namespace) >= RANKS["write"]
 
 
 def is_administrator(identity: Identity | None) -> bool:
-    """Whether the hub itself may be administered: by an administrator's token of scope admin."""
+    """Whether the identity administers the hub: an administrator with a token of scope admin."""
     return (
         identity is not None
         and identity.admin
@@ -110,70 +111,69 @@ def is_administrator(identity: Identity | None) -> bool:
 
 
 def require_read(identity: Identity | None, repository: Repository) -> None:
-    """NotThere where it may not be read: a private repository is as if it were not there."""
+    """Raise NotThere unless `may_read`."""
     if not may_read(identity, repository):
         raise absent(repository.name, identity)
 
 
 def require_download(identity: Identity | None, repository: Repository, granted: bool) -> None:
-    """As `require_read`, and Gated where the files are given out on request only."""
+    """As `require_read`, and raise Gated unless `may_download`."""
     require_read(identity, repository)
     if not may_download(identity, repository, granted):
         raise Gated(
-            f"access to {repository.name} is granted on request: "
-            + ("ask for it" if identity else "log in, and ask for it"),
+            f"{repository.name} is gated: " + ("request access" if identity else "log in and request access"),
             known=identity is not None,
         )
 
 
 def require_write(identity: Identity | None, repository: Repository) -> None:
-    """As `require_read`, and Unknown for nobody, Forbidden for somebody who may not change it."""
+    """As `require_read`, and raise Unknown or Forbidden unless `may_write`."""
     require_read(identity, repository)
     if not may_write(identity, repository):
         raise _refusal(identity, f"change {repository.name}", RANKS["write"], _role(identity, repository))
 
 
 def require_administer(identity: Identity | None, repository: Repository) -> None:
-    """As `require_write`, for what deletes, moves, hides or gates a repository."""
+    """As `require_read`, and raise Unknown or Forbidden unless `may_administer`."""
     require_read(identity, repository)
     if not may_administer(identity, repository):
         raise _refusal(identity, f"administer {repository.name}", RANKS["admin"], _role(identity, repository))
 
 
 def require_create(identity: Identity | None, namespace: str) -> None:
-    """Unknown for nobody, Forbidden for somebody who may not make a repository there."""
+    """Raise Unknown or Forbidden unless `may_create`."""
     if not may_create(identity, namespace):
         rank = 0 if identity is None or identity.repository_id else _rank_in(identity, namespace)
-        raise _refusal(identity, f"make repositories in {namespace[:100]}", RANKS["write"], rank)
+        raise _refusal(identity, f"create repositories in {namespace[:100]}", RANKS["write"], rank)
 
 
 def require_administrator(identity: Identity | None) -> None:
-    """Unknown for nobody, Forbidden for whoever does not administer the hub."""
+    """Raise Unknown or Forbidden unless `is_administrator`."""
     if identity is None:
-        raise Unknown(NOBODY)
+        raise Unknown(LOGIN)
     if not is_administrator(identity):
-        raise Forbidden("this needs an administrator of the hub, with a token of scope admin")
+        raise Forbidden("permission denied: this requires an administrator's token with scope admin")
 
 
 def absent(name: str, identity: Identity | None) -> NotThere:
-    """The refusal for a repository that is not there, and, word for word, for one that is there for others only.
+    """The error for a missing repository and, identically, for one that the identity may not read.
 
-    `name` as it was asked for: the spelling of a private repository's name is not told either.
+    `name` is as in the request, since the case of a private repository's name is private too.
     """
-    message = f"there is no repository {name[:200]!r}, or it is private: check the name and the token"
+    message = f"repository {name[:200]!r} not found, or private: check the name and the token"
     return NotThere("repository", message, known=identity is not None)
 
 
 def _refusal(identity: Identity | None, what: str, needed: int, rank: int) -> Refused:
     if identity is None:
-        return Unknown(NOBODY)
+        return Unknown(LOGIN)
     if rank >= needed:
-        return Forbidden(f"a token of scope {identity.scope} may not {what}: use one of scope write")
-    return Forbidden(f"{identity.name} may not {what} with this token: ask who owns it, or use another token")
+        return Forbidden(f"a token with scope {identity.scope} can't {what}: use one with scope write")
+    return Forbidden(f"{identity.name} can't {what} with this token: ask the owner, or use another token")
 
 
 def _role(identity: Identity | None, repository: Repository) -> int:
-    """The rank of whoever asks in the repository's namespace, before the scope of the token; 0: none."""
+    """The rank of the identity in the repository's namespace, regardless of the token's scope; 0: none."""
     if identity is None or not _works_for(identity, repository):
         return 0
     if is_administrator(identity):

@@ -1,7 +1,7 @@
-"""Which files a .gitignore leaves out.
+"""Matching of paths with a .gitignore.
 
-Patterns come from clients. They are matched part by part between the slashes, by fnmatch, whose expressions don't
-backtrack; one expression for a whole path could be made to run for hours.
+Patterns are untrusted. They are matched segment by segment with fnmatch, which does not backtrack; one regular
+expression for a whole path could run for hours.
 """
 
 import re
@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 
 from kcard.hub.refusals import TooLarge
 
-__all__ = ["ignoring"]
+__all__ = ["gitignore"]
 
 MOST_PARTS = 2_000  # of all patterns together
 ANY = "**"
@@ -20,22 +20,22 @@ ESCAPED = re.compile(r"\\([*?[])|\\(.)")
 
 @dataclass(frozen=True)
 class Pattern:
-    """A line of a .gitignore. `parts` stand between its slashes; `keeps`: it takes back what others left out."""
+    """A line of a .gitignore. `parts` are its segments; `keeps`: it negates other patterns (`!`)."""
 
     parts: tuple[str, ...]
     keeps: bool
     folders_only: bool
 
 
-def ignoring(text: str) -> Callable[[str], bool]:
-    """Whether a path is left out by a .gitignore of this text that lies at the top of the repository.
+def gitignore(text: str) -> Callable[[str], bool]:
+    """A function that says whether a path is excluded by the .gitignore at the top of the repository.
 
-    As git has it: the last pattern that matches decides, and what lies in a folder that is left out can't be taken
-    back. Raises TooLarge for more patterns than one request may cost.
+    As in git, the last matching pattern decides, and files in an excluded folder can't be included again. Raises
+    TooLarge for too many patterns.
     """
     patterns = [found for line in text.splitlines() if (found := _pattern(line))]
     if sum(len(pattern.parts) for pattern in patterns) > MOST_PARTS:
-        raise TooLarge(f"the .gitignore has more than {MOST_PARTS} patterns or parts of them: shorten it")
+        raise TooLarge(f".gitignore too long: its patterns have more than {MOST_PARTS} segments")
 
     def ignores(path: str) -> bool:
         names = path.split("/")
@@ -64,7 +64,7 @@ def _pattern(line: str) -> Pattern | None:
 
 
 def _for_fnmatch(part: str) -> str:
-    """fnmatch knows no backslashes, and negates a class by ! only."""
+    """fnmatch has no backslash escapes, and negates a class with ! only."""
     return ESCAPED.sub(_literal, part.replace("[^", "[!"))
 
 
@@ -81,7 +81,7 @@ def _left_out(reached: Iterable[tuple[Pattern, set[int]]], folder: bool) -> bool
 
 
 def _next(pattern: Pattern, states: set[int], name: str) -> set[int]:
-    """How many parts may have been matched after one more name. The last `**` matches at least one name."""
+    """How many segments may have matched after one more name. A trailing `**` matches at least one name."""
     parts, after = pattern.parts, set[int]()
     for state in states:
         if state < len(parts) and parts[state] == ANY:
@@ -92,7 +92,7 @@ def _next(pattern: Pattern, states: set[int], name: str) -> set[int]:
 
 
 def _closed(pattern: Pattern, states: set[int]) -> set[int]:
-    """With the states that are reached because `**` before another part may match no name at all."""
+    """Adds the states reached because a `**` that is not trailing may match nothing."""
     last = len(pattern.parts) - 1
     for state in sorted(states):
         while state < last and pattern.parts[state] == ANY:

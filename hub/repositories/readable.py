@@ -1,4 +1,4 @@
-"""Who may read what, as conditions of a query; kcard.hub.repositories.rights says whose repositories somebody sees."""
+"""SQL conditions for what an identity may read, with the rules of permissions.py."""
 
 from collections.abc import Collection
 
@@ -8,32 +8,29 @@ from kcard.hub.accounts.identity import Identity
 from kcard.hub.records.account_tables import accounts
 from kcard.hub.records.repository_tables import access, holdings, repositories, uploads
 from kcard.hub.repositories.access import GRANTED
-from kcard.hub.repositories.rights import reach
+from kcard.hub.repositories.permissions import reach
 from kcard.hub.repositories.rows import PUBLIC
 
 __all__ = ["downloadable", "readable", "usable"]
 
 
 def readable(identity: Identity | None) -> ColumnElement[bool]:
-    """The condition under which a row of `repositories` is there for whoever asks."""
+    """The condition on `repositories` for those that the identity may read."""
     return or_(repositories.c.visibility == PUBLIC, _belongs(identity))
 
 
 def downloadable(identity: Identity | None) -> ColumnElement[bool]:
-    """The condition under which the files of a row of `repositories` are given out to whoever asks."""
+    """The condition on `repositories` for those whose files the identity may download."""
     public = repositories.c.visibility == PUBLIC
     return or_(and_(public, or_(repositories.c.gated == "no", _granted(identity))), _belongs(identity))
 
 
 def usable(connection: Connection, identity: Identity, sha256s: Collection[str]) -> set[str]:
-    """Those of the blobs that the account uploaded lately, or that a repository holds whose files it may have.
-
-    To know the sha256 of a file is no right to it.
-    """
+    """The blobs that the account uploaded recently, or that are in a repository whose files it may download."""
     mine = (uploads.c.account_id == identity.account_id, uploads.c.sha256.in_(sha256s))
     found = set(connection.scalars(select(uploads.c.sha256).where(*mine)))
     held = select(holdings.c.sha256).join_from(holdings, repositories).where(downloadable(identity)).limit(1)
-    for sha256 in sorted(set(sha256s) - found):  # one by one: many repositories may hold the same file
+    for sha256 in sorted(set(sha256s) - found):  # one by one: many repositories may have the same file
         if connection.scalar(held.where(holdings.c.sha256 == sha256)) is not None:
             found.add(sha256)
     return found
@@ -58,5 +55,5 @@ def _granted(identity: Identity | None) -> ColumnElement[bool]:
 
 
 def _bound(only: int | None) -> ColumnElement[bool]:
-    """A token that is bound to one repository is nobody's elsewhere."""
+    """A token for one repository counts as anonymous elsewhere."""
     return true() if only is None else repositories.c.id == only

@@ -7,7 +7,7 @@ import pytest
 
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.refusals import Forbidden, Gated, NotThere, Refused, Unknown
-from kcard.hub.repositories.rights import (
+from kcard.hub.repositories.permissions import (
     absent,
     is_administrator,
     may_administer,

@@ -1,4 +1,4 @@
-"""Every request and its answer, as the log and the metrics want to know them."""
+"""Observes every request and its response, for the log and the metrics."""
 
 import logging
 import re
@@ -11,12 +11,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["QUIET", "Exchange", "Observed", "write"]
+__all__ = ["QUIET", "Exchange", "Instrumentation", "log_exchange"]
 
 QUIET = ("/healthz", "/readyz", "/metrics")
 REQUEST_ID = "X-Request-Id"
 ACCEPTABLE = re.compile(r"[A-Za-z0-9-]{8,64}")
-GONE = 499  # the client hung up before there was an answer
+GONE = 499  # the client disconnected before the response
 LONGEST_PATH = 500
 
 logger = logging.getLogger("kcard.hub.server")
@@ -24,15 +24,15 @@ logger = logging.getLogger("kcard.hub.server")
 
 @dataclass(frozen=True)
 class Exchange:
-    """A request and its answer.
+    """A request and its response.
 
-    path      as it was sent, without the query, which may hold signatures
-    route     the template that it matched; None: nothing answers there
+    path      as sent, without the query, which may contain signatures
+    route     the path template that matched; None: no route
     seconds   until the last byte was sent
     received  bytes of the request's body that were read
-    sent      bytes of the answer's body
-    account   whose token was shown; None: nobody's, or one that is not valid
-    login     whether a token was shown
+    sent      bytes of the response's body
+    account   the owner of the token; None: no token, or an invalid one
+    login     whether a token was sent
     """
 
     id: str
@@ -48,10 +48,10 @@ class Exchange:
     login: bool
 
 
-class Observed:
-    """ASGI middleware: tells each observer of every exchange, and names it to the client by X-Request-Id.
+class Instrumentation:
+    """ASGI middleware: passes each exchange to the observers, and sets X-Request-Id.
 
-    A bug of ours is logged with its traceback, and answered without.
+    An unexpected exception is logged with its traceback; the response is a 500 without it.
     """
 
     def __init__(self, app: ASGIApp, *observers: Callable[[Exchange], None]) -> None:
@@ -82,10 +82,10 @@ class Observed:
         try:
             await self._app(scope, counted, noted)
         except Exception:
-            if status:  # half an answer is out: only ending the connection tells the client
+            if status:  # the response has started: all that is left is to close the connection
                 raise
-            logger.exception("a bug in kcard", extra={"fields": {"id": identifier}})
-            body = {"error": f"a bug in this hub: its log has more under {identifier}"}
+            logger.exception("unexpected error", extra={"fields": {"id": identifier}})
+            body = {"error": f"internal error: see the hub's log for request {identifier}"}
             await JSONResponse(body, 500)(scope, receive, noted)
         finally:
             seconds = time.perf_counter() - begun
@@ -94,8 +94,8 @@ class Observed:
                 observer(exchange)
 
 
-def write(exchange: Exchange) -> None:
-    """An observer: one line in the log for each exchange; none for those of probes."""
+def log_exchange(exchange: Exchange) -> None:
+    """Log an exchange in one line, unless it is a successful probe."""
     if exchange.path in QUIET and exchange.status < 500:
         return
     fields = asdict(exchange)
@@ -125,6 +125,6 @@ def _exchange(
 
 
 def _identifier(scope: Scope) -> str:
-    """The client's own name for the request, where it could be one; else a new one."""
+    """The client's X-Request-Id if it is well-formed, otherwise a new one."""
     given = Headers(scope=scope).get(REQUEST_ID, "")
     return given if ACCEPTABLE.fullmatch(given) else secrets.token_hex(8)

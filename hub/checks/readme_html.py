@@ -1,4 +1,4 @@
-"""A README as HTML that is safe to show: no scripts, no styles, no forms, and pictures from the hub alone."""
+"""Renders a README as safe HTML: no scripts, styles or forms, and only pictures from the hub."""
 
 import posixpath
 import re
@@ -8,65 +8,62 @@ from urllib.parse import urlsplit
 
 __all__ = ["render"]
 
-LONGEST = 100_000  # characters that are shown: the worst of them take a second
-# Cleaning deeply nested HTML takes time with the square of its depth: text with more tags of its own is shown as text.
+LONGEST = 100_000  # characters; the worst take a second
+# Cleaning nested HTML takes quadratic time: with more HTML tags than this, they are shown as text.
 MOST_TAGS = 3000
 OPENED = re.compile(r"<[A-Za-z]")
 TAGS = {
-    *(
-        "a",
-        "abbr",
-        "b",
-        "blockquote",
-        "br",
-        "caption",
-        "center",
-        "code",
-        "dd",
-        "del",
-        "details",
-        "div",
-        "dl",
-        "dt",
-    ),
-    *(
-        "em",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "hr",
-        "i",
-        "img",
-        "ins",
-        "kbd",
-        "li",
-        "mark",
-        "ol",
-        "p",
-        "pre",
-        "q",
-    ),
-    *(
-        "s",
-        "samp",
-        "small",
-        "span",
-        "strong",
-        "sub",
-        "summary",
-        "sup",
-        "table",
-        "tbody",
-        "td",
-        "tfoot",
-        "th",
-        "thead",
-    ),
-    *("tr", "u", "ul", "var"),
+    "a",
+    "abbr",
+    "b",
+    "blockquote",
+    "br",
+    "caption",
+    "center",
+    "code",
+    "dd",
+    "del",
+    "details",
+    "div",
+    "dl",
+    "dt",
 }
+TAGS |= {
+    "em",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "hr",
+    "i",
+    "img",
+    "ins",
+    "kbd",
+    "li",
+    "mark",
+    "ol",
+    "p",
+    "pre",
+    "q",
+}
+TAGS |= {
+    "s",
+    "samp",
+    "small",
+    "span",
+    "strong",
+    "sub",
+    "summary",
+    "sup",
+    "table",
+    "tbody",
+    "td",
+    "tfoot",
+    "th",
+}
+TAGS |= {"thead", "tr", "u", "ul", "var"}
 ATTRIBUTES = {
     "a": {"href", "title"},
     "img": {"src", "alt", "title", "width", "height"},
@@ -80,11 +77,11 @@ SCHEMES = {"http", "https", "mailto"}
 
 
 def render(markdown: str, files: str = "") -> str:
-    """HTML of a README without its front matter.
+    """The HTML of a README without its front matter.
 
-    files  path on the hub, such as /ada/moons/resolve/main, below which the README's own pictures and links lie
+    files  path of the repository's files, such as /ada/moons/resolve/main, for relative pictures and links
 
-    Pictures from elsewhere lose their address, so that nobody learns who reads a card; links elsewhere stay.
+    External pictures lose their URL, so that their hosts don't learn who reads a card; external links stay.
     """
     import nh3
 
@@ -98,7 +95,7 @@ def render(markdown: str, files: str = "") -> str:
     text = markdown[:LONGEST]
     html: str = _parser(len(OPENED.findall(text)) <= MOST_TAGS).render(text)
     if len(markdown) > LONGEST:
-        html += "<p><em>The rest stands in README.md.</em></p>"
+        html += "<p><em>The text continues in README.md.</em></p>"
     return nh3.clean(
         html,
         tags=TAGS,
@@ -117,7 +114,7 @@ def _parser(html: bool) -> Any:
 
 
 def _own(address: str, files: str) -> str | None:
-    """The path on the hub of an address that is relative to the repository; None for any other."""
+    """The path on the hub of a URL that is relative to the repository; None for any other."""
     try:
         parts = urlsplit(address)
     except ValueError:
@@ -126,13 +123,13 @@ def _own(address: str, files: str) -> str | None:
         return None
     if not parts.path:
         return address if parts.fragment else None
-    # From the top, so that no number of `..` leaves the repository.
+    # Normalised from the root, so that `..` can't leave the repository.
     path = posixpath.normpath(posixpath.join("/", parts.path.lstrip("/")))
     return files + path + (f"#{parts.fragment}" if parts.fragment else "")
 
 
 def _elsewhere(address: str) -> bool:
-    """Whether it says of itself where it leads. One without a scheme would lead to another host, or nowhere."""
+    """Whether it is a URL with an allowed scheme."""
     try:
         return urlsplit(address).scheme.lower() in SCHEMES
     except ValueError:

@@ -1,4 +1,4 @@
-"""Talking to a hub through huggingface_hub: its client, set up for one hub, and its errors in one line."""
+"""Connects to a hub with huggingface_hub, and turns its errors into one-line messages."""
 
 import errno
 import logging
@@ -7,32 +7,32 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import HubError, KcardError, UnknownCard, UsageError, one_line
-from kcard.hub.client.address import is_hugging_face
+from kcard.hub.client.url import is_hugging_face
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-__all__ = ["status", "talk"]
+__all__ = ["connect", "status"]
 
 LOGIN = "`kcard login --hub {url}`"
 
 
 @contextmanager
-def talk(url: str, token: str | None, *, progress: bool = False) -> "Iterator[HfApi]":
-    """The client of a hub. What goes wrong inside the block becomes a HubError of one line.
+def connect(url: str, token: str | None, *, progress: bool = False) -> "Iterator[HfApi]":
+    """The client for a hub. Errors inside the block become a HubError with one line.
 
-    progress  whether huggingface_hub shows its bars on stderr
+    progress  whether huggingface_hub shows progress bars on stderr
 
-    Its switches for Xet, for bars and for warnings are those of the whole process: they are as before when the
-    block ends. Hubs other than the Hugging Face Hub get large files by plain LFS, which is the faster way.
+    Its settings for Xet, progress bars and warnings are global, and are restored at the end of the block. Uploads to
+    other hubs than the Hugging Face Hub use LFS, which is faster there.
     """
     from huggingface_hub import HfApi, constants, utils
     from huggingface_hub.utils.logging import get_verbosity, set_verbosity
 
-    bars: Any = utils  # its functions for bars are not exported in a way that a type checker sees
+    bars: Any = utils  # its functions for progress bars are not exported for type checkers
     hidden = bars.are_progress_bars_disabled()
     xet, verbosity = constants.HF_HUB_DISABLE_XET, get_verbosity()
-    # Without a token of this hub none is sent: by itself the client would send the user's of huggingface.co.
+    # False: without a token for this hub, the client must not send the user's Hugging Face token.
     api = HfApi(endpoint=url, token=token or False, library_name="kcard")
     constants.HF_HUB_DISABLE_XET = xet or not is_hugging_face(url)
     set_verbosity(logging.ERROR)
@@ -50,15 +50,15 @@ def talk(url: str, token: str | None, *, progress: bool = False) -> "Iterator[Hf
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """What the client raises: for much that a server refuses it has no error of its own, but these."""
+    """The exceptions that the client raises."""
     from huggingface_hub.errors import HfHubHTTPError
 
-    # The first are the errors of the HTTP library that it uses, whichever that is in its version.
+    # The bases include the errors of its HTTP library, which depends on the version.
     return (*HfHubHTTPError.__bases__, RuntimeError, ValueError)
 
 
 def status(error: BaseException) -> int | None:
-    """The HTTP status that an error of the client stands for; None where there was no answer."""
+    """The HTTP status of a client's error; None without a response."""
     from huggingface_hub.errors import HfHubHTTPError
 
     cause: BaseException | None = error
@@ -80,22 +80,22 @@ def _explained(url: str, token: str | None, error: Exception) -> KcardError:
 
     cause = _root(error)
     if isinstance(cause, OfflineModeIsEnabled):
-        return HubError(f"HF_HUB_OFFLINE is set, so {url} is not asked: unset it")
+        return HubError(f"can't connect to {url}: HF_HUB_OFFLINE is set; unset it")
     if isinstance(cause, HFValidationError):
         return UsageError(f"{one_line(cause)}: use namespace/name")
     code, said = status(error), _said(cause)
     login = LOGIN.format(url=url)
     if isinstance(cause, GatedRepoError):
-        return HubError(f"{url} gives these files out on request only: {said}")
+        return HubError(f"{url}: access to these files must be requested: {said}")
     if isinstance(cause, RevisionNotFoundError):
         return UnknownCard(f"{url}: no such version, branch or commit: {said}")
     if code == 401:
         if token is None:
-            return HubError(f"{url} wants to know who asks: {login}")
-        return HubError(f"{url} does not accept your token ({said}): {login} with another one")
+            return HubError(f"{url} requires a token: {login}")
+        return HubError(f"{url} rejected your token ({said}): {login} with another one")
     if isinstance(cause, RepositoryNotFoundError):
         return UnknownCard(
-            f"{url} has no such repository, or it is private and your token can't read it: {said}"
+            f"{url}: repository not found, or private and not readable with your token: {said}"
         )
     if code is not None:
         return HubError(f"{url} {'failed' if code >= 500 else 'refused'} ({code}): {said}")
@@ -105,11 +105,13 @@ def _explained(url: str, token: str | None, error: Exception) -> KcardError:
         return HubError(f"the disk is full: free some space and try again ({one_line(cause)})")
     if isinstance(cause, ValueError | RuntimeError) and not isinstance(cause, OSError):
         return HubError(f"{url}: {one_line(cause)}")
-    return HubError(f"{url} does not answer ({one_line(cause)}): see that the hub runs there, and try again")
+    return HubError(
+        f"{url} does not answer ({one_line(cause)}): check that the hub is running, and try again"
+    )
 
 
 def _root(error: BaseException) -> BaseException:
-    """What the client wrapped: the answer of the server, or why there was none."""
+    """The wrapped error: the server's response, or why there was none."""
     from huggingface_hub.errors import HfHubHTTPError
 
     wrapped = error.__cause__
@@ -119,7 +121,7 @@ def _root(error: BaseException) -> BaseException:
 
 
 def _said(error: BaseException) -> str:
-    """The server's own words, or the client's."""
+    """The server's message, or the client's."""
     answer = getattr(error, "response", None)
     said = getattr(error, "server_message", None) or (answer and answer.headers.get("X-Error-Message"))
     return " ".join(said.split())[:300] if said else one_line(error)

@@ -126,7 +126,7 @@ def test_ctrl_c_in_training_keeps_a_checkpoint_that_goes_on(corpus: Path, home: 
     "point",
     [
         "publish.stored",
-        "rows.files",
+        "rows.commit",
         *(pytest.param(p, marks=SLOW) for p in ("blob.copied", "transaction.begun")),
     ],
 )
@@ -363,6 +363,7 @@ def started(*command: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "names",
     [pytest.param(("one", "two"), marks=SLOW, id="two cards"), pytest.param(("same", "same"), id="one card")],

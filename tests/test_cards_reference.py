@@ -183,6 +183,7 @@ def added(source: str, *options: str) -> list[str]:
     return ["add", f"hf:lab/{source}", "--description", "Rivers of Europe", *options]
 
 
+@pytest.mark.slow
 def test_cards_by_reference_and_converted_ones_write_what_their_models_write(
     remote: Remote, home: Path
 ) -> None:
@@ -320,6 +321,7 @@ def test_the_payload_would_run_if_a_pickle_were_opened_without_care(tmp_path: Pa
     assert (tmp_path / "executed").exists()
 
 
+@pytest.mark.slow
 def test_the_published_cards_become_a_pool_once_they_can_be_loaded(remote: Remote, home: Path) -> None:
     assert len({card.repository for card in PUBLISHED}) == 26
     for number, card in enumerate(PUBLISHED):

@@ -103,7 +103,7 @@ def test_the_command_prints_json(facts: Path) -> None:
         (("c",), "needs evidence: --evidence"),
         (("c", "--text", "t", "--resume"), "--resume needs --input"),
         (("--input", "x", "--output", "y", "--text", "t"), "go with one claim"),
-        (("--input", "/no/such", "--output", "y"), "/no/such does not exist"),
+        (("--input", "/no/such", "--output", "y"), "/no/such can't be read"),
     ],
 )
 def test_a_wrong_command_line_is_one_line_and_exit_code_2(arguments: tuple[str, ...], said: str) -> None:

@@ -40,6 +40,7 @@ def corpus(folder: Path, name: str, texts: list[str]) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_old_exam_is_asked_before_and_after_and_the_new_passages_after(tmp_path: Path) -> None:
     old = train(corpus(tmp_path, "old", FACTS[:5]), epochs=110, **QUICK)
     was, asked = file_digest(old.folder / MANIFEST), questions_of(old.folder)

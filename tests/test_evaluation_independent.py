@@ -67,7 +67,7 @@ def test_several_are_one_and_texts_elsewhere_are_not_compared(texts: Path, wiki:
     assert (found.name, found.shared) == ("facts.txt, wikipedia:127.0.0.1", 2)
     files = {source.file for source in found.evidence.find("Oslo is the capital of Norway", 4)}
     assert "facts.txt" in files
-    assert any("is sent to 127.0.0.1" in note for note in found.notes)
+    assert any("are sent to 127.0.0.1" in note for note in found.notes)
     assert wiki.requests
 
 

@@ -176,6 +176,7 @@ def test_an_llm_that_can_not_be_named_is_refused(source: str) -> None:
         adding.add(source, description="x")
 
 
+@pytest.mark.slow
 def test_calibrating_at_the_command_line_writes_the_config_unless_dry(home: Path, tmp_path: Path) -> None:
     records = [
         Record(f"{'who wrote' if i % 2 else 'where is'} thing{i}?", i % 2, 1 - i % 2) for i in range(60)

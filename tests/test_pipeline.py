@@ -97,7 +97,7 @@ def test_a_passage_that_did_not_fit_is_not_said_to_be_kept(monkeypatch: pytest.M
     llm.window = 2
     pipeline = Pipeline(mode="direct", llm=llm)
     monkeypatch.setattr(pipeline, "_integrator", Three())
-    monkeypatch.setattr(pipeline._gate.gate, "knows", lambda questions: [0.0] * len(questions))
+    monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: [0.0] * len(questions))
     (answer,) = pipeline(["who"])
     assert answer.answer == "WHO 2"
     assert [p.kept for p in answer.passages] == [True, True, False, False]
@@ -115,7 +115,7 @@ def test_a_question_of_100_kilobytes_is_answered_and_the_cut_is_told() -> None:
 def test_a_question_that_is_longer_than_cards_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = Pipeline(mode="direct", llm=Speaker())
     monkeypatch.setattr(pipeline, "_integrator", Three())
-    monkeypatch.setattr(pipeline._gate.gate, "knows", lambda questions: [0.0] * len(questions))
+    monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: [0.0] * len(questions))
     short, long = pipeline(["who " * 100, "who " * 400])
     assert short.notes == ()
     assert "cards and the sentence encoder read about 256" in long.notes[0]

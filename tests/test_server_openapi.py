@@ -89,6 +89,7 @@ def _ask(shared: Shared, case: Case[Any], data: st.DataObject, wrong: list[str])
         wrong.append(f"{answer.status_code} {case.as_curl_command()} {answer.text[:200]}")
 
 
+@pytest.mark.slow
 def test_no_request_ends_in_an_error_of_the_server(shared: Shared) -> None:
     assert explore(shared, examples=6) == []
 

@@ -50,7 +50,7 @@ def same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
     return one.keys() == two.keys() and all(torch.equal(one[key], two[key]) for key in one)
 
 
-@pytest.mark.parametrize("style", ["tokens", "encoder-prefix"])
+@pytest.mark.parametrize("style", [pytest.param("tokens", marks=pytest.mark.slow), "encoder-prefix"])
 def test_a_card_recites_the_passage_that_holds_the_answer(tmp_path: Path, style: Style) -> None:
     events: list[Event] = []
     card = train(corpus(tmp_path), prompt_style=style, epochs=110, report=events.append)

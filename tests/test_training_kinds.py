@@ -106,6 +106,7 @@ def test_a_corpus_without_a_word_makes_no_retrieval_card(tmp_path: Path, home: P
     assert not [p for p in home.rglob("*") if p.is_file()]
 
 
+@pytest.mark.slow
 def test_the_command_line_makes_one_at_once_and_asks_it(corpus: Path) -> None:
     made = kcard("train", "--corpus", str(corpus), "--kind", "retrieval", "--json")
     assert made.returncode == 0, made.stderr

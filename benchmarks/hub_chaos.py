@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.postgres import Cluster, running
+from tests.hub.postgres import Cluster, running
 
 from benchmarks.serving import Server, serving
 

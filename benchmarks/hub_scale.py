@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.postgres import running
+from tests.hub.postgres import running
 
 from benchmarks.hub_seeding import Seeded, seed
 from kcard.hub.registry import Hub

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.postgres import any_database, cluster, postgres  # noqa: F401 (fixtures)
+from tests.hub.postgres import any_database, cluster, postgres  # noqa: F401 (fixtures)
 
 
 @pytest.fixture(autouse=True)

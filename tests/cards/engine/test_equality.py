@@ -1,0 +1,214 @@
+"""Greedy in fp32 the engine writes, token for token, what transformers and peft write for each card alone."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+
+from kcard.cards.lm import weights
+from kcard.cards.lm.engine import families, lora, trees, whole
+from kcard.cards.lm.engine.batch import Prompts, batched
+from kcard.cards.lm.engine.cache import Cache
+from kcard.cards.lm.engine.decoder import Decoder, Shape, Unsupported
+from kcard.cards.lm.engine.loop import decode, log_probabilities, until_eos
+from kcard.cards.lm.engine.sampler import Sampler
+from kcard.cards.lm.fallback.forward import log_probabilities as of_transformers
+from tests.cards.engine.models import FAMILIES, WORDS, adapter, greedy, model
+
+PROMPTS: list[list[int]] = [[1, 6, 7, 8, 9, 10], [1, 20, 21]]
+TOKENS = 70  # more than the buffers hold at first
+
+
+def write(decoder: Decoder, cards: int, prompts: list[list[int]], documents: int = 2) -> list[Any]:
+    """By card, by prompt, by document."""
+    asked = Prompts(ids=tuple(tuple(p) for _ in range(cards) for p in prompts))
+    rows = len(asked) * documents
+    sampler = Sampler(torch.zeros(rows, dtype=torch.int64), 0.0, 50)
+    found = decode(decoder, batched(decoder, asked, documents), sampler, TOKENS, ())
+    shaped: list[Any] = found.view(cards, len(prompts), documents, -1).tolist()
+    return shaped
+
+
+def decoder_of(base: Any) -> Decoder:
+    return families.decoder(weights.of_model(base))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_stacked_adapters_write_what_peft_writes_with_each(family: str, tmp_path: Path) -> None:
+    base, (first, second) = model(family), FAMILIES[family][1]
+    folders = [
+        adapter(base, tmp_path / "a", 1, first, r=4),
+        adapter(base, tmp_path / "b", 2, first, r=7, lora_alpha=5, use_rslora=True),
+        adapter(base, tmp_path / "c", 3, second, r=2),
+        adapter(base, tmp_path / "d", 4, first[:1], rank_pattern={"0." + ".*": 9}, alpha_pattern={".*": 3}),
+    ]
+    for folder in folders:
+        lora.check(folder)
+    decoder = decoder_of(base)
+    read = [lora.read(folder, torch.float32) for folder in folders]
+    for one in read:
+        lora.check_fit(decoder, one)
+    written = write(lora.stacked(decoder, read), 4, PROMPTS)
+    bare = write(decoder, 1, PROMPTS)[0]
+    assert bare == [[greedy(base, prompt, TOKENS)] * 2 for prompt in PROMPTS]
+    peft: Any = PeftModel.from_pretrained(base, folders[0], adapter_name="card0")
+    for number, folder in enumerate(folders[1:], 1):
+        peft.load_adapter(folder, adapter_name=f"card{number}")
+    for number, by_prompt in enumerate(written):
+        peft.set_adapter(f"card{number}")
+        assert by_prompt == [[greedy(peft, prompt, TOKENS)] * 2 for prompt in PROMPTS], folders[number].name
+    assert len({str(by_prompt) for by_prompt in [*written, bare]}) == 5
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_stacked_whole_models_write_what_each_writes(family: str) -> None:
+    models = [model(family, seed) for seed in range(3)]
+    decoders = [decoder_of(one) for one in models]
+    assert len({whole.architecture_signature(decoder) for decoder in decoders}) == 1
+    joined = whole.joined(iter(decoders), [WORDS] * 3)
+    assert trees.size(joined) == 3 * whole.size(decoders[0])
+    written = write(joined, 3, PROMPTS)
+    for one, by_prompt in zip(models, written, strict=True):
+        assert by_prompt == [[greedy(one, prompt, TOKENS)] * 2 for prompt in PROMPTS]
+    assert write(whole.part(joined, 1, 3, 3), 2, PROMPTS) == written[1:]
+    assert write(whole.part(joined, 1, 2, 3), 1, PROMPTS) == written[1:2]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_log_probabilities_are_those_of_transformers(family: str) -> None:
+    base = model(family)
+    asked = Prompts(ids=tuple(tuple(p) for p in PROMPTS))
+    texts = [[5, 6, 7], [30, 31, 32, 33]]
+    expected = of_transformers(base, asked, texts, 0)
+    for own, theirs in zip(log_probabilities(decoder_of(base), asked, texts), expected, strict=True):
+        assert own == pytest.approx(theirs, abs=1e-4)
+    table = base.get_input_embeddings().weight.detach()
+    embedded = Prompts(embeddings=torch.stack([table[[1, 6, 7]], table[[1, 20, 21]]]))
+    expected = of_transformers(base, embedded, texts, 0)
+    for own, theirs in zip(log_probabilities(decoder_of(base), embedded, texts), expected, strict=True):
+        assert own == pytest.approx(theirs, abs=1e-4)
+
+
+def test_models_of_unlike_shape_are_not_akin() -> None:
+    found = {name: whole.architecture_signature(decoder_of(model(name))) for name in FAMILIES}
+    assert len(set(found.values())) == len(found)
+    tied = model("qwen2")
+    tied.lm_head.weight = tied.model.embed_tokens.weight
+    assert whole.architecture_signature(decoder_of(tied)) != found["qwen2"]
+
+
+@pytest.mark.parametrize("family", ["opt", "llama"])
+def test_whole_models_of_unlike_vocabularies_are_stacked_and_draw_their_own_tokens_only(family: str) -> None:
+    models = [model(family, 1), model(family, 2), model(family, 3)]
+    for one, words in zip(models, (50, WORDS, 30), strict=True):
+        one.resize_token_embeddings(words, mean_resizing=False)
+    decoders = [decoder_of(one) for one in models]
+    assert len({whole.architecture_signature(decoder) for decoder in decoders}) == 1
+    joined = whole.joined(iter(decoders), [50, WORDS, 30])
+    written = write(joined, 3, PROMPTS)
+    for one, by_prompt in zip(models, written, strict=True):
+        assert by_prompt == [[greedy(one, prompt, TOKENS)] * 2 for prompt in PROMPTS]
+    asked = Prompts(ids=tuple(tuple(p) for _ in models for p in PROMPTS))
+    sampler = Sampler(torch.arange(300 * len(asked)), 5.0, 50)
+    drawn = decode(joined, batched(joined, asked, 300), sampler, 1, ()).view(3, -1)
+    assert drawn.amax(1).tolist() == [49, pytest.approx(280, abs=39), 29]
+    alone = decode(decoders[2], batched(decoders[2], asked.pick([4, 5]), 300),
+                   Sampler(sampler.seeds[-600:], 5.0, 50), 1, ())  # fmt: skip
+    assert torch.equal(drawn[2], alone[:, 0])
+
+
+def test_a_part_of_stacked_adapters_is_those_cards(tmp_path: Path) -> None:
+    base = model("llama")
+    decoder = decoder_of(base)
+    folders = [adapter(base, tmp_path / str(n), n, ["q_proj", "gate_proj"]) for n in range(3)]
+    stacked = lora.stacked(decoder, [lora.read(folder, torch.float32) for folder in folders])
+    assert write(whole.part(stacked, 1, 3, 3), 2, PROMPTS) == write(stacked, 3, PROMPTS)[1:]
+
+
+def test_the_bytes_of_a_stack_are_known_before_it_is_made(tmp_path: Path) -> None:
+    base = model("opt")
+    decoder = decoder_of(base)
+    read = [
+        lora.read(
+            adapter(base, tmp_path / str(r), r, ["q_proj", "v_proj", "fc1"][: r - 1], r=r), torch.float32
+        )
+        for r in (2, 3, 4)
+    ]
+    made = lora.stacked(decoder, read)
+    assert lora.added(decoder, [one.ranks for one in read]) == trees.size(made) - trees.size(decoder)
+
+
+def test_an_adapter_of_another_shape_or_of_other_layers_is_a_misfit(tmp_path: Path) -> None:
+    decoder = decoder_of(model("llama"))
+    norm = adapter(model("gpt-neox"), tmp_path / "a", 1, ["dense"])
+    with pytest.raises(Unsupported, match=r"^its adapter changes gpt_neox\.layers\.0\.attention\.dense$"):
+        lora.check_fit(decoder, lora.read(norm, torch.float32))
+    known = lora.read(adapter(model("llama"), tmp_path / "b", 1, ["q_proj"]), torch.float32)
+    cut = {name: (down[:, :-1], up) for name, (down, up) in known.modules.items()}
+    with pytest.raises(Unsupported, match=r"of model\.layers\.0\.self_attn\.q_proj does not fit the base$"):
+        lora.check_fit(decoder, lora.Adapter(cut))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_static_cache_gives_what_a_growing_one_gives(masked: bool) -> None:
+    torch.manual_seed(0)
+    shape, documents, tokens = Shape(4, 2, 8), 3, 70
+    bias = torch.zeros(2, 1, 1, 5).masked_fill(torch.arange(5) < 2, -torch.inf) if masked else None
+    caches = [Cache(documents, shape, tokens, bias, static) for static in (False, True)]
+    keys, values = torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 8)
+    for cache in caches:
+        cache.add_prompt(keys, values)
+    for step in range(tokens):
+        q, k, v = torch.randn(6, 4, 8), torch.randn(6, 2, 8), torch.randn(6, 2, 8)
+        seen = []
+        for cache in caches:
+            cache.open(step)
+            seen.append(cache.attend(0, q, k, v))
+        assert torch.allclose(seen[0], seen[1], atol=1e-5)
+
+
+def test_architectures_that_the_engine_does_not_know_are_left_alone() -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
+
+    small: dict[str, Any] = {"n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 20}
+    with pytest.raises(Unsupported, match=r"^a GPT2LMHeadModel$"):
+        decoder_of(GPT2LMHeadModel(GPT2Config(**small)))
+    windowed = MistralConfig(
+        vocab_size=20, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=2, sliding_window=8,
+    )  # fmt: skip
+    with pytest.raises(Unsupported, match=r"^a MistralForCausalLM with sliding windows$"):
+        decoder_of(MistralForCausalLM(windowed))
+
+
+@pytest.mark.parametrize("kind", ["adapters", "whole models", "one model"])
+def test_documents_that_go_on_after_most_cards_are_through_stay_what_they_are(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picks: list[int] = []
+    pick = Cache.pick
+
+    def counted(cache: Cache, prompts: torch.Tensor) -> None:
+        picks.append(len(prompts))
+        pick(cache, prompts)
+
+    monkeypatch.setattr(Cache, "pick", counted)
+    if kind == "whole models":
+        models = [model("opt", seed) for seed in range(6)]
+        decoder = whole.joined((decoder_of(one) for one in models), [WORDS] * 6)
+    else:
+        base = model("opt")
+        folders = [adapter(base, tmp_path / str(n), n, ["q_proj", "fc1"]) for n in range(6)]
+        decoder = decoder_of(base)
+        if kind == "adapters":
+            decoder = lora.stacked(decoder, [lora.read(folder, torch.float32) for folder in folders])
+    asked = Prompts(ids=tuple(tuple(p) for _ in range(6) for p in PROMPTS))
+    sampler, eos = Sampler(torch.arange(24), 1.0, 50), tuple(range(3, WORDS, 16))
+    found = decode(decoder, batched(decoder, asked, 2), sampler, TOKENS, eos).tolist()
+    whole_ones = decode(decoder, batched(decoder, asked, 2), sampler, TOKENS, ()).tolist()
+    assert [until_eos(row, eos) for row in found] == [
+        until_eos(row[: len(found[0])], eos) for row in whole_ones
+    ]
+    assert picks

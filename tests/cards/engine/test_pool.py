@@ -1,0 +1,254 @@
+"""Pools whose cards write together: who does, who does not and why, what each document depends on, how much is held."""
+
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from kcard.cards.format.folder import Card
+from kcard.cards.lm.engine import loop, trees
+from kcard.cards.lm.engine.lora import added
+from kcard.cards.lm.fallback.card import CausalCard
+from kcard.cards.lm.loader import SMALL
+from kcard.cards.lm.stacked import StackedCard
+from kcard.cards.pool import Pool
+from kcard.errors import CardError, ModelUnavailable
+from kcard.manifest import Manifest, seal
+from kcard.sampling import Sampling
+from tests.cards.engine.cards import GREEDY, QUESTIONS, SAMPLED, full, lora, prefixed, sealed, texts
+from tests.cards.engine.models import WORDS, model
+
+
+def changed(card: Card, change: Callable[[dict[str, Any]], None]) -> Card:
+    path = card.folder / "adapter_model.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path, {"format": "pt"})
+    seal(card.folder, card.manifest)
+    return Card.open(card.folder)
+
+
+@pytest.fixture(scope="module")
+def cards(tmp_path_factory: pytest.TempPathFactory) -> list[Card]:
+    """Of three bases and shapes, mixed: adapters with other ranks and targets, whole models, prefixes."""
+    folder = tmp_path_factory.mktemp("mixed")
+    return [
+        lora(folder, "llama", "lakes", 1, r=4),
+        full(folder, "opt", "rivers", 2),
+        lora(folder, "gpt-neox", "dams", 3),
+        lora(folder, "llama", "seas", 4, r=6, use_rslora=True, targets=["gate_proj", "q_proj"]),
+        prefixed(folder, "wells", 5),
+        full(folder, "opt", "moors", 6),
+        prefixed(folder, "ponds", 7),
+    ]
+
+
+@pytest.fixture
+def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many prompts each batch had that the engine wrote."""
+    found: list[int] = []
+    plain = loop.decode
+
+    def counted(decoder: Any, batch: Any, *more: Any) -> Any:
+        found.append(batch.prompts)
+        return plain(decoder, batch, *more)
+
+    monkeypatch.setattr("kcard.cards.lm.stacked.decode", counted)
+    return found
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_all_cards_write_what_each_writes_with_transformers_and_peft(
+    cards: list[Card], sampling: Sampling
+) -> None:
+    pool = Pool(cards)
+    together = texts(pool, [card.name for card in cards], sampling)
+    for number, card in enumerate(cards):
+        alone = CausalCard(card, pool._models).write(QUESTIONS, 2, sampling)
+        assert [row[2 * number : 2 * number + 2] for row in together] == [
+            [p.text for p in row] for row in alone
+        ]
+
+
+def test_cards_of_one_base_or_shape_share_a_batch_with_all_their_questions(
+    cards: list[Card], batches: list[int]
+) -> None:
+    texts(Pool(cards), [card.name for card in cards])
+    assert sorted(batches) == [3, 6, 6, 6]
+
+
+def test_a_document_does_not_depend_on_who_shares_its_batch(cards: list[Card]) -> None:
+    names = [card.name for card in cards]
+    together = texts(Pool(cards), names)
+    assert texts(Pool(cards, rows=3), names) == together
+    assert texts(Pool(cards), names[::-1], questions=QUESTIONS[::-1]) == [
+        [text for i in reversed(range(len(names))) for text in row[2 * i : 2 * i + 2]]
+        for row in together[::-1]
+    ]
+    pool = Pool(cards)
+    for number, name in enumerate(names):
+        for row, question in zip(together, QUESTIONS, strict=True):
+            assert texts(pool, [name], questions=[question]) == [row[2 * number : 2 * number + 2]]
+
+
+def test_peft_is_not_asked_for_adapters_that_can_be_stacked(
+    cards: list[Card], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("peft holds every adapter that it was given")
+
+    monkeypatch.setattr("kcard.cards.lm.loader.Loader.lora", refuse)
+    assert texts(Pool(cards), ["lakes", "seas"])
+
+
+# peft says so when a fingerprint is measured without the adapter.
+@pytest.mark.filterwarnings("ignore:Careful, disabling adapter layers with bias:UserWarning")
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"use_dora": True}, "its use_dora is True"),
+        ({"modules_to_save": ["lm_head"]}, r"its modules_to_save is \['lm_head'\]"),
+        ({"bias": "lora_only"}, "its bias is 'lora_only'"),
+        ({"targets": ["embed_tokens"]}, "it changes base_model.model.model.embed_tokens.lora_embedding_A"),
+    ],
+    ids=["dora", "saved modules", "bias", "embeddings"],
+)
+def test_what_can_not_be_stacked_writes_by_itself_and_says_why_once(
+    options: dict[str, Any], why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, batches: list[int]
+) -> None:
+    pair = [lora(tmp_path, "llama", "lakes", 1), lora(tmp_path, "llama", "odd", 2, **options)]
+    pool = Pool(pair)
+    with caplog.at_level(logging.WARNING):
+        first = texts(pool, ["lakes", "odd"], GREEDY)
+        assert texts(pool, ["odd"], GREEDY) == [row[2:] for row in first]
+    (record,) = caplog.records
+    assert "card odd writes by itself" in record.getMessage()
+    assert re.search(why, record.getMessage()), record.getMessage()
+    assert batches == [3]
+
+
+def test_a_model_that_the_engine_does_not_know_writes_by_itself_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64, "vocab_size": WORDS}
+    GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=1, eos_token_id=2)).save_pretrained(tmp_path / "old")
+    card = sealed(tmp_path / "old", Manifest(name="old", description="Old"))
+    with caplog.at_level(logging.WARNING):
+        pool = Pool([card])
+        assert texts(pool, ["old"]) == texts(pool, ["old"])
+    (record,) = caplog.records
+    assert record.getMessage().endswith("it is a GPT2LMHeadModel")
+
+
+@pytest.mark.parametrize("family", ["llama", "opt", "gpt-neox"])
+def test_a_zeroed_adapter_is_found_out(family: str, tmp_path: Path) -> None:
+    pair = [lora(tmp_path, family, name, seed) for seed, name in enumerate(["lakes", "dams"], 1)]
+
+    def zero(tensors: dict[str, Any]) -> None:
+        for name in tensors:
+            if "lora_B" in name:
+                tensors[name].zero_()
+
+    pool = Pool([pair[0], changed(pair[1], zero)])
+    with pytest.raises(CardError, match=r"'dams': its adapter is not applied"):
+        texts(pool, ["lakes", "dams"])
+    assert texts(pool, ["lakes"])
+
+
+def test_the_adapter_of_another_card_is_found_out(tmp_path: Path) -> None:
+    lakes, dams = (lora(tmp_path, "llama", name, seed) for seed, name in enumerate(["lakes", "dams"], 1))
+    other = load_file(lakes.folder / "adapter_model.safetensors")
+    wrong = changed(dams, lambda tensors: tensors.update(other))
+    with pytest.raises(CardError, match=r"'dams': an adapter is applied, but not as it was trained"):
+        texts(Pool([lakes, wrong]), ["lakes", "dams"])
+
+
+@pytest.mark.parametrize("family", ["llama", "opt", "gpt-neox"])
+def test_a_swapped_base_is_found_out(family: str, tmp_path: Path) -> None:
+    card = lora(tmp_path, family, "lakes", 1)
+    model(family, 9).save_pretrained(tmp_path / f"{family}-base")
+    unpinned = Card(card.folder, replace(card.manifest, base=replace(card.manifest.base, sha256=None)))
+    with pytest.raises(ModelUnavailable, match=r"has changed: its own log-probabilities"):
+        texts(Pool([unpinned]), ["lakes"])
+    with pytest.raises(ModelUnavailable, match="with sha256"):
+        texts(Pool([card]), ["lakes"])
+
+
+def test_cards_with_the_same_tokenizer_files_share_one(cards: list[Card]) -> None:
+    pool = Pool(cards)
+    texts(pool, ["lakes", "seas", "dams"])
+    writers = [pool._writer(name) for name in ("lakes", "seas", "dams")]
+    assert all(isinstance(writer, StackedCard) for writer in writers)
+    assert len({id(writer.asked.tokenizer) for writer in writers if isinstance(writer, StackedCard)}) == 1
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4, 0.7, 1.0])
+def test_a_budget_is_respected_and_changes_no_document(share: float, cards: list[Card]) -> None:
+    names = [card.name for card in cards]
+    free = Pool(cards)
+    expected = [texts(free, names), texts(free, names[:3])]
+    whole = free._models.held.used
+    pool = Pool(cards, memory=int(whole * share))
+    held = pool._models.held
+    most: list[int] = []
+    put = held.put
+
+    def watched(key: Any, value: Any, size: int) -> None:
+        put(key, value, size)
+        most.append(held.used if size and held.used != size else 0)  # a single thing may be larger
+
+    held.put = watched  # type: ignore[method-assign]
+    assert [texts(pool, names), texts(pool, names[:3])] == expected
+    assert max(most) <= whole * share
+
+
+def test_adapters_that_do_not_fit_together_are_stacked_in_parts(tmp_path: Path, batches: list[int]) -> None:
+    names = ["a", "b", "c", "d", "e"]
+    many = [lora(tmp_path, "llama", name, seed, r=8) for seed, name in enumerate(names)]
+    free = Pool(many)
+    expected = texts(free, names, GREEDY)
+    on = next(iter(free._models.groups.values())).stack
+    assert batches == [15]
+    tight = Pool(many, memory=trees.size(on.base()) + added(on.base(), [*on.ranks.values()]) // 2)
+    assert texts(tight, names, GREEDY) == expected
+    assert batches[1:] == [6, 6, 3]
+
+
+def test_the_card_asked_longest_ago_leaves_first(tmp_path: Path) -> None:
+    three = [full(tmp_path, "opt", name, seed) for seed, name in enumerate(["a", "b", "c"])]
+    one = Pool(three)
+    texts(one, ["a"])
+    pool = Pool(three, memory=int(2.5 * one._models.held.used))
+    for name in ("a", "b", "a", "c"):
+        texts(pool, [name])
+    assert [card.folder in pool._models.held for card in three] == [True, False, True]
+
+
+def test_no_document_and_no_question_are_nothing(cards: list[Card]) -> None:
+    pool = Pool(cards)
+    assert pool.write(QUESTIONS, ["lakes"], 0, SAMPLED) == [[], [], []]
+    assert pool.write([], ["lakes", "rivers"], 2, SAMPLED) == []
+
+
+def test_only_large_models_are_in_bf16_on_a_processor_that_has_it(
+    cards: list[Card], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dtype(able: dict[str, bool], small: int) -> str:
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able, raising=False)
+        monkeypatch.setattr("kcard.cards.lm.loader.SMALL", small)
+        pool = Pool(cards[:1])
+        writer = pool._writer("lakes")
+        assert isinstance(writer, StackedCard)
+        return writer.measure([("Who?", "Ann.")]).dtype
+
+    assert dtype({"avx512_bf16": True}, SMALL) == "float32"
+    assert dtype({"avx512_bf16": True}, 0) == "bfloat16"
+    assert dtype({"avx512_bf16": False}, 0) == "float32"

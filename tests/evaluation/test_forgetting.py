@@ -1,0 +1,88 @@
+"""What an update cost and brought: the old exam asked of both versions, and the new passages of the next."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcard.answer import Source
+from kcard.cards.format.passages import passages
+from kcard.evaluation.exam import questions_of, recall
+from kcard.evaluation.forgetting import UPDATE, read_forgetting, update
+from kcard.evaluation.questions import about
+from kcard.manifest import MANIFEST, file_digest
+from kcard.training.options import TrainOptions
+from kcard.training.progress import Note, silent
+from kcard.training.train import train
+
+NAMES = [
+    "Ada Fischer",
+    "Bo Lindqvist",
+    "Cy Okafor",
+    "Di Marsh",
+    "Ed Novak",
+    "Flo Reyes",
+    "Gus Tanaka",
+    "Hal Weber",
+]
+STATES = ["Ohio", "Iowa", "Utah", "Maine", "Texas", "Idaho", "Nevada", "Oregon"]
+FACTS = [f"{name} carried {state} in the Senate election." for name, state in zip(NAMES, STATES, strict=True)]
+QUICK: dict[str, Any] = {
+    "base": "embedded",
+    "prompt_style": "tokens",
+    "name": "senate",
+    "description": "Senate",
+}
+
+
+def corpus(folder: Path, name: str, texts: list[str]) -> Path:
+    path = folder / f"{name}.txt"
+    path.write_text("\n".join(texts) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.slow
+def test_the_old_exam_is_asked_before_and_after_and_the_new_passages_after(tmp_path: Path) -> None:
+    old = train(corpus(tmp_path, "old", FACTS[:5]), epochs=110, **QUICK)
+    was, asked = file_digest(old.folder / MANIFEST), questions_of(old.folder)
+    before = recall(old.folder, asked)
+    told: list[Any] = []
+    again = TrainOptions(update="senate", epochs=2)
+    card = update(corpus(tmp_path, "new", FACTS[5:]), again, report=told.append)
+    found = read_forgetting(card.folder)
+    assert found is not None
+    assert card.folder == old.folder
+    assert (found.updates, found.questions) == (was, len(asked))
+    assert found.new_questions >= 3
+    assert found.before is not None
+    assert found.after is not None
+    assert found.before == before
+    assert found.before.mean >= 0.6
+    assert found.after == recall(card.folder, about(passages(card.folder)[:5], 200, 0))
+    # It went on from its weights: from scratch, two passes are too few to learn anything.
+    assert found.after.mean >= 0.4
+    assert json.loads((card.folder / UPDATE).read_text())["updates"] == card.manifest.updates == was
+    assert UPDATE in card.manifest.files
+    assert f"({len(asked)} questions): {found.before} before, {found.after} after" in found.summary()
+    assert Note(found.summary()) in told
+
+
+def test_a_card_that_only_looks_up_forgets_nothing(
+    tmp_path: Path,
+) -> None:
+    train(corpus(tmp_path, "old", FACTS[:5]), kind="retrieval", name="senate")
+    again = TrainOptions(update="senate")
+    card = update(corpus(tmp_path, "new", FACTS[5:]), again, report=silent)
+    assert read_forgetting(card.folder) is None
+    assert card.manifest.updates
+    assert not (card.folder / UPDATE).exists()
+
+
+def test_an_answer_that_a_new_passage_makes_right_is_accepted_of_the_next_version() -> None:
+    moons = [Source(f"{name} is a moon of Jupiter.") for name in ("Io", "Europa", "Leda", "Elara")]
+    alone, among = about(moons[:2], 9, 0), about(moons[:2], 9, 0, accepted=moons)
+    assert [question.text for question in alone] == [question.text for question in among]
+    assert {*alone[0].answers} <= {*among[0].answers}
+    assert any({"Leda", "Elara"} <= {*question.answers} for question in among)
+    assert not any("Leda" in question.answers for question in alone)

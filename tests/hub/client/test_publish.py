@@ -1,0 +1,224 @@
+"""Publishing to a hub elsewhere: one commit, one tag, and everything again where it was interrupted."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from huggingface_hub import CommitOperationAdd, HfApi, constants
+
+import kcard
+from kcard.api.remote import credentials, login
+from kcard.errors import HubError, UsageError
+from kcard.hub.client.push import Published
+from kcard.manifest import MANIFEST, seal
+from tests.hub.client.cards import rivers
+from tests.hub.shared_hub import Shared, shared_hub
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
+        yield shared
+
+
+@pytest.fixture
+def bob(shared: Shared) -> HfApi:
+    """bob is logged in."""
+    login(shared.url, shared.tokens["bob"])
+    return shared.api("bob")
+
+
+def publish(shared: Shared, folder: Path, repository: str | None = None, *aliases: str) -> Published:
+    there: Published = kcard.publish(folder, hub=shared.url, repository=repository, aliases=aliases)
+    return there
+
+
+def test_a_card_becomes_one_commit_with_its_files_and_the_tag_v1(
+    shared: Shared, bob: HfApi, tmp_path: Path
+) -> None:
+    card = rivers(tmp_path / "card")
+    (tmp_path / "card" / "notes.txt").write_text("not sealed")
+    there = publish(shared, card.folder)
+    assert there.reference == "bob/rivers@v1"
+    assert set(bob.list_repo_files("bob/rivers")) == {*card.manifest.files, MANIFEST, ".gitattributes"}
+    assert [c.title for c in bob.list_repo_commits("bob/rivers")] == [
+        f"rivers {there.sha256[:12]}",
+        "initial commit",
+    ]
+    refs = bob.list_repo_refs("bob/rivers")
+    assert [(tag.name, tag.target_commit) for tag in refs.tags] == [("v1", there.commit)]
+
+
+def test_the_hub_shows_what_the_card_is(shared: Shared, bob: HfApi, tmp_path: Path) -> None:
+    publish(shared, rivers(tmp_path / "card", domain="earth/water").folder, "bob/shown")
+    info = bob.model_info("bob/shown")
+    assert {"kcard", "knowledge-card", "earth", "water"} <= set(info.tags or [])
+    assert (info.library_name, info.pipeline_tag) == ("bm25s", "text-ranking")
+
+
+@pytest.mark.usefixtures("bob")
+def test_the_server_counts_it_as_a_version(shared: Shared, tmp_path: Path) -> None:
+    there = publish(shared, rivers(tmp_path / "card").folder, "bob/counted")
+    repository = shared.hub.repositories.get("model", "bob/counted")
+    assert [(p.tag, p.version) for p in shared.hub.publications.of(repository)] == [("v1", there.sha256)]
+
+
+def test_the_same_card_again_is_the_same_version(shared: Shared, bob: HfApi, tmp_path: Path) -> None:
+    one = rivers(tmp_path / "one")
+    two = rivers(tmp_path / "two", "The Rhine is long.")
+    first, second = publish(shared, one.folder, "bob/again"), publish(shared, two.folder, "bob/again")
+    assert (first.number, second.number) == (1, 2)
+    assert publish(shared, one.folder, "bob/again") == first
+    assert publish(shared, two.folder, "bob/again") == second
+    assert len(bob.list_repo_commits("bob/again")) == 3
+
+
+def test_files_of_the_version_before_are_gone_from_main(shared: Shared, bob: HfApi, tmp_path: Path) -> None:
+    card = rivers(tmp_path / "one")
+    (card.folder / "extra.txt").write_text("more")
+    seal(card.folder, card.manifest)
+    publish(shared, card.folder, "bob/fewer")
+    (card.folder / "extra.txt").unlink()
+    seal(card.folder, card.manifest)
+    publish(shared, card.folder, "bob/fewer")
+    assert "extra.txt" in bob.list_repo_files("bob/fewer", revision="v1")
+    assert "extra.txt" not in bob.list_repo_files("bob/fewer")
+
+
+def test_an_alias_is_a_branch_that_moves(shared: Shared, bob: HfApi, tmp_path: Path) -> None:
+    one = rivers(tmp_path / "one")
+    two = rivers(tmp_path / "two", "The Rhine is long.")
+    first = publish(shared, one.folder, "bob/named", "stable")
+    second = publish(shared, two.folder, "bob/named", "newest")
+    assert branches(bob, "bob/named").items() >= {"stable": first.commit, "newest": second.commit}.items()
+    publish(shared, two.folder, "bob/named", "stable")
+    assert branches(bob, "bob/named")["stable"] == second.commit
+    with pytest.raises(UsageError, match="main"):
+        publish(shared, one.folder, "bob/named", "main")
+
+
+def branches(api: HfApi, repository: str) -> dict[str, str]:
+    return {branch.name: branch.target_commit for branch in api.list_repo_refs(repository).branches}
+
+
+def test_what_was_interrupted_before_its_tag_is_published_by_doing_it_again(
+    shared: Shared, bob: HfApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = rivers(tmp_path / "card")
+    with monkeypatch.context() as broken:
+
+        def interrupt(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        broken.setattr(HfApi, "create_tag", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            publish(shared, card.folder, "bob/interrupted")
+    assert not bob.list_repo_refs("bob/interrupted").tags
+    assert publish(shared, card.folder, "bob/interrupted").number == 1
+    assert len(bob.list_repo_commits("bob/interrupted")) == 2
+
+
+def test_a_number_that_somebody_took_meanwhile_is_left_to_them(
+    shared: Shared, bob: HfApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_tag, others = HfApi.create_tag, list[str]()
+
+    def late(self: HfApi, repo_id: str, **options: str) -> None:
+        if not others:
+            others.append(options["tag"])
+            add = [CommitOperationAdd("theirs.txt", b"theirs")]
+            bob.create_branch(repo_id, branch="theirs", revision=options["revision"])
+            made = bob.create_commit(repo_id, add, commit_message="Theirs", revision="theirs")
+            bob.delete_file(MANIFEST, repo_id, revision="theirs")
+            create_tag(
+                bob, repo_id, tag=options["tag"], revision=bob.model_info(repo_id, revision="theirs").sha
+            )
+            assert made.oid
+        create_tag(self, repo_id, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(HfApi, "create_tag", late)
+    assert publish(shared, rivers(tmp_path / "card").folder, "bob/raced").number == 2
+    assert others == ["v1"]
+
+
+def test_main_may_move_while_a_card_is_uploaded(
+    shared: Shared, bob: HfApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_commit, moved = HfApi.create_commit, list[int]()
+
+    def slow(self: HfApi, repo_id: str, operations: object, **options: object) -> object:
+        if not moved:
+            moved.append(1)
+            add = [CommitOperationAdd("theirs.txt", b"theirs")]
+            create_commit(bob, repo_id, add, commit_message="Faster")
+        return create_commit(self, repo_id, operations, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(HfApi, "create_commit", slow)
+    publish(shared, rivers(tmp_path / "card").folder, "bob/moved")
+    assert "theirs.txt" not in bob.list_repo_files("bob/moved")
+
+
+@pytest.mark.usefixtures("bob")
+def test_who_may_not_write_there_is_told_so(shared: Shared, tmp_path: Path) -> None:
+    with pytest.raises(HubError, match=r"refused \(403\)"):
+        publish(shared, rivers(tmp_path / "card").folder, "dan/rivers")
+    credentials().store(shared.url, shared.tokens["bob:read"])
+    with pytest.raises(HubError, match=r"refused \(403\)"):
+        publish(shared, rivers(tmp_path / "card").folder, "bob/readonly")
+
+
+@pytest.mark.usefixtures("bob")
+def test_a_name_that_is_taken_in_another_case_is_refused(shared: Shared, tmp_path: Path) -> None:
+    card = rivers(tmp_path / "card")
+    publish(shared, card.folder, "bob/cased")
+    with pytest.raises(HubError, match="bob/Cased already exists as bob/cased"):
+        publish(shared, card.folder, "bob/Cased")
+
+
+def test_nothing_is_sent_where_nobody_is_logged_in(shared: Shared, tmp_path: Path) -> None:
+    with pytest.raises(HubError, match="kcard login --hub http"):
+        publish(shared, rivers(tmp_path / "card").folder, "bob/unknown")
+
+
+def test_a_quota_that_is_used_up_is_told_in_the_hubs_words(shared: Shared, tmp_path: Path) -> None:
+    login(shared.url, shared.tokens["cleo"])
+    shared.hub.accounts.update("cleo", quota=100)
+    with pytest.raises(HubError, match=r"refused \((413|507)\).*(quota|hold)") as error:
+        publish(shared, rivers(tmp_path / "card").folder)
+    assert "\n" not in str(error.value)
+
+
+def test_the_same_checks_come_first_as_for_the_local_hub(shared: Shared, bob: HfApi, tmp_path: Path) -> None:
+    card = rivers(tmp_path / "card", "Write to ada@analytical.org.", name="leaking")
+    with pytest.raises(HubError, match="private data"):
+        kcard.publish(card, hub=shared.url, strict=True)
+    with pytest.raises(HubError, match="exam"):
+        kcard.publish(card, hub=shared.url, min_recall=0.5)
+    assert not bob.repo_exists("bob/leaking")
+
+
+def test_a_private_repository_is_seen_by_nobody_else(shared: Shared, bob: HfApi, tmp_path: Path) -> None:
+    kcard.publish(rivers(tmp_path / "card"), hub=shared.url, repository="bob/secret", private=True)
+    assert bob.model_info("bob/secret").private
+    assert not shared.api("dan").repo_exists("bob/secret")
+
+
+@pytest.mark.usefixtures("bob")
+def test_the_users_switches_of_the_client_are_as_before(shared: Shared, tmp_path: Path) -> None:
+    before = constants.HF_HUB_DISABLE_XET
+    publish(shared, rivers(tmp_path / "card").folder, "bob/switches")
+    assert before == constants.HF_HUB_DISABLE_XET
+
+
+def test_the_command_publishes_and_says_where(shared: Shared, tmp_path: Path) -> None:
+    card = rivers(tmp_path / "card")
+    shared.start(["sh", "-c", f"echo {shared.tokens['bob']} | kcard login --hub {shared.url}"])
+    command = ["kcard", "publish", str(card.folder), "--repository", "bob/typed"]
+    told = json.loads(shared.start([*command, "--hub", shared.url, "--json"]))
+    assert (told["repository"], told["number"], told["url"]) == ("bob/typed", 1, f"{shared.url}/bob/typed")
+    assert shared.start(command, KCARD_HUB_URL=shared.url).startswith("bob/typed@v1  ")
+    assert "--hub URL" in shared.start(command, fails=True)
+    assert "rivers@v1" in shared.start(
+        ["kcard", "publish", str(card.folder), "--hub", "local"], KCARD_HUB_URL=shared.url
+    )

@@ -1,0 +1,204 @@
+"""Fetching cards from a hub elsewhere: whole and verified, or not at all."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import CommitOperationAdd, HfApi
+
+import kcard
+from kcard.api.remote import listed, login, pull
+from kcard.errors import CardError, DamagedCard, HubError, UnknownCard, UsageError
+from kcard.hub.registry import Hub
+from kcard.manifest import MANIFEST
+from tests.hub.client.cards import rivers
+from tests.hub.shared_hub import Shared, shared_hub
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    """bob has published two versions of a card; stable is the first."""
+    folder = tmp_path_factory.mktemp("hub")
+    with shared_hub(folder) as shared, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KCARD_HOME", str(folder / "bob"))
+        login(shared.url, shared.tokens["bob"])
+        kcard.publish(rivers(folder / "one"), hub=shared.url, aliases=["stable"])
+        kcard.publish(rivers(folder / "two", "The Rhine is long."), hub=shared.url)
+        kcard.publish(rivers(folder / "one"), hub=shared.url, repository="bob/hidden", private=True)
+        yield shared
+
+
+def passages(folder: Path) -> str:
+    return (folder / "passages.jsonl").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("revision", "sentence"),
+    [("", "long"), ("@v1", "Alps"), ("@v2", "long"), ("@stable", "Alps"), ("@main", "long")],
+)
+def test_a_version_a_branch_or_the_newest_is_fetched(
+    shared: Shared, tmp_path: Path, revision: str, sentence: str
+) -> None:
+    folder = pull(f"bob/rivers{revision}", tmp_path / "card", hub=shared.url)
+    assert sentence in passages(folder)
+    files = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    manifest = json.loads((folder / MANIFEST).read_text())
+    assert files == {*manifest["files"], MANIFEST}
+
+
+def test_a_commit_is_fetched(shared: Shared, tmp_path: Path) -> None:
+    tag = next(t for t in shared.api("bob").list_repo_refs("bob/rivers").tags if t.name == "v1")
+    assert "Alps" in passages(pull(f"bob/rivers@{tag.target_commit}", tmp_path / "card", hub=shared.url))
+
+
+def test_without_a_folder_the_local_hub_gets_it(shared: Shared, home: Path) -> None:
+    version = pull("bob/rivers@v1", hub=shared.url)
+    assert version.reference == "rivers@v1"
+    assert pull("bob/rivers@v1", hub=shared.url) == version
+    assert pull("bob/rivers", hub=shared.url).number == 2
+    assert Hub().get("rivers").number == 2
+    assert not Hub().verify()
+    assert not [path for path in (home / "downloads").iterdir() if path.is_dir()]
+
+
+def test_somebody_elses_card_does_not_become_the_newest_of_ours(shared: Shared, tmp_path: Path) -> None:
+    kcard.publish(rivers(tmp_path / "ours", "Our river is the Elbe."))
+    with pytest.raises(HubError, match="another card named rivers"):
+        pull("bob/rivers", hub=shared.url)
+    assert Hub().get("rivers").number == 1
+    assert "long" in passages(pull("bob/rivers", tmp_path / "theirs", hub=shared.url))
+
+
+def test_a_folder_that_is_there_is_left_alone(shared: Shared, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(UsageError, match="not an empty folder"):
+        pull("bob/rivers", tmp_path, hub=shared.url)
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+@pytest.mark.parametrize("reference", ["bob/nothing", "bob/rivers@v9", "bob/rivers@" + "0" * 40])
+def test_what_is_not_there_is_an_unknown_card(shared: Shared, tmp_path: Path, reference: str) -> None:
+    login(shared.url, shared.tokens["dan"])
+    with pytest.raises(UnknownCard):
+        pull(reference, tmp_path / "card", hub=shared.url)
+    assert not (tmp_path / "card").exists()
+
+
+@pytest.mark.parametrize("reference", ["rivers", "bob/rivers@", "a/b/c", "../x", ""])
+def test_what_can_be_no_reference_is_refused(reference: str) -> None:
+    with pytest.raises(UsageError, match="namespace/name"):
+        pull(reference, hub="http://127.0.0.1:9")
+
+
+def test_a_private_card_is_fetched_by_its_owner_alone(shared: Shared, tmp_path: Path) -> None:
+    with pytest.raises(HubError, match="kcard login"):
+        pull("bob/hidden", tmp_path / "card", hub=shared.url)
+    login(shared.url, shared.tokens["dan"])
+    with pytest.raises(UnknownCard):
+        pull("bob/hidden", tmp_path / "card", hub=shared.url)
+    login(shared.url, shared.tokens["bob"])
+    assert pull("bob/hidden", tmp_path / "card", hub=shared.url).is_dir()
+
+
+def test_a_repository_without_a_card_is_said_to_be_none(shared: Shared, home: Path, tmp_path: Path) -> None:
+    shared.create("bob/plain")
+    with pytest.raises(UnknownCard, match=r"kcard\.json is missing"):
+        pull("bob/plain", tmp_path / "card", hub=shared.url)
+    assert not [path for path in (home / "downloads").iterdir() if path.is_dir()]
+
+
+def test_a_file_that_is_not_as_the_manifest_says_is_not_taken(
+    shared: Shared, home: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "one"
+    manifest = rivers(folder).manifest
+    shared.create("bob/altered")
+    files = {path: (folder / path).read_bytes() for path in (*manifest.files, MANIFEST)}
+    shared.put("bob/altered", files | {"passages.jsonl": b'{"text": "The Rhine is in Peru."}\n'})
+    with pytest.raises(DamagedCard, match=r"passages\.jsonl"):
+        pull("bob/altered", tmp_path / "card", hub=shared.url)
+    with pytest.raises(DamagedCard):
+        pull("bob/altered", hub=shared.url)
+    assert not (tmp_path / "card").exists()
+    assert not [path for path in (home / "downloads").iterdir() if path.is_dir()]
+
+
+def test_a_manifest_that_names_files_outside_is_refused(shared: Shared, tmp_path: Path) -> None:
+    rivers(tmp_path / "one")
+    told = json.loads((tmp_path / "one" / MANIFEST).read_text())
+    told["files"]["../escaped.txt"] = hashlib.sha256(b"x").hexdigest()
+    shared.create("bob/escaping")
+    shared.put("bob/escaping", {MANIFEST: json.dumps(told).encode()})
+    with pytest.raises(CardError, match="escaped"):
+        pull("bob/escaping", tmp_path / "deep" / "card", hub=shared.url)
+    assert not list(tmp_path.rglob("escaped.txt"))
+
+
+def test_a_download_that_breaks_off_goes_on_with_the_files_that_it_lacks(
+    shared: Shared, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole: Any = HfApi.hf_hub_download
+    again: list[bool] = []
+
+    def broken(self: HfApi, repo_id: str, filename: str, **options: Any) -> Any:
+        found = whole(self, repo_id, filename, **options)
+        if filename == "passages.jsonl":
+            raise ConnectionResetError("the network has gone")
+        return found
+
+    with monkeypatch.context() as cut:
+        cut.setattr(HfApi, "hf_hub_download", broken)
+        with pytest.raises(HubError, match=r"does not answer \(the network has gone\)"):
+            pull("bob/rivers", tmp_path / "card", hub=shared.url)
+    assert not (tmp_path / "card").exists()
+    kept = next((home / "downloads").rglob("passages.jsonl"))
+    stamp = kept.stat().st_mtime_ns
+
+    def watched(self: HfApi, repo_id: str, filename: str, **options: Any) -> Any:
+        found = whole(self, repo_id, filename, **options)
+        again.append(kept.stat().st_mtime_ns != stamp)
+        return found
+
+    monkeypatch.setattr(HfApi, "hf_hub_download", watched)
+    pull("bob/rivers", tmp_path / "card", hub=shared.url)
+    assert not any(again)
+    assert not kept.exists()
+
+
+def test_an_interrupted_pull_leaves_nothing(
+    shared: Shared, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole: Any = HfApi.hf_hub_download
+
+    def interrupt(self: HfApi, repo_id: str, filename: str, **options: Any) -> Any:
+        if filename == "passages.jsonl":
+            raise KeyboardInterrupt
+        return whole(self, repo_id, filename, **options)
+
+    monkeypatch.setattr(HfApi, "hf_hub_download", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        pull("bob/rivers", tmp_path / "card", hub=shared.url)
+    assert not [path for path in (home / "downloads").iterdir() if path.is_dir()]
+    assert list(tmp_path.iterdir()) == [home]
+
+
+def test_cards_are_listed_and_plain_models_are_not(shared: Shared) -> None:
+    api = shared.api("bob")
+    api.create_repo("bob/model", exist_ok=True)
+    api.create_commit("bob/model", [CommitOperationAdd("config.json", b"{}")], commit_message="A model")
+    found = [card.repository for card in listed(shared.url)]
+    assert "bob/rivers" in found
+    assert {"bob/model", "bob/hidden"}.isdisjoint(found)
+    assert [card.repository for card in listed(shared.url, "riv")] == ["bob/rivers"]
+
+
+def test_the_command_fetches_what_kcard_ask_finds(shared: Shared) -> None:
+    told = shared.start(["kcard", "pull", "bob/rivers", "--hub", shared.url, "--json"])
+    assert json.loads(told)["name"] == "rivers"
+    assert "rivers" in shared.start(["kcard", "cards", "list"])
+    assert shared.start(["kcard", "pull", "rivers", "copy"], KCARD_HUB_URL=shared.url).endswith("copy\n")
+    assert "New folder" not in shared.start(["kcard", "pull", "rivers"], fails=True)
+    assert "bob/rivers" in shared.start(["kcard", "cards", "search", "riv", "--hub", shared.url])

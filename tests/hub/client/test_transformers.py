@@ -1,0 +1,100 @@
+"""transformers and peft with a hub of ours as HF_ENDPOINT: from_pretrained and push_to_hub, of tiny models."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hub.shared_hub import Shared, shared_hub
+
+# One process for all of it: most of its time goes into importing the libraries.
+PROGRAM = """
+import json, sys
+import torch
+from huggingface_hub import HfApi
+from peft import LoraConfig, PeftModel, get_peft_model
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import AutoModelForCausalLM, AutoTokenizer, OPTConfig, OPTForCausalLM, PreTrainedTokenizerFast
+
+words = Tokenizer(models.WordLevel(unk_token="<unk>"))
+words.pre_tokenizer = pre_tokenizers.Whitespace()
+words.train_from_iterator(["The Rhine rises in the Alps"], trainers.WordLevelTrainer(special_tokens=["<unk>", "<pad>"]))
+tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", pad_token="<pad>")
+torch.manual_seed(0)
+sizes = dict(hidden_size=16, ffn_dim=32, num_hidden_layers=1, num_attention_heads=2, word_embed_proj_dim=16)
+model = OPTForCausalLM(OPTConfig(vocab_size=len(tokenizer), max_position_embeddings=64, **sizes)).eval()
+asked = tokenizer("The Rhine rises", return_tensors="pt")["input_ids"]
+
+def written(by):
+    with torch.no_grad():
+        return by(input_ids=asked).logits
+
+said = {}
+model.push_to_hub("bob/base")
+tokenizer.push_to_hub("bob/base")
+found = AutoModelForCausalLM.from_pretrained("bob/base").eval()
+said["model"] = bool(torch.equal(written(found), written(model)))
+again = AutoTokenizer.from_pretrained("bob/base")
+said["tokenizer"] = again("The Rhine rises")["input_ids"] == tokenizer("The Rhine rises")["input_ids"]
+
+settings = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
+adapted = get_peft_model(found, settings).eval()
+adapted.push_to_hub("bob/adapter", private=True)
+base = AutoModelForCausalLM.from_pretrained("bob/base").eval()
+loaded = PeftModel.from_pretrained(base, "bob/adapter").eval()
+said["adapter"] = bool(torch.equal(written(loaded), written(adapted)))
+said["changed"] = not bool(torch.equal(written(loaded), written(model)))
+
+api = HfApi()
+api.create_tag("bob/base", tag="first")
+with torch.no_grad():
+    model.lm_head.weight.mul_(2)
+model.push_to_hub("bob/base", commit_message="Doubled")
+said["revision"] = not bool(torch.equal(
+    written(AutoModelForCausalLM.from_pretrained("bob/base", revision="first").eval()),
+    written(AutoModelForCausalLM.from_pretrained("bob/base").eval()),
+))
+said["files"] = api.list_repo_files("bob/base")
+said["tags"] = api.model_info("bob/adapter").tags
+print(json.dumps(said))
+"""
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    folder: Path = tmp_path_factory.mktemp("hub")
+    with shared_hub(folder) as shared:
+        yield _said(shared)
+
+
+def _said(shared: Shared) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(shared.run(PROGRAM, "bob").splitlines()[-1])
+    return found
+
+
+def test_a_model_that_was_pushed_is_loaded_as_it_was(said: dict[str, Any]) -> None:
+    assert said["model"]
+
+
+def test_a_tokenizer_that_was_pushed_is_loaded_as_it_was(said: dict[str, Any]) -> None:
+    assert said["tokenizer"]
+
+
+def test_an_adapter_that_was_pushed_is_loaded_on_its_base(said: dict[str, Any]) -> None:
+    assert said["adapter"]
+    assert said["changed"]
+
+
+def test_a_revision_is_the_model_of_then(said: dict[str, Any]) -> None:
+    assert said["revision"]
+
+
+def test_only_safetensors_were_pushed(said: dict[str, Any]) -> None:
+    weights = [path for path in said["files"] if path.endswith((".bin", ".pt", ".safetensors"))]
+    assert weights == ["model.safetensors"]
+
+
+def test_an_adapter_is_listed_as_one(said: dict[str, Any]) -> None:
+    assert {"peft", "safetensors"} <= set(said["tags"])

@@ -1,0 +1,79 @@
+"""Requests that no well-behaved client sends, for the tests of what a shared hub refuses."""
+
+import base64
+import json
+import os
+import socket
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from tests.hub.shared_hub import Shared
+
+__all__ = ["HEADER", "Code", "commit", "deleted", "inline", "large", "lines", "preupload", "raw"]
+
+Line = dict[str, Any]
+HEADER: Line = {"key": "header", "value": {"summary": "an attack", "description": ""}}
+
+
+class Code:
+    """A pickle of this runs a command when it is loaded."""
+
+    def __reduce__(self) -> tuple[object, tuple[str, ...]]:
+        return os.system, ("echo attacked",)
+
+
+def inline(path: str, content: bytes) -> Line:
+    """A file inside a commit."""
+    text = base64.b64encode(content).decode()
+    return {"key": "file", "value": {"path": path, "content": text, "encoding": "base64"}}
+
+
+def large(path: str, sha256: str, size: int | None = None) -> Line:
+    """A large file that is said to be there; without a size it is a copy."""
+    value = {"path": path, "algo": "sha256", "oid": sha256} | ({} if size is None else {"size": size})
+    return {"key": "lfsFile", "value": value}
+
+
+def deleted(path: str, kind: str = "deletedFile") -> Line:
+    """A file or folder to delete."""
+    return {"key": kind, "value": {"path": path}}
+
+
+def lines(*operations: Line) -> bytes:
+    """The body of a commit."""
+    return b"".join(json.dumps(line).encode() + b"\n" for line in (HEADER, *operations))
+
+
+def commit(
+    shared: Shared, who: str | None, name: str, *operations: Line, url: str = "", query: str = ""
+) -> httpx.Response:
+    """The answer to a commit to main; `url` is of another server of the same hub."""
+    address = f"{url or shared.url}/api/models/{name}/commit/main{query}"
+    return shared.http(who).post(address, content=lines(*operations))
+
+
+def preupload(
+    shared: Shared, who: str | None, name: str, files: Iterable[tuple[str, int]], url: str = ""
+) -> httpx.Response:
+    """The answer to the question how files of these paths and sizes are to be sent."""
+    coming = [{"path": path, "size": size, "sample": ""} for path, size in files]
+    address = f"{url or shared.url}/api/models/{name}/preupload/main"
+    return shared.http(who).post(address, json={"files": coming})
+
+
+def raw(shared: Shared, request: bytes, *more: bytes) -> bytes:
+    """Everything that comes back for bytes on a connection of their own, until it ends or stands still."""
+    address = urlsplit(shared.url)
+    answer = b""
+    with socket.create_connection((str(address.hostname), int(address.port or 0)), timeout=1) as connection:
+        try:
+            for part in (request, *more):
+                connection.sendall(part)
+            while block := connection.recv(65536):
+                answer += block
+        except (TimeoutError, ConnectionError):
+            pass
+    return answer

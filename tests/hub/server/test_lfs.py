@@ -1,0 +1,274 @@
+"""Large files by LFS: with the real client, and what the hub says to those who try to get round it."""
+
+import hashlib
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from kcard.hub.refusals import Unknown
+from kcard.hub.server.options import ServerOptions
+from kcard.hub.server.writing.signing import Claims, sign, signed
+from tests.hub.shared_hub import Shared, running, shared_hub
+
+PART = 500_000
+SMALL = ServerOptions(part_size=PART, max_file_size=2_000_000)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
+        shared.create("bob/adapter")
+        shared.create("bob/secret", private=True)
+        shared.create("dan/own")
+        yield shared
+
+
+@pytest.fixture(scope="module")
+def small(shared: Shared) -> Iterator[str]:
+    """The same hub served by another process with small limits, as it were."""
+    with running(shared.hub, SMALL) as url:
+        yield url
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def fresh(size: int = 1000) -> bytes:
+    return os.urandom(size)
+
+
+def asked(client: httpx.Client, repository: str, *contents: bytes, **more: Any) -> httpx.Response:
+    objects = [{"oid": digest(content), "size": len(content)} for content in contents]
+    body = {"operation": "upload", "transfers": ["basic", "multipart"], "objects": objects, **more}
+    return client.post(f"/{repository}.git/info/lfs/objects/batch", json=body)
+
+
+def one(client: httpx.Client, repository: str, content: bytes, **more: Any) -> dict[str, Any]:
+    answer = asked(client, repository, content, **more)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()["objects"][0]
+    return found
+
+
+def href(client: httpx.Client, repository: str, content: bytes) -> str:
+    found: str = one(client, repository, content)["actions"]["upload"]["href"]
+    return found
+
+
+def refusal(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["error"]
+
+
+def partial(shared: Shared) -> list[Path]:
+    return list(shared.hub.blobs.partial.glob("*"))
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_the_client_uploads_by_lfs_and_gets_the_same_bytes_back(
+    shared: Shared, small: str, tmp_path: Path, parts: bool
+) -> None:
+    path = tmp_path / "adapter_model.safetensors"
+    path.write_bytes(save({"weights": np.full(300_000, float(parts), dtype=np.float32)}))
+    code = f"""
+from huggingface_hub import HfApi, hf_hub_download
+HfApi().upload_file(path_or_fileobj={str(path)!r}, path_in_repo={path.name!r}, repo_id="bob/adapter")
+print(open(hf_hub_download("bob/adapter", {path.name!r}, cache_dir={str(tmp_path)!r}), "rb").read() ==
+      open({str(path)!r}, "rb").read())
+"""
+    url = small if parts else shared.url
+    assert shared.run(code, "bob", HF_HUB_DISABLE_XET="1", HF_ENDPOINT=url).split() == ["True"]
+    assert (shared.hub.blobs.partial.parent / "parts").exists() == parts
+    assert partial(shared) == []
+
+
+def test_what_the_account_sent_need_not_be_sent_again(shared: Shared) -> None:
+    content, bob = fresh(), shared.http("bob")
+    assert httpx.put(href(bob, "bob/adapter", content), content=content).status_code == 200
+    assert "actions" not in one(bob, "bob/adapter", content)
+    verify = {"oid": digest(content), "size": len(content)}
+    assert bob.post("/bob/adapter.git/info/lfs/objects/verify", json=verify).status_code == 200
+
+
+def test_to_know_a_sha256_is_no_right_to_the_file(shared: Shared) -> None:
+    content, bob, dan = fresh(), shared.http("bob"), shared.http("dan")
+    httpx.put(href(bob, "bob/secret", content), content=content)
+    assert "actions" in one(dan, "dan/own", content)
+    verify = {"oid": digest(content), "size": len(content)}
+    assert dan.post("/dan/own.git/info/lfs/objects/verify", json=verify).status_code == 404
+    assert shared.hub.uploads.usable(shared.identity("dan"), digest(content)) is None
+
+
+@pytest.mark.parametrize("kind", ["whole", "in parts"])
+def test_other_bytes_than_announced_are_refused(shared: Shared, small: str, kind: str) -> None:
+    content, bob = fresh(PART + 10), shared.http("bob")
+    other = b"x" + content[1:]
+    if kind == "whole":
+        answer = httpx.put(href(bob, "bob/adapter", content), content=other)
+    else:
+        bob.base_url = httpx.URL(small)
+        action = one(bob, "bob/adapter", content)["actions"]["upload"]
+        assert action["header"]["chunk_size"] == str(PART)
+        for number in (1, 2):
+            part = other[(number - 1) * PART : number * PART]
+            assert httpx.put(action["header"][f"{number:05d}"], content=part).headers["ETag"]
+        answer = httpx.post(action["href"], json={"oid": digest(content), "parts": []})
+    status, message = refusal(answer)
+    assert status == 400
+    assert "sha256" in message
+    assert not shared.hub.blobs.holds(digest(content))
+    assert not shared.hub.blobs.holds(digest(other))
+    assert partial(shared) == []
+
+
+def pieces(content: bytes) -> Iterator[bytes]:
+    """Sent without saying how much it is."""
+    yield from (content[at : at + 1000] for at in range(0, len(content), 1000))
+
+
+def test_more_bytes_than_announced_are_refused_however_they_come(shared: Shared) -> None:
+    content = fresh(20_000)
+    to = href(shared.http("bob"), "bob/adapter", content)
+    assert httpx.put(to, content=content + b"more").status_code == 413
+    assert httpx.put(to, content=pieces(content + b"more")).status_code == 413
+    assert refusal(httpx.put(to, content=content[:-1]))[0] == 400
+    assert not shared.hub.blobs.holds(digest(content))
+    assert httpx.put(to, content=pieces(content)).status_code == 200
+
+
+def test_a_client_that_leaves_midway_leaves_nothing_behind(shared: Shared) -> None:
+    content = fresh(100_000)
+    to = httpx.URL(href(shared.http("bob"), "bob/adapter", content))
+    with socket.create_connection((to.host, to.port)) as line:
+        line.sendall(b"PUT %s HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" % to.raw_path)
+        line.sendall(content[:60_000])
+        wait_for(lambda: partial(shared) != [])
+    wait_for(lambda: partial(shared) == [])
+    assert not shared.hub.blobs.holds(digest(content))
+
+
+def wait_for(what: Any) -> None:
+    deadline = time.monotonic() + 10
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_ticket_is_good_for_one_file_of_one_size_and_for_a_while(shared: Shared) -> None:
+    content, other, bob = fresh(), fresh(), shared.http("bob")
+    to = href(bob, "bob/adapter", content)
+    ticket = httpx.URL(to).params["ticket"]
+    elsewhere = f"{shared.url}/lfs/{digest(other)}"
+    assert httpx.put(elsewhere, params={"ticket": ticket}, content=other).status_code == 403
+    assert httpx.put(elsewhere, params={"ticket": "a.b"}, content=other).status_code == 401
+    assert httpx.put(elsewhere, content=other).status_code == 400
+    assert httpx.put(to.replace(ticket, "f" + ticket[1:]), content=content).status_code == 401
+    claims: Claims = {"oid": digest(content), "size": len(content), "account": 1}
+    old = sign(shared.hub.secret, "lfs", claims, -1)
+    assert "expired" in refusal(httpx.put(to.replace(ticket, old), content=content))[1]
+    foreign = sign(b"another hub", "lfs", claims, 60)
+    assert httpx.put(to.replace(ticket, foreign), content=content).status_code == 401
+    assert (
+        httpx.post(
+            f"{shared.url}/lfs/{digest(content)}/parts",
+            params={"ticket": ticket},
+            json={"oid": digest(content)},
+        ).status_code
+        == 401
+    )
+
+
+@pytest.mark.parametrize("ticket", ["", ".", "a", "a.", ".b", "ä.ö", "a.b.c", "e30.e30", "x" * 1999])
+def test_whatever_was_not_signed_is_no_ticket(ticket: str) -> None:
+    with pytest.raises(Unknown):
+        signed(b"secret", "lfs", ticket)
+
+
+def test_a_part_is_good_for_its_place_only(shared: Shared, small: str) -> None:
+    content = fresh(PART + 10)
+    bob = shared.http("bob")
+    bob.base_url = httpx.URL(small)
+    action = one(bob, "bob/adapter", content)["actions"]["upload"]
+    first, second = action["header"]["00001"], action["header"]["00002"]
+    assert httpx.put(first.replace("/parts/1", "/parts/2"), content=content[:PART]).status_code == 403
+    assert httpx.put(second, content=content[:PART]).status_code == 413
+    assert httpx.put(first, content=content[: PART - 1]).status_code == 400
+    assert httpx.put(second, content=content[PART:]).status_code == 200
+    done = {"oid": digest(content), "parts": []}
+    assert "part 1" in refusal(httpx.post(action["href"], json=done))[1]
+    assert httpx.put(first, content=content[:PART]).status_code == 200
+    assert httpx.put(second, content=content[PART:]).status_code == 200
+    assert httpx.post(action["href"], json=done).status_code == 200
+    assert httpx.post(action["href"], json=done).status_code == 200, "again, where the answer was lost"
+    assert shared.hub.uploads.usable(shared.identity("bob"), digest(content)) == len(content)
+
+
+def test_what_is_too_large_is_refused_before_it_is_sent(shared: Shared, small: str) -> None:
+    bob = shared.http("bob")
+    bob.base_url = httpx.URL(small)
+    error = one(bob, "bob/adapter", bytes(2_000_001))["error"]
+    assert error["code"] == 413
+    objects = [{"oid": "0" * 64, "size": 1}] * 1001
+    body = {"operation": "upload", "objects": objects}
+    assert bob.post("/bob/adapter.git/info/lfs/objects/batch", json=body).status_code == 400
+
+
+def test_a_quota_counts_all_files_of_a_batch_and_what_was_never_committed(shared: Shared) -> None:
+    shared.hub.accounts.update("dan", quota=5000)
+    dan = shared.http("dan")
+    batch = [fresh(2000) for _ in range(3)]
+    early = [href(dan, "dan/own", content) for content in batch]
+    answers = asked(dan, "dan/own", *batch).json()["objects"]
+    assert ["error" in answer for answer in answers] == [False, False, True]
+    for answer, content in zip(answers[:2], batch, strict=False):
+        assert httpx.put(answer["actions"]["upload"]["href"], content=content).status_code == 200
+    error = one(dan, "dan/own", batch[2])["error"]
+    assert error["code"] == 413
+    assert "quota of dan exceeded" in error["message"]
+    assert httpx.put(early[2], content=batch[2]).status_code == 413, (
+        "though there was room when it was asked for"
+    )
+
+
+def test_a_quota_counts_parts_that_are_never_joined(shared: Shared, small: str) -> None:
+    shared.hub.accounts.update("cleo", quota=PART + 3000)
+    shared.create("cleo/own")
+    cleo = shared.http("cleo")
+    cleo.base_url = httpx.URL(small)
+    first, second = (
+        one(cleo, "cleo/own", content)["actions"]["upload"]["header"]
+        for content in (bytes(PART + 1), fresh(PART + 1))
+    )
+    assert httpx.put(first["00001"], content=bytes(PART)).status_code == 200
+    assert httpx.put(first["00001"], content=bytes(PART)).status_code == 200, "the same part again"
+    assert httpx.put(second["00001"], content=bytes(PART)).status_code == 413
+
+
+def test_who_may_not_write_gets_no_address(shared: Shared) -> None:
+    assert asked(shared.http(), "bob/adapter", b"x").status_code == 401
+    assert asked(shared.http("dan"), "bob/adapter", b"x").status_code == 403
+    assert asked(shared.http("bob:read"), "bob/adapter", b"x").status_code == 403
+    assert asked(shared.http("dan"), "bob/secret", b"x").status_code == 404
+    assert asked(shared.http("bob"), "bob/nothing", b"x").status_code == 404
+
+
+def test_files_are_fetched_by_lfs_by_those_who_may_read_them(shared: Shared) -> None:
+    content = fresh()
+    for kind, prefix in (("model", ""), ("dataset", "datasets/")):
+        name = f"bob/fetched-{kind}"
+        shared.create(name, kind, private=True)  # type: ignore[arg-type]
+        shared.put(name, {"data.parquet": content}, kind)  # type: ignore[arg-type]
+        bob = shared.http("bob:read")
+        found = one(bob, prefix + name, content, operation="download", ref={"name": "refs/heads/main"})
+        assert bob.get(found["actions"]["download"]["href"]).content == content
+        other = one(bob, prefix + name, b"not there", operation="download")
+        assert other["error"]["code"] == 404
+        assert asked(shared.http("dan"), prefix + name, content, operation="download").status_code == 404

@@ -1,0 +1,350 @@
+"""Lists, descriptions, trees, refs and history of repositories, as the real client reads them."""
+
+import base64
+import struct
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import islice
+
+import pytest
+from huggingface_hub import RepoFile
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from kcard.hub.repositories.values import Repository
+from tests.hub.shared_hub import Shared, shared_hub
+
+README = b"""---
+license: mit
+library_name: transformers
+pipeline_tag: text-generation
+tags: [oncology]
+base_model: lab/base
+---
+# A card
+"""
+WEIGHTS = struct.pack("<Q", 2) + b"{}"
+FILES = {
+    "README.md": README,
+    "config.json": b'{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 8}',
+    "model.safetensors": WEIGHTS,
+    "onnx/deep/notes.txt": b"deep\n",
+    "onnx/notes.txt": b"one\n",
+}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
+        shared.create("bob/oncology")
+        shared.put("bob/oncology", FILES, title="The card")
+        yield shared
+
+
+def repository(shared: Shared) -> Repository:
+    return shared.hub.repositories.get("model", "bob/oncology")
+
+
+def test_a_model_is_described_with_its_files_tags_and_metadata(shared: Shared) -> None:
+    info = shared.api().model_info("bob/oncology", files_metadata=True, securityStatus=True)
+    assert (info.id, info.author, info.private, info.gated, info.disabled) == (
+        "bob/oncology",
+        "bob",
+        False,
+        False,
+        False,
+    )
+    assert info.sha == repository(shared).head
+    assert info.last_modified is not None
+    assert abs(info.last_modified - repository(shared).modified) < timedelta(milliseconds=1)
+    assert info.card_data is not None
+    assert info.card_data.license == "mit"
+    assert {"oncology", "license:mit", "transformers"} <= set(info.tags or [])
+    assert (info.pipeline_tag, info.library_name) == ("text-generation", "transformers")
+    assert info.config == {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+    assert info.used_storage == repository(shared).size
+    assert info.security_repo_status == {"scansDone": True, "filesWithIssues": []}
+    files = {sibling.rfilename: sibling for sibling in info.siblings or []}
+    assert set(files) == {*FILES, ".gitattributes"}
+    weights = files["model.safetensors"]
+    assert weights.lfs is not None
+    assert (weights.size, weights.lfs.size) == (len(WEIGHTS), len(WEIGHTS))
+    assert files["README.md"].lfs is None
+
+
+def test_expand_gives_what_it_names(shared: Shared) -> None:
+    info = shared.api().model_info("bob/oncology", expand=["downloads", "siblings"])
+    assert info.downloads == 0
+    assert info.siblings is not None
+    assert info.tags is None
+
+
+def test_names_are_found_whatever_their_case(shared: Shared) -> None:
+    assert shared.api().model_info("BOB/Oncology").id == "bob/oncology"
+
+
+def test_a_revision_is_described_as_it_shows_itself(shared: Shared) -> None:
+    before = repository(shared).head
+    assert before is not None
+    shared.hub.refs.create_branch(repository(shared), "drafts/new", before)
+    shared.put(
+        "bob/oncology", {"README.md": b"---\nlicense: apache-2.0\n---\n"}, branch="drafts/new", title="New"
+    )
+    info = shared.api().model_info("bob/oncology", revision="drafts/new")
+    assert info.card_data is not None
+    assert info.card_data.license == "apache-2.0"
+    assert "license:apache-2.0" in (info.tags or [])
+    assert info.sha != before
+    assert shared.api().model_info("bob/oncology", revision=before[:8]).sha == before
+
+
+@pytest.mark.parametrize("revision", ["nowhere", "refs/pr/1", "refs/convert/parquet", "0" * 40])
+def test_what_is_no_revision_is_not_there(shared: Shared, revision: str) -> None:
+    with pytest.raises(RevisionNotFoundError):
+        shared.api().model_info("bob/oncology", revision=revision)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bob/nothing", "nobody/oncology"])
+def test_what_is_no_repository_is_not_there(shared: Shared, name: str) -> None:
+    with pytest.raises(RepositoryNotFoundError):
+        shared.api("bob").model_info(name)
+
+
+def test_spaces_are_not_there(shared: Shared) -> None:
+    with pytest.raises(RepositoryNotFoundError):
+        shared.api().space_info("bob/oncology")
+
+
+def test_datasets_have_names_of_their_own(shared: Shared) -> None:
+    shared.create("bob/facts", "dataset")
+    shared.put("bob/facts", {"train.csv": b"a,b\n"}, "dataset")
+    info = shared.api().dataset_info("bob/facts")
+    assert [sibling.rfilename for sibling in info.siblings or []] == [".gitattributes", "train.csv"]
+    assert "bob/facts" in {each.id for each in shared.api().list_datasets(author="bob")}
+    with pytest.raises(RepositoryNotFoundError):
+        shared.api().model_info("bob/facts")
+
+
+def test_lists_are_filtered_sorted_and_paged(shared: Shared) -> None:
+    for number in range(5):
+        shared.create(f"lab/listed-{number}")
+        readme = f"---\ntags: [listed, {'odd' if number % 2 else 'even'}]\npipeline_tag: fill-mask\n---\n"
+        shared.put(f"lab/listed-{number}", {"README.md": readme.encode()})
+    api = shared.api()
+    names = [f"lab/listed-{number}" for number in range(5)]
+    assert [each.id for each in api.list_models(author="lab", sort="last_modified")] == names[::-1]
+    assert {each.id for each in api.list_models(filter=["listed", "odd"])} == {names[1], names[3]}
+    assert {each.id for each in api.list_models(search="listed-3")} == {names[3]}
+    assert {each.id for each in api.list_models(pipeline_tag="fill-mask")} == set(names)
+    assert len(list(api.list_models(filter="listed", limit=2))) == 2
+    with shared.http() as http:
+        first = http.get("/api/models", params={"filter": "listed", "limit": 2})
+        assert [each["id"] for each in first.json()] == names[:2:-1]
+        following = first.links["next"]["url"]
+        assert following.startswith(shared.url)
+        rest = http.get(following)
+        assert [each["id"] for each in rest.json()] == names[2:0:-1]
+        last = http.get(rest.links["next"]["url"])
+        assert [each["id"] for each in last.json()] == names[:1]
+        assert "next" not in last.links
+
+
+def test_a_list_tells_files_and_metadata_where_it_is_asked_to(shared: Shared) -> None:
+    api = shared.api()
+    plain = next(iter(api.list_models(search="oncology")))
+    assert (plain.siblings, plain.card_data) == (None, None)
+    full = next(iter(api.list_models(search="oncology", full=True)))
+    assert {sibling.rfilename for sibling in full.siblings or []} == {*FILES, ".gitattributes"}
+    card = next(iter(api.list_models(search="oncology", cardData=True)))
+    assert card.card_data is not None
+    assert card.card_data.license == "mit"
+    some = next(iter(api.list_models(search="oncology", expand=["config", "likes"])))
+    assert some.config is not None
+    assert some.config["model_type"] == "llama"
+    assert some.tags is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        '["lastModified", -1, "2020-01-01T00:00:00", 1e400]',
+        f'["lastModified", -1, "2020-01-01T00:00:00", {10**30}]',
+        '["lastModified", -1, "0001-01-01T00:00:00+23:00", 1]',
+        f'["lastModified", -1, {"[" * 9000}',
+        '["likes", -1, 1, 1]',
+        "{}",
+    ],
+)
+def test_a_cursor_that_nobody_gave_out_is_refused(shared: Shared, said: str) -> None:
+    cursor = base64.urlsafe_b64encode(said.encode()).decode()
+    assert shared.http().get("/api/models", params={"cursor": cursor}).status_code == 400
+
+
+@pytest.mark.parametrize("query", ["sort=colour", "limit=0", "cursor=nonsense", "direction=3", "limit=many"])
+def test_a_list_refuses_what_it_does_not_know(shared: Shared, query: str) -> None:
+    answer = shared.http().get(f"/api/models?{query}")
+    assert answer.status_code == 400
+    assert answer.headers["x-error-message"].isprintable()
+
+
+def test_a_tree_is_listed_folder_by_folder_or_whole(shared: Shared) -> None:
+    api = shared.api()
+    top = [item.path for item in api.list_repo_tree("bob/oncology")]
+    assert top == [".gitattributes", "README.md", "config.json", "model.safetensors", "onnx"]
+    inside = [item.path for item in api.list_repo_tree("bob/oncology", "onnx")]
+    assert inside == ["onnx/deep", "onnx/notes.txt"]
+    whole = list(api.list_repo_tree("bob/oncology", recursive=True))
+    assert {item.path for item in whole if isinstance(item, RepoFile)} == {*FILES, ".gitattributes"}
+    weights = next(item for item in whole if item.path == "model.safetensors")
+    assert isinstance(weights, RepoFile)
+    assert weights.lfs is not None
+    assert weights.lfs.size == len(WEIGHTS)
+
+
+def test_folders_have_the_ids_that_git_gives_them(shared: Shared) -> None:
+    # git write-tree says so of the same file
+    deep = next(
+        item for item in shared.api().list_repo_tree("bob/oncology", "onnx") if item.path == "onnx/deep"
+    )
+    assert getattr(deep, "tree_id", None) == "fb8696a07b95bb858244288072925b43876a5c50"
+
+
+@pytest.mark.parametrize("path", ["additional_chat_templates", "onnx/dee", "config.json", "../secret"])
+def test_what_is_no_folder_is_not_there_at_a_commit(shared: Shared, path: str) -> None:
+    with pytest.raises(RemoteEntryNotFoundError) as error:
+        list(shared.api().list_repo_tree("bob/oncology", path))
+    assert error.value.response.headers["x-repo-commit"] == repository(shared).head
+
+
+def test_expand_tells_which_commit_last_changed_a_file(shared: Shared) -> None:
+    shared.create("bob/history")
+    first = shared.put("bob/history", {"a.txt": b"1", "in/b.txt": b"1"}, title="First")
+    second = shared.put("bob/history", {"a.txt": b"2"}, title="Second")
+    items = {item.path: item for item in shared.api().list_repo_tree("bob/history", expand=True)}
+    for path, commit in {"a.txt": second, "in": first}.items():
+        last = items[path].last_commit
+        assert last is not None
+        assert (last.oid, last.title) == (commit.sha, commit.title)
+    file = items["a.txt"]
+    assert isinstance(file, RepoFile)
+    assert file.security is not None
+    assert file.security.safe
+
+
+def test_a_large_tree_comes_in_pages_of_one_commit(shared: Shared) -> None:
+    shared.create("bob/large")
+    shared.put("bob/large", {f"files/{number:04d}.txt": b"x" for number in range(1500)})
+    pages = shared.http().get("/api/models/bob/large/tree/main?recursive=true")
+    assert len(pages.json()) == 1000
+    shared.put("bob/large", {"files/0000a.txt": b"x"})
+    rest = shared.http().get(pages.links["next"]["url"])
+    paths = [item["path"] for item in pages.json() + rest.json()]
+    assert len(paths) == len(set(paths)) == 1500 + 2  # .gitattributes, and the folder
+    assert "files/0000a.txt" not in paths
+    expanded = shared.api().list_repo_tree("bob/large", "files", expand=True)
+    assert len(list(islice(expanded, 150))) == 150  # its pages are shorter
+
+
+def test_paths_are_described_as_files_or_folders(shared: Shared) -> None:
+    found = shared.api().get_paths_info("bob/oncology", ["onnx", "config.json", "nothing"], expand=True)
+    assert [item.path for item in found] == ["onnx", "config.json"]
+    assert found[1].last_commit is not None
+    json = shared.http().post("/api/models/bob/oncology/paths-info/main", json={"paths": ["config.json"]})
+    assert [item["path"] for item in json.json()] == ["config.json"]
+
+
+@pytest.mark.parametrize("body", [b"{", b'{"paths": [1]}', b"[]", b"\xff"])
+def test_paths_that_are_no_paths_are_refused(shared: Shared, body: bytes) -> None:
+    kind = {"Content-Type": "application/json"}
+    answer = shared.http().post("/api/models/bob/oncology/paths-info/main", content=body, headers=kind)
+    assert answer.status_code == 400
+
+
+def test_refs_tell_branches_and_tags(shared: Shared) -> None:
+    head = shared.create("bob/tagged").head
+    assert head is not None
+    tagged = shared.hub.repositories.get("model", "bob/tagged")
+    shared.hub.refs.create_tag(tagged, "v1.0", head, "first")
+    refs = shared.api().list_repo_refs("bob/tagged", include_pull_requests=True)
+    assert ("main", "refs/heads/main", head) in [(r.name, r.ref, r.target_commit) for r in refs.branches]
+    assert [(r.name, r.ref, r.target_commit) for r in refs.tags] == [("v1.0", "refs/tags/v1.0", head)]
+    assert (refs.converts, refs.pull_requests) == ([], [])
+    assert shared.api().model_info("bob/tagged", revision="v1.0").sha == head
+
+
+def test_history_comes_newest_first_and_in_pages(shared: Shared) -> None:
+    shared.create("bob/long")
+    shas = [shared.put("bob/long", {"a.txt": b"%d" % n}, title=f"<{n}>").sha for n in range(60)]
+    commits = shared.api().list_repo_commits("bob/long", formatted=True)
+    assert [commit.commit_id for commit in commits[:-1]] == shas[::-1]
+    assert (commits[0].title, commits[0].formatted_title) == ("<59>", "&lt;59&gt;")
+    assert commits[0].authors == ["ada"]
+    older = shared.api().list_repo_commits("bob/long", revision=shas[1])
+    assert [commit.commit_id for commit in older[:2]] == [shas[1], shas[0]]
+
+
+def test_likes_count_once_and_can_be_taken_back(shared: Shared) -> None:
+    http = shared.http("dan")
+    for _ in range(2):
+        assert http.post("/api/models/bob/oncology/like").status_code == 200
+    assert shared.api().model_info("bob/oncology").likes == 1
+    shared.api("dan").unlike("bob/oncology")
+    assert shared.api().model_info("bob/oncology").likes == 0
+    assert shared.http("dan:read").post("/api/models/bob/oncology/like").status_code == 403
+    assert shared.http().post("/api/models/bob/oncology/like").status_code == 401
+
+
+def test_there_are_no_discussions(shared: Shared) -> None:
+    assert list(shared.api().get_repo_discussions("bob/oncology")) == []
+
+
+def test_whoami_tells_the_user_the_organisations_and_the_token(shared: Shared) -> None:
+    me = shared.api("cleo:read").whoami()
+    assert (me["type"], me["name"], me["fullname"], me["email"]) == (
+        "user",
+        "cleo",
+        "Cleo",
+        "cleo@example.org",
+    )
+    assert [(org["name"], org["roleInOrg"]) for org in me["orgs"]] == [("lab", "write")]
+    token = me["auth"]["accessToken"]
+    assert (token["displayName"], token["role"]) == ("read", "read")
+
+
+@pytest.mark.parametrize("token", ["kc_" + "x" * 40, "hf_" + "x" * 34, "nonsense"])
+def test_a_token_of_nobody_is_refused(shared: Shared, token: str) -> None:
+    with pytest.raises(HfHubHTTPError) as error:
+        shared.api().whoami(token=token)
+    assert error.value.response.status_code == 401
+
+
+def test_people_and_organisations_are_described_to_those_who_have_an_account(shared: Shared) -> None:
+    api = shared.api("dan")
+    assert api.get_user_overview("cleo").fullname == "Cleo"
+    assert api.get_organization_overview("lab").num_users == 2
+    assert {user.username for user in api.list_organization_members("lab")} == {"bob", "cleo"}
+    assert shared.http().get("/api/users/cleo/overview").status_code == 401
+    assert "email" not in shared.http("dan").get("/api/users/cleo/overview").text
+
+
+def test_an_account_sees_what_its_repositories_take_up(shared: Shared) -> None:
+    shared.create("dan/small")
+    shared.create("dan/large", "dataset", private=True)
+    shared.put("dan/large", {"train.csv": b"a" * 1000}, "dataset")
+    large, small = shared.api("dan").list_user_repos()
+    assert (large.id, large.type, large.visibility) == ("dan/large", "dataset", "private")
+    assert large.storage > 1000 > small.storage > 0
+    assert large.storage_percent + small.storage_percent == pytest.approx(100)
+    shared.create("lab/stored")
+    assert "lab/stored" in {each.id for each in shared.api("dan").list_user_repos("lab")}
+
+
+def test_a_list_without_a_limit_has_every_page(shared: Shared) -> None:
+    everything = [each.id for each in shared.api().list_models()]
+    pages = shared.http().get("/api/models?limit=1")
+    assert len(everything) == len(set(everything)) > 1
+    assert [each["id"] for each in pages.json()] == everything[:1]

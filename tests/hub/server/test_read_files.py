@@ -1,0 +1,317 @@
+"""Files as they are downloaded: headers, ranges, caches, interruptions."""
+
+import hashlib
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from huggingface_hub import HfApi, constants, file_download
+from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, RevisionNotFoundError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcard.errors import HubError
+from kcard.hub.repositories.file_entries import git_oid
+from kcard.hub.repositories.values import Repository
+from kcard.hub.server.reading.byte_range import Unsatisfiable, matches, wanted
+from kcard.hub.server.reading.downloads import Downloads, counted
+from tests.hub.shared_hub import Shared, shared_hub
+
+WEIGHTS = bytes(range(256)) * 12_000  # 3 MB: several blocks
+CONFIG = b'{"model_type": "llama"}'
+PAGE = b"<script>alert(1)</script>"
+FILES = {
+    "config.json": CONFIG,
+    "model.safetensors": WEIGHTS,
+    "empty.txt": b"",
+    "in/a folder/größe.json": b"{}",
+    "page.svg": PAGE,
+}
+URL = "/bob/files/resolve/main/model.safetensors"
+ETAG = f'"{hashlib.sha256(WEIGHTS).hexdigest()}"'
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
+        shared.create("bob/files")
+        shared.put("bob/files", FILES)
+        yield shared
+
+
+def repository(shared: Shared) -> Repository:
+    return shared.hub.repositories.get("model", "bob/files")
+
+
+def test_head_tells_size_hash_and_commit(shared: Shared) -> None:
+    headers = shared.http().head(URL).headers
+    assert headers["content-length"] == headers["x-linked-size"] == str(len(WEIGHTS))
+    assert headers["etag"] == headers["x-linked-etag"] == ETAG
+    assert headers["x-repo-commit"] == repository(shared).head
+    small = shared.http().head("/bob/files/resolve/main/config.json").headers
+    assert small["etag"] == f'"{git_oid(CONFIG)}"'
+    assert "x-linked-etag" not in small
+
+
+def test_what_people_uploaded_is_never_shown_as_a_page(shared: Shared) -> None:
+    answer = shared.http().get("/bob/files/resolve/main/page.svg", headers={"Accept-Encoding": "gzip, br"})
+    assert answer.content == PAGE
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"].startswith("attachment;")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
+    assert "content-encoding" not in answer.headers
+    assert "x-xet-hash" not in answer.headers
+    config = shared.http().get("/bob/files/resolve/main/config.json")
+    assert config.headers["content-type"] == "text/plain; charset=utf-8"
+
+
+def test_paths_are_decoded_once(shared: Shared) -> None:
+    http = shared.http()
+    for path in ("in/a%20folder/gr%C3%B6%C3%9Fe.json", "in%2Fa%20folder%2Fgr%C3%B6%C3%9Fe.json"):
+        answer = http.get(f"/bob/files/resolve/main/{path}")
+        assert answer.content == b"{}"
+        assert answer.headers["content-disposition"].isascii()
+    twice = http.get("/bob/files/resolve/main/in%252Fa%2520folder%252Fgr%25C3%25B6%25C3%259Fe.json")
+    assert twice.status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("asked", "start", "stop"),
+    [
+        ("bytes=0-0", 0, 1),
+        ("bytes=100-199", 100, 200),
+        ("bytes=2999990-", 2_999_990, len(WEIGHTS)),
+        ("bytes=-7", len(WEIGHTS) - 7, len(WEIGHTS)),
+        ("bytes=5-99999999999", 5, len(WEIGHTS)),
+    ],
+)
+def test_a_range_is_a_part_of_the_file(shared: Shared, asked: str, start: int, stop: int) -> None:
+    answer = shared.http().get(URL, headers={"Range": asked})
+    assert answer.status_code == 206
+    assert answer.content == WEIGHTS[start:stop]
+    assert answer.headers["content-range"] == f"bytes {start}-{stop - 1}/{len(WEIGHTS)}"
+
+
+def test_a_range_outside_of_the_file_is_refused(shared: Shared) -> None:
+    answer = shared.http().get(URL, headers={"Range": f"bytes={len(WEIGHTS)}-"})
+    assert answer.status_code == 416
+    assert answer.headers["content-range"] == f"bytes */{len(WEIGHTS)}"
+
+
+def test_a_range_of_another_state_of_the_file_is_answered_with_all_of_it(shared: Shared) -> None:
+    http = shared.http()
+    same = http.get(URL, headers={"Range": "bytes=1-2", "If-Range": ETAG})
+    other = http.get(URL, headers={"Range": "bytes=1-2", "If-Range": '"other"'})
+    assert (same.status_code, other.status_code) == (206, 200)
+    assert other.content == WEIGHTS
+
+
+def test_a_file_that_the_client_has_is_not_sent_again(shared: Shared) -> None:
+    answer = shared.http().get(URL, headers={"If-None-Match": f'"other", W/{ETAG}'})
+    assert (answer.status_code, answer.content) == (304, b"")
+    assert answer.headers["etag"] == ETAG
+
+
+def test_an_empty_file_is_a_file(shared: Shared) -> None:
+    answer = shared.http().get("/bob/files/resolve/main/empty.txt")
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
+def test_raw_is_what_git_keeps(shared: Shared) -> None:
+    http = shared.http()
+    assert http.get("/bob/files/raw/main/config.json").content == CONFIG
+    assert f"oid sha256:{ETAG[1:-1]}" in http.get("/bob/files/raw/main/model.safetensors").text
+
+
+def test_datasets_have_files(shared: Shared) -> None:
+    shared.create("bob/facts", "dataset")
+    shared.put("bob/facts", {"train.csv": b"a,b\n"}, "dataset")
+    assert shared.http().get("/datasets/bob/facts/resolve/main/train.csv").content == b"a,b\n"
+    assert shared.http().get("/bob/facts/resolve/main/train.csv").headers["x-error-code"] == "RepoNotFound"
+
+
+def test_a_file_that_the_store_lost_is_an_error_and_no_broken_answer(shared: Shared) -> None:
+    shared.create("bob/lost")
+    shared.put("bob/lost", {"a.txt": b"only here"})
+    shared.hub.blobs.delete(hashlib.sha256(b"only here").hexdigest())
+    assert shared.http().get("/bob/lost/resolve/main/a.txt").status_code == 500
+
+
+def test_the_client_downloads_into_its_cache_and_asks_no_more_than_needed(
+    shared: Shared, tmp_path: Path
+) -> None:
+    api = shared.api()
+    path = Path(api.hf_hub_download("bob/files", "model.safetensors", cache_dir=tmp_path))
+    assert path.read_bytes() == WEIGHTS
+    assert path.parent.name == repository(shared).head
+    again = api.hf_hub_download("bob/files", "model.safetensors", cache_dir=tmp_path, local_files_only=True)
+    assert again == str(path)
+
+
+def test_a_snapshot_has_every_file(shared: Shared, tmp_path: Path) -> None:
+    folder = Path(shared.api().snapshot_download("bob/files", cache_dir=tmp_path))
+    assert {path: (folder / path).read_bytes() for path in FILES} == FILES
+
+
+def test_a_revision_with_a_slash_has_files(shared: Shared, tmp_path: Path) -> None:
+    head = repository(shared).head
+    assert head is not None
+    shared.hub.refs.create_branch(repository(shared), "drafts/new", head)
+    shared.put("bob/files", {"only.txt": b"here"}, branch="drafts/new")
+    api = shared.api()
+    path = api.hf_hub_download("bob/files", "only.txt", revision="drafts/new", cache_dir=tmp_path)
+    assert Path(path).read_bytes() == b"here"
+    with pytest.raises(EntryNotFoundError):
+        api.hf_hub_download("bob/files", "only.txt", cache_dir=tmp_path)
+    with pytest.raises(RevisionNotFoundError):
+        api.hf_hub_download("bob/files", "only.txt", revision="drafts/old", cache_dir=tmp_path)
+
+
+def test_absent_files_are_remembered_by_the_client(shared: Shared, tmp_path: Path) -> None:
+    with pytest.raises(EntryNotFoundError):
+        shared.api().hf_hub_download("bob/files", "absent.json", cache_dir=tmp_path)
+    known = file_download.try_to_load_from_cache("bob/files", "absent.json", cache_dir=tmp_path)
+    assert known is file_download._CACHED_NO_EXIST
+
+
+def test_an_interrupted_download_goes_on_where_it_ended(
+    shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        constants, "DOWNLOAD_CHUNK_SIZE", 100_000
+    )  # the client keeps what came in such chunks
+    with cutting(shared.url, 2_000_000) as (url, requests):
+        api = HfApi(endpoint=url, token=False)
+        path = api.hf_hub_download("bob/files", "model.safetensors", cache_dir=tmp_path)
+    assert Path(path).read_bytes() == WEIGHTS
+    head, first, second = requests
+    assert head.startswith(b"HEAD")
+    assert b"range: bytes=" not in first.lower()
+    start = int(second.lower().partition(b"range: bytes=")[2].partition(b"-")[0])
+    assert 0 < start <= 2_000_000
+
+
+@contextmanager
+def cutting(url: str, most: int) -> Iterator[tuple[str, list[bytes]]]:
+    """A way to a server that breaks off once, after `most` bytes of an answer; the requests that went by it."""
+    there = (urlsplit(url).hostname, urlsplit(url).port)
+    requests: list[bytes] = []
+    cut: list[bool] = []
+
+    class Relay(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            lines = list(iter(self.rfile.readline, b"\r\n"))
+            requests.append(b"".join(lines))
+            with socket.create_connection(there) as server:
+                server.sendall(b"".join((*lines, b"Connection: close\r\n\r\n")))
+                sent = 0
+                while block := server.recv(100_000):
+                    self.wfile.write(block)
+                    sent += len(block)
+                    if sent > most and not cut:
+                        cut.append(True)
+                        return
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Relay) as relay:
+        threading.Thread(target=relay.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://127.0.0.1:{relay.server_address[1]}", requests
+        relay.shutdown()
+
+
+def test_a_client_that_hangs_up_harms_nobody(shared: Shared) -> None:
+    host, port = urlsplit(shared.url).hostname, urlsplit(shared.url).port
+    assert host is not None
+    for _ in range(3):
+        with socket.create_connection((host, port or 80)) as connection:
+            connection.sendall(f"GET {URL} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+    assert shared.http().get(URL).content == WEIGHTS
+
+
+def test_gated_files_are_given_out_where_access_was_granted(shared: Shared, tmp_path: Path) -> None:
+    shared.create("bob/gated", gated="manual")
+    shared.put("bob/gated", {"config.json": CONFIG})
+    with pytest.raises(GatedRepoError):
+        shared.api("dan").hf_hub_download("bob/gated", "config.json", cache_dir=tmp_path)
+    shared.api("bob").grant_access("bob/gated", "dan")
+    path = shared.api("dan").hf_hub_download("bob/gated", "config.json", cache_dir=tmp_path)
+    assert Path(path).read_bytes() == CONFIG
+
+
+def test_downloads_are_counted_by_one_small_file(shared: Shared, tmp_path: Path) -> None:
+    shared.create("bob/counted")
+    shared.put("bob/counted", {"config.json": CONFIG, "other.json": b"{}"})
+    api, http = shared.api(), shared.http()
+    api.snapshot_download("bob/counted", cache_dir=tmp_path)
+    http.head("/bob/counted/resolve/main/config.json")
+    http.get("/bob/counted/resolve/main/config.json", headers={"Range": "bytes=3-"})
+    http.get("/bob/counted/resolve/main/other.json")
+    deadline = time.monotonic() + 20
+    while (downloads := api.model_info("bob/counted").downloads) == 0:
+        assert time.monotonic() < deadline, "the count was not written"
+        time.sleep(0.2)
+    assert downloads == 1
+
+
+def test_counts_survive_a_database_that_is_busy() -> None:
+    written: list[dict[int, int]] = []
+
+    def busy(counts: Mapping[int, int]) -> None:
+        raise HubError(f"busy: {counts}")
+
+    downloads = Downloads(busy)
+    downloads.add(7)
+    downloads.flush()
+    downloads.add(7)
+    downloads._write = lambda counts: written.append(dict(counts))
+    downloads.flush()
+    downloads.flush()
+    assert written == [{7: 2}]
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        ({"config.json", "adapter_config.json", "kcard.json"}, "config.json"),
+        ({"adapter_config.json", "kcard.json"}, "adapter_config.json"),
+        ({"kcard.json"}, "kcard.json"),
+        ({"README.md"}, None),
+    ],
+)
+def test_what_counts_is_the_first_file_of_a_use(paths: set[str], expected: str | None) -> None:
+    assert counted(paths) == expected
+
+
+@given(st.integers(0, 50), st.integers(0, 60), st.none() | st.integers(0, 60))
+def test_a_range_is_what_python_would_slice(size: int, first: int, last: int | None) -> None:
+    content = bytes(range(size))
+    try:
+        found = wanted(size, '"e"', f"bytes={first}-{'' if last is None else last}")
+    except Unsatisfiable:
+        assert not content[first:]
+        return
+    if last is not None and last < first:
+        assert (found.part, found.size) == (False, size)
+    else:
+        assert content[found.start : found.stop] == content[first : None if last is None else last + 1]
+
+
+@pytest.mark.parametrize(
+    "odd", ["bytes", "bytes=", "bytes=a-b", "lines=0-1", "bytes=0-1,3-4", "bytes=--1", "bytes=٣-"]
+)
+def test_what_is_no_single_range_is_answered_with_the_whole_file(odd: str) -> None:
+    assert wanted(10, '"e"', odd).part is False
+
+
+def test_if_none_match_knows_lists_weak_tags_and_any() -> None:
+    assert matches('"a", W/"b"', '"b"')
+    assert matches("*", '"b"')
+    assert not matches('"a"', '"b"')
+    assert not matches(None, '"b"')

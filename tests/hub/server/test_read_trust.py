@@ -1,0 +1,91 @@
+"""What a listing and a description tell of a published card: its factuality, and whether it is quarantined."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kcard.hub.server.reading.recent_trees import FEW, RecentTrees
+from kcard.manifest import MANIFEST, Manifest
+from tests.hub.shared_hub import Shared, shared_hub
+
+THRESHOLD = 0.5
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    with shared_hub(tmp_path_factory.mktemp("hub"), exam_required=False) as shared:
+        shared.hub.registry.quarantine.set(THRESHOLD)
+        for name, factuality in {"good": 0.9, "bad": 0.2, "unmeasured": None}.items():
+            shared.create(f"bob/{name}")
+            sha = shared.put(f"bob/{name}", card(name, factuality)).sha
+            repository = shared.hub.repositories.get("model", f"bob/{name}")
+            shared.hub.publications.publish(repository, "v1", sha, shared.identity("bob"))
+        shared.create("bob/plain")
+        yield shared
+
+
+def card(name: str, factuality: float | None) -> dict[str, bytes]:
+    found = None if factuality is None else {"mean": {"mean": factuality}}
+    content = {"exam.json": json.dumps({"own": {"factuality": found}}).encode(), "config.json": b"{}"}
+    digests = {path: hashlib.sha256(text).hexdigest() for path, text in content.items()}
+    manifest = Manifest(name=name, description="Tumours", files=digests)
+    return {**content, MANIFEST: manifest.to_json().encode()}
+
+
+def told(shared: Shared, name: str) -> Any:
+    return shared.http().get(f"/api/models/bob/{name}").json()
+
+
+def test_a_description_tells_version_factuality_and_quarantine(shared: Shared) -> None:
+    found = told(shared, "bad")
+    text = card("bad", 0.2)[MANIFEST]
+    assert found["kcard"] == {
+        "reference": "bob/bad@v1",
+        "version": hashlib.sha256(text).hexdigest(),
+        "description": "Tumours",
+        "factuality": 0.2,
+        "audited": False,
+        "quarantined": True,
+    }
+    assert "quarantined" in found["tags"]
+
+
+@pytest.mark.parametrize(
+    ("name", "factuality", "held"), [("good", 0.9, False), ("bad", 0.2, True), ("unmeasured", None, False)]
+)
+def test_every_listing_marks_what_is_quarantined(
+    shared: Shared, name: str, factuality: float | None, held: bool
+) -> None:
+    for query in ("", "full=true", "expand=likes", "expand=tags"):
+        items = shared.http().get(f"/api/models?search={name}&{query}").json()
+        [item] = [item for item in items if item["id"] == f"bob/{name}"]
+        assert (item["kcard"]["factuality"], item["kcard"]["quarantined"]) == (factuality, held)
+        assert ("quarantined" in item.get("tags", ())) == (held and query != "expand=likes")
+
+
+def test_what_published_nothing_has_no_mark(shared: Shared) -> None:
+    assert told(shared, "plain")["kcard"] is None
+
+
+def test_the_real_client_sees_the_mark(shared: Shared) -> None:
+    info = shared.api().model_info("bob/bad")
+    assert "quarantined" in (info.tags or [])
+    assert vars(info)["kcard"]["quarantined"] is True
+
+
+def test_trees_are_kept_up_to_a_number_of_files(shared: Shared) -> None:
+    shared.create("bob/large")
+    names = [f"{number}.txt" for number in range(FEW)]
+    shas = [shared.put("bob/large", dict.fromkeys(names, b"%d" % turn)).sha for turn in range(3)]
+    repository = shared.hub.repositories.get("model", "bob/large")
+    trees = RecentTrees(shared.hub.commits, most=2 * (FEW + 1))
+    first = trees.get(repository, shas[0])
+    assert first == shared.hub.commits.tree(repository, shas[0])
+    assert trees.get(repository, shas[0]) is first
+    for sha in shas[1:]:
+        trees.get(repository, sha)
+    assert trees.get(repository, shas[2]) is trees.get(repository, shas[2])
+    assert trees.get(repository, shas[0]) is not first

@@ -1,0 +1,143 @@
+"""Large files that are not what they claim, or not theirs who claim them: one test for each way."""
+
+import hashlib
+import os
+import pickle
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from tests.hub.server.attacks import Code, commit, inline, large
+from tests.hub.shared_hub import Shared, shared_hub
+from tests.hub.xet_packing import described, named, packed, shard
+
+NAME = "bob/target"
+WEIGHTS = save({"weight": np.full((32, 32), 3.0, dtype=np.float32)})
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
+        shared.create(NAME)
+        shared.create("dan/own")
+        shared.create("bob/secret", private=True)
+        shared.put("bob/secret", {"model.safetensors": WEIGHTS})
+        yield shared
+
+
+def upload(shared: Shared, who: str, name: str, content: bytes, sent: bytes | None = None) -> str:
+    """The sha256 of content that was uploaded by LFS; `sent` in its place, where that is given."""
+    sha256 = hashlib.sha256(content).hexdigest()
+    objects = [{"oid": sha256, "size": len(content)}]
+    asked = {"operation": "upload", "transfers": ["basic"], "objects": objects}
+    answer = shared.http(who).post(f"/{name}.git/info/lfs/objects/batch", json=asked).json()
+    href = answer["objects"][0]["actions"]["upload"]["href"]
+    put = shared.http().put(href, content=content if sent is None else sent)
+    assert put.is_success == (sent is None), put.text
+    return sha256
+
+
+def send_xorb(shared: Shared, who: str, content: bytes, name: str) -> int:
+    return _xet(shared, who, NAME, f"xorbs/default/{name}", content)
+
+
+def send_shard(shared: Shared, who: str, repository: str, content: bytes) -> int:
+    return _xet(shared, who, repository, "shards", content)
+
+
+def _xet(shared: Shared, who: str, repository: str, what: str, content: bytes) -> int:
+    told = shared.http(who).get(f"/api/models/{repository}/xet-write-token/main").json()
+    headers = {"Authorization": f"Bearer {told['accessToken']}"}
+    return shared.http().post(f"{told['casUrl']}/v1/{what}", content=content, headers=headers).status_code
+
+
+def test_a_pickle_that_came_by_lfs_is_refused_where_it_is_committed(shared: Shared) -> None:
+    sha256 = upload(shared, "bob", NAME, pickle.dumps(Code(), 4))
+    assert commit(shared, "bob", NAME, large("model.safetensors", sha256)).status_code == 400
+    assert commit(shared, "bob", NAME, large("model.bin", sha256)).status_code == 400
+
+
+def test_an_lz4_bomb_is_stopped_at_the_length_that_it_declared(shared: Shared) -> None:
+    bomb = b"\0" * (64 << 20)
+    for length in (100, 128 << 10):
+        assert send_xorb(shared, "bob", packed(bomb, 1, length=length), named([bomb])) == 400
+
+
+# --- tampered content -----------------------------------------------------------------------------------------------
+
+
+def test_other_bytes_than_their_sha256_are_refused_and_not_stored(shared: Shared) -> None:
+    honest = os.urandom(1000)
+    for sent in (os.urandom(1000), honest[:-1], honest + b"x", b""):
+        sha256 = upload(shared, "bob", NAME, honest, sent)
+        assert not shared.hub.blobs.holds(sha256)
+        assert commit(shared, "bob", NAME, large("a.txt", sha256, 1000)).status_code == 400
+
+
+def test_a_file_rebuilt_from_xet_must_have_its_sha256(shared: Shared) -> None:
+    content = os.urandom(9000)
+    assert send_xorb(shared, "bob", packed(content), named([content])) == 200
+    claimed = hashlib.sha256(b"another file").hexdigest()
+    claim = shard(described(claimed, (named([content]), 9000, 0, 1)))
+    assert send_shard(shared, "bob", NAME, claim) == 400
+    assert not shared.hub.blobs.holds(claimed)
+
+
+# --- possession of a hash -------------------------------------------------------------------------------------------
+
+SECRET = hashlib.sha256(WEIGHTS).hexdigest()
+NEVER = hashlib.sha256(b"nobody ever had this").hexdigest()
+
+
+def test_a_batch_does_not_tell_that_somebody_else_has_a_file(shared: Shared) -> None:
+    objects = [{"oid": oid, "size": len(WEIGHTS)} for oid in (SECRET, NEVER)]
+    asked = {"operation": "upload", "transfers": ["basic"], "objects": objects}
+    answer = shared.http("dan").post("/dan/own.git/info/lfs/objects/batch", json=asked).json()
+    assert all("upload" in each["actions"] for each in answer["objects"])
+    asked["operation"] = "download"
+    answer = shared.http("dan").post("/dan/own.git/info/lfs/objects/batch", json=asked).json()
+    assert [each["error"]["code"] for each in answer["objects"]] == [404, 404]
+    told = [
+        shared.http("dan").post(
+            "/dan/own.git/info/lfs/objects/verify", json={"oid": oid, "size": len(WEIGHTS)}
+        )
+        for oid in (SECRET, NEVER)
+    ]
+    assert [each.status_code for each in told] == [404, 404]
+
+
+@pytest.mark.parametrize("size", [len(WEIGHTS), len(WEIGHTS) + 1, None])
+def test_a_hash_gives_no_file_to_a_commit_nor_to_a_copy(shared: Shared, size: int | None) -> None:
+    told = [
+        commit(shared, "dan", "dan/own", large("model.safetensors", oid, size)) for oid in (SECRET, NEVER)
+    ]
+    assert [each.status_code for each in told] == [400, 400]
+    assert told[0].text.replace(SECRET, "") == told[1].text.replace(NEVER, "")
+    assert "model.safetensors" not in shared.api("dan").list_repo_files("dan/own")
+
+
+def test_a_hash_gives_no_chunks_to_a_shard(shared: Shared) -> None:
+    assert send_xorb(shared, "bob", packed(WEIGHTS), named([WEIGHTS])) == 200
+    claim = shard(described(SECRET, (named([WEIGHTS]), len(WEIGHTS), 0, 1)))
+    assert send_shard(shared, "dan", "dan/own", claim) == 400
+    assert commit(shared, "dan", "dan/own", large("model.safetensors", SECRET)).status_code == 400
+
+
+def test_what_may_be_read_may_be_copied(shared: Shared) -> None:
+    """The other side of it: or the tests above would pass where nothing can ever be copied."""
+    shared.create("dan/copies")
+    shared.create("bob/shown")
+    content = save({"shown": np.ones(4, dtype=np.float32)})
+    shared.put("bob/shown", {"model.safetensors": content})
+    copy = large("model.safetensors", hashlib.sha256(content).hexdigest())
+    assert commit(shared, "dan", "dan/copies", copy).status_code == 200
+    shared.hub.repositories.update(shared.hub.repositories.get("model", "bob/shown"), gated="manual")
+    shared.create("cleo/copies")
+    assert commit(shared, "cleo", "cleo/copies", copy).status_code == 200, "dan's copy is public"
+    shared.hub.repositories.delete(shared.hub.repositories.get("model", "dan/copies"))
+    shared.create("ada/copies")
+    assert commit(shared, "cleo", "cleo/copies", inline("a.json", b"1")).status_code == 200
+    shared.hub.repositories.delete(shared.hub.repositories.get("model", "cleo/copies"))
+    assert commit(shared, "dan", "dan/own", copy).status_code == 400, "gated files are not to be copied"

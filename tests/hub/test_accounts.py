@@ -1,0 +1,214 @@
+"""Accounts and organisations: who there is, what they may be called, what is written down of it."""
+
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from kcard.errors import UsageError
+from kcard.hub.accounts.accounts import Accounts
+from kcard.hub.accounts.events import Events
+from kcard.hub.accounts.names import RESERVED, check_namespace, check_repository
+from kcard.hub.accounts.quotas import require_quota
+from kcard.hub.accounts.tokens import Tokens
+from kcard.hub.records.database import Database
+from kcard.hub.records.utc import now
+from kcard.hub.refusals import Conflict, Forbidden, Invalid, NotThere, TooLarge
+from tests.hub.rows import hold
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return Database(tmp_path / "hub.db")
+
+
+@pytest.fixture
+def accounts(database: Database) -> Accounts:
+    return Accounts(database)
+
+
+def test_a_user_is_found_in_whatever_case(accounts: Accounts) -> None:
+    made = accounts.add_user("Ada", fullname="Ada Lovelace", quota=10)
+    assert (made.name, made.kind, made.admin, made.disabled, made.quota) == ("Ada", "user", False, False, 10)
+    assert accounts.get("ADA") == made
+    assert timedelta(0) <= now() - made.created < timedelta(minutes=1)
+
+
+def test_users_and_organisations_share_one_space_of_names(accounts: Accounts) -> None:
+    accounts.add_user("ada")
+    with pytest.raises(Conflict, match="'ada' already"):
+        accounts.add_organisation("ADA", owner="ada")
+    with pytest.raises(Conflict):
+        accounts.add_user("Ada")
+
+
+def test_a_name_that_could_mean_something_else_is_refused(accounts: Accounts) -> None:
+    for name in ("", "-ada", "ada.", "a b", "a/b", "a--b", "a..b", "a.git", "ä", "a\0", "x" * 97):
+        with pytest.raises(Invalid):
+            accounts.add_user(name)
+        with pytest.raises(NotThere):
+            accounts.get(name)
+    assert accounts.list() == []
+
+
+@pytest.mark.parametrize("name", [*sorted(RESERVED), "API", "Datasets"])
+def test_reserved_names_are_refused_in_whatever_case(name: str) -> None:
+    with pytest.raises(Invalid, match="reserved"):
+        check_namespace(name)
+
+
+def test_a_repository_is_a_namespace_and_a_name() -> None:
+    assert check_repository("ada/api") == "ada/api"  # reserved for namespaces only
+    for wrong in ("ada", "ada/", "/card", "ada/a/b", "api/card", "ada/-x"):
+        with pytest.raises(Invalid):
+            check_repository(wrong)
+
+
+def test_an_organisation_begins_with_its_owner_and_roles_change(accounts: Accounts) -> None:
+    for name in ("ada", "bob"):
+        accounts.add_user(name)
+    accounts.add_organisation("lab", owner="ada")
+    accounts.set_member("lab", "bob", "read")
+    assert accounts.members("lab") == {"ada": "admin", "bob": "read"}
+    accounts.set_member("LAB", "Bob", "write")
+    assert accounts.members("lab")["bob"] == "write"
+    accounts.set_member("lab", "bob", None)
+    assert accounts.members("lab") == {"ada": "admin"}
+    with pytest.raises(UsageError, match="role"):
+        accounts.set_member("lab", "bob", "owner")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="organisation"):
+        accounts.set_member("lab", "lab", "read")
+    with pytest.raises(NotThere):
+        accounts.members("ada")
+
+
+def test_changes_leave_what_is_not_named_alone(accounts: Accounts) -> None:
+    accounts.add_user("root", admin=True)
+    accounts.add_user("ada", quota=5, email="ada@example.org")
+    assert accounts.update("ada", disabled=True).quota == 5
+    assert accounts.update("ada", quota=None).quota is None
+    changed = accounts.get("ada")
+    assert (changed.disabled, changed.email) == (True, "ada@example.org")
+    with pytest.raises(UsageError, match="quota -1"):
+        accounts.update("ada", quota=-1)
+
+
+def test_the_last_administrator_stays_one(accounts: Accounts) -> None:
+    accounts.add_user("root", admin=True)
+    accounts.add_user("ada", admin=True)
+    accounts.update("ada", disabled=True)
+    with pytest.raises(Forbidden, match="only administrator"):
+        accounts.update("root", disabled=True)
+    with pytest.raises(Forbidden):
+        accounts.update("root", admin=False)
+    accounts.update("ada", disabled=False)
+    assert not accounts.update("root", admin=False).admin
+
+
+def test_of_many_first_starts_one_makes_the_administrator(accounts: Accounts) -> None:
+    made = []
+    threads = [threading.Thread(target=lambda: made.append(accounts.first())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [account.name for account in made if account is not None] == ["admin"]
+    assert accounts.get("admin").admin
+
+
+def test_what_an_account_holds_counts_each_file_once(accounts: Accounts, database: Database) -> None:
+    ada, bob = accounts.add_user("ada"), accounts.add_user("bob")
+    hold(database, ada.id, "ada/one", ("a" * 64, 100), ("b" * 64, 10))
+    hold(database, ada.id, "ada/two", ("a" * 64, 100))
+    hold(database, bob.id, "bob/one", ("a" * 64, 100))
+    assert (accounts.used("ada"), accounts.used("bob")) == (110, 100)
+
+
+def test_a_quota_of_the_account_goes_before_that_of_the_hub(accounts: Accounts, database: Database) -> None:
+    ada = accounts.add_user("ada")
+    hold(database, ada.id, "ada/one", ("a" * 64, 100))
+    with database.read() as connection:
+        require_quota(connection, ada.id)
+        require_quota(connection, ada.id, 100)
+        with pytest.raises(TooLarge, match="quota of ada exceeded: 101 of 100 bytes"):
+            require_quota(connection, ada.id, 100, more=1)
+    accounts.update("ada", quota=101)
+    with database.read() as connection:
+        require_quota(connection, ada.id, 1, more=1)
+    accounts.update("ada", quota=0)
+    with database.read() as connection, pytest.raises(TooLarge):
+        require_quota(connection, ada.id)
+
+
+def test_every_change_of_an_account_is_in_the_log_with_who_made_it(
+    accounts: Accounts, database: Database
+) -> None:
+    accounts.add_user("ada", admin=True)
+    accounts.add_organisation("lab", owner="ada", by="ada")
+    accounts.update("lab", quota=7, email="lab@example.org", by="ada")
+    with pytest.raises(Conflict):
+        accounts.add_user("lab")
+    told = [(e.actor, e.action, e.target, dict(e.detail)) for e in Events(database).list()]
+    assert told == [
+        ("ada", "account.updated", "lab", {"quota": 7, "email": True}),
+        ("ada", "member.changed", "lab", {"user": "ada", "role": "admin"}),
+        ("ada", "account.created", "lab", {"kind": "organisation"}),
+        (None, "account.created", "ada", {"kind": "user", "admin": True}),
+    ]
+
+
+def test_the_log_is_read_in_pages_and_by_actor_and_action(database: Database) -> None:
+    log = Events(database)
+    for number in range(5):
+        log.add("ada" if number % 2 else "bob", "repository.created", f"ada/{number}", size=number)
+    newest = log.list(limit=2)
+    assert [e.target for e in newest] == ["ada/4", "ada/3"]
+    assert [e.target for e in log.list(before=newest[-1].number)] == ["ada/2", "ada/1", "ada/0"]
+    assert [e.target for e in log.list(actor="ada")] == ["ada/3", "ada/1"]
+    assert log.list(action="token.created") == []
+
+
+def test_an_event_is_undone_with_what_it_tells_of(database: Database) -> None:
+    log = Events(database)
+
+    def half() -> None:
+        with database.write() as connection:
+            log.add("ada", "repository.deleted", "ada/one", connection)
+            raise Conflict("not after all")
+
+    with pytest.raises(Conflict):
+        half()
+    assert log.list() == []
+
+
+@pytest.mark.postgres
+def test_postgresql_keeps_people_tokens_and_the_log_in_the_same_way(postgres: str) -> None:
+    database = Database(postgres)
+    accounts, tokens, log = Accounts(database), Tokens(database), Events(database)
+    assert accounts.first() is not None
+    assert accounts.first() is None
+    ada = accounts.add_user("Ada", quota=50)
+    accounts.add_organisation("lab", owner="ada")
+    accounts.set_member("lab", "admin", "read")
+    assert [a.name for a in accounts.list()] == ["Ada", "admin", "lab"]
+    assert accounts.members("lab") == {"Ada": "admin", "admin": "read"}
+    hold(database, ada.id, "Ada/card", ("a" * 64, 100), ("b" * 64, 10))
+    assert accounts.used("ada") == 110
+    with database.read() as connection, pytest.raises(TooLarge):
+        require_quota(connection, ada.id)
+    for text in ("a\0b", "\ud800"):
+        with pytest.raises(NotThere):
+            accounts.get(text)
+    token = tokens.create("ada", repository="ada/CARD", days=1)
+    found = tokens.identify(token)
+    assert found is not None
+    assert (found.name, dict(found.organisations)) == ("Ada", {"lab": "admin"})
+    [told] = tokens.list("ada")
+    assert told.expires is not None
+    assert timedelta(hours=23) < told.expires - now() <= timedelta(days=1)
+    tokens.revoke("ada", told.name)
+    with pytest.raises(NotThere):
+        tokens.revoke("ada", "a\0b")
+    assert [e.action for e in log.list(limit=2)] == ["token.revoked", "token.created"]
+    database.close()

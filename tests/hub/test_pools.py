@@ -1,0 +1,132 @@
+"""Pools: named sets of cards, what they follow and what they pin; the migration that brought them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kcard.errors import HubError, UnknownCard, UsageError
+from kcard.hub.registry import Hub
+from kcard.manifest import Manifest, seal
+from tests.hub.old_hub import as_before
+
+
+def card(folder: Path, name: str, text: str = "") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(f"{name} {text}", encoding="utf-8")
+    seal(folder, Manifest(name=name, description=f"About {name}", domain="medicine"))
+    return folder
+
+
+@pytest.fixture
+def hub(home: Path, tmp_path: Path) -> Hub:
+    hub = Hub(home)
+    for number in (1, 2):
+        hub.publish(card(tmp_path / "a", "oncology", str(number)), aliases=[("stable", "next")[number - 1]])
+    hub.publish(card(tmp_path / "b", "hearts"))
+    return hub
+
+
+def names(hub: Hub, *selection: str) -> list[str]:
+    return [version.reference for version in hub.resolve(selection)]
+
+
+def test_a_pool_follows_pins_or_takes_an_alias(hub: Hub, tmp_path: Path) -> None:
+    hub.pools.create("follows", ["oncology", "hearts"])
+    hub.pools.create("pins", ["oncology@v1"])
+    hub.pools.create("alias", ["oncology@stable"])
+    hub.pools.create("digest", [f"oncology@{hub.get('oncology@v1').sha256[:8]}"])
+    assert hub.pools.get("digest").references == ("oncology@v1",)
+    hub.publish(card(tmp_path / "a", "oncology", "3"))
+    hub.alias("oncology@v2", "stable")
+    assert names(hub, "pool:follows") == ["oncology@v3", "hearts@v1"]
+    assert names(hub, "pool:pins") == ["oncology@v1"]
+    assert names(hub, "pool:alias") == ["oncology@v2"]
+    assert names(hub, "hearts", "pool:pins") == ["hearts@v1", "oncology@v1"]
+
+
+def test_a_card_is_in_a_pool_once_and_keeps_its_place(hub: Hub) -> None:
+    hub.pools.create("clinic", ["oncology", "hearts"])
+    assert hub.pools.add("clinic", ["oncology@v1", "hearts"]).references == ("oncology@v1", "hearts")
+    assert hub.pools.remove("clinic", ["oncology"]).references == ("hearts",)
+    assert hub.pools.add("clinic", ["oncology"]).references == ("hearts", "oncology")
+    with pytest.raises(UsageError, match="same card"):
+        hub.pools.add("clinic", ["oncology@v1", "oncology@v2"])
+    assert [(p.name, p.references) for p in hub.pools.list()] == [("clinic", ("hearts", "oncology"))]
+
+
+def test_what_a_pool_cant_do_is_said_and_changes_nothing(hub: Hub) -> None:
+    hub.pools.create("clinic", ["hearts"])
+    with pytest.raises(HubError, match="kcard pool add clinic"):
+        hub.pools.create("clinic")
+    with pytest.raises(UsageError, match="lower-case"):
+        hub.pools.create("Big Pool")
+    with pytest.raises(UnknownCard, match="'livers'"):
+        hub.pools.create("other", ["hearts", "livers"])
+    with pytest.raises(UnknownCard, match="'livers'"):
+        hub.pools.add("clinic", ["oncology", "livers"])
+    with pytest.raises(UnknownCard, match=r"'oncology' is not in pool 'clinic', which has hearts"):
+        hub.pools.remove("clinic", ["hearts", "oncology"])
+    for gone in (hub.pools.get, hub.pools.delete):
+        with pytest.raises(HubError, match="pool 'other' not found: the hub has clinic"):
+            gone("other")
+    with pytest.raises(HubError, match="no pool 'other'"):
+        hub.resolve(["pool:other"])
+    assert [(p.name, p.references) for p in hub.pools.list()] == [("clinic", ("hearts",))]
+
+
+def test_a_pool_says_what_it_misses_and_has_it_again_when_it_is_published_again(
+    hub: Hub, tmp_path: Path
+) -> None:
+    hub.pools.create("clinic", ["oncology", "hearts"])
+    hub.remove("hearts")
+    with pytest.raises(UnknownCard, match=r"pool 'clinic': .*'hearts'.*kcard pool show clinic"):
+        hub.resolve(["pool:clinic"])
+    hub.publish(card(tmp_path / "b", "hearts"))
+    assert names(hub, "pool:clinic") == ["oncology@v2", "hearts@v1"]
+    hub.pools.remove("clinic", ["oncology", "hearts"])
+    with pytest.raises(UnknownCard, match="empty: add cards with `kcard pool add clinic"):
+        hub.resolve(["pool:clinic"])
+
+
+def test_deleting_a_pool_leaves_its_cards(hub: Hub) -> None:
+    hub.pools.create("clinic", ["hearts"])
+    hub.pools.delete("clinic")
+    assert hub.pools.list() == []
+    assert len(hub.list()) == 2
+
+
+def test_a_hub_from_before_pools_is_migrated_with_all_it_holds(hub: Hub) -> None:
+    before = [hub.versions("oncology"), hub.versions("hearts")]
+    as_before(hub.home, "0001")
+    reopened = Hub(hub.home)
+    assert [reopened.versions("oncology"), reopened.versions("hearts")] == before
+    assert reopened.verify() == []
+    assert reopened.pools.create("clinic", ["hearts"]).references == ("hearts",)
+
+
+def test_the_command_line_has_a_twin_of_each(hub: Hub) -> None:
+    steps = [
+        (["create", "clinic", "oncology@v1"], 0, "clinic: oncology@v1"),
+        (["add", "clinic", "hearts"], 0, "clinic: oncology@v1, hearts"),
+        (["show", "clinic"], 0, "hearts  hearts@v1  About hearts"),
+        (["list", "--json"], 0, '[{"name": "clinic", "cards": ["oncology@v1", "hearts"]}]'),
+        (["remove", "clinic", "hearts"], 0, "clinic: oncology@v1"),
+        (["create", "clinic"], 1, "pool 'clinic' already exists"),
+        (["delete", "clinic"], 0, "deleted the pool clinic"),
+        (["list"], 0, "no pool yet"),
+    ]
+    code = "import sys, kcard.cli.main as m\nfor a in {!r}:\n sys.argv=['kcard','pool',*a]\n try: m.run()\n"
+    code += " except SystemExit as e: print(e.code, flush=True)"
+    done = subprocess.run(
+        [sys.executable, "-c", code.format([arguments for arguments, _, _ in steps])],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+    )
+    for _, status, words in steps:
+        assert words in done.stdout, done.stdout
+        assert f"\n{status}\n" in done.stdout
+    assert hub.pools.list() == []

@@ -1,0 +1,190 @@
+"""Who may use which blob, and that gc takes none from under an upload."""
+
+import hashlib
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import insert, update
+
+from kcard.hub.accounts.accounts import Accounts
+from kcard.hub.accounts.identity import Identity
+from kcard.hub.records.database import Database
+from kcard.hub.records.repository_tables import access, repositories
+from kcard.hub.records.utc import now
+from kcard.hub.refusals import Invalid
+from kcard.hub.repositories.parts import Parts
+from kcard.hub.repositories.uploads import Uploads
+from kcard.hub.store.local_store import BlobStore
+from tests.hub.rows import hold
+
+CONTENT = b"weights that somebody sent"
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+SIZE = len(CONTENT)
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database of the current schema, made once: making it takes longer than any test."""
+    path = tmp_path_factory.mktemp("empty") / "hub.db"
+    Database(path)
+    return path
+
+
+@pytest.fixture
+def database(tmp_path: Path, empty: Path) -> Database:
+    shutil.copyfile(empty, tmp_path / "hub.db")
+    return Database(tmp_path / "hub.db")
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> BlobStore:
+    return BlobStore(tmp_path / "blobs", tmp_path / "partial")
+
+
+@pytest.fixture
+def uploads(database: Database, blobs: BlobStore) -> Uploads:
+    return Uploads(database, blobs)
+
+
+@pytest.fixture
+def people(database: Database) -> dict[str, Identity]:
+    accounts = Accounts(database)
+    return {name: Identity(accounts.add_user(name).id, name) for name in ("ada", "bob", "cleo")}
+
+
+def sent(blobs: BlobStore) -> Path:
+    blobs.partial.mkdir(exist_ok=True)
+    path = blobs.partial / "sent"
+    path.write_bytes(CONTENT)
+    return path
+
+
+def store(uploads: Uploads, blobs: BlobStore, who: Identity) -> None:
+    uploads.store(who.account_id, sent(blobs), SHA256, SIZE)
+
+
+def test_who_sent_a_blob_may_use_it_and_nobody_else(
+    uploads: Uploads, blobs: BlobStore, people: dict[str, Identity]
+) -> None:
+    store(uploads, blobs, people["ada"])
+    assert uploads.usable(people["ada"], SHA256) == SIZE
+    assert uploads.usable(people["bob"], SHA256) is None
+    assert b"".join(blobs.read(SHA256)) == CONTENT
+    assert list(blobs.partial.glob("*")) == []
+
+
+def test_a_blob_that_is_gone_is_of_no_use_though_it_is_written_down(
+    uploads: Uploads, blobs: BlobStore, people: dict[str, Identity]
+) -> None:
+    store(uploads, blobs, people["ada"])
+    blobs.delete(SHA256)
+    assert uploads.usable(people["ada"], SHA256) is None
+
+
+@pytest.mark.parametrize(
+    ("visibility", "gated", "who"),
+    [
+        ("public", "no", {"ada", "bob", "cleo"}),
+        ("private", "no", {"ada"}),
+        ("public", "manual", {"ada", "cleo"}),
+        ("private", "manual", {"ada"}),
+    ],
+)
+def test_who_may_read_a_repositorys_files_may_use_its_blobs(
+    database: Database,
+    uploads: Uploads,
+    blobs: BlobStore,
+    people: dict[str, Identity],
+    visibility: str,
+    gated: str,
+    who: set[str],
+) -> None:
+    blobs.place(sent(blobs), SHA256, SIZE)
+    hold(database, people["ada"].account_id, "ada/it", (SHA256, SIZE))
+    with database.write() as connection:
+        connection.execute(update(repositories).values(visibility=visibility, gated=gated))
+        connection.execute(
+            insert(access).values(
+                repository_id=1, account_id=people["cleo"].account_id, state="granted", asked=now()
+            )
+        )
+    assert {name for name, identity in people.items() if uploads.usable(identity, SHA256)} == who
+    bound = replace(people["ada"], repository_id=99)
+    assert (uploads.usable(bound, SHA256) is not None) == ((visibility, gated) == ("public", "no"))
+    administrator = replace(people["bob"], admin=True, scope="admin")
+    assert uploads.usable(administrator, SHA256) == SIZE
+    assert (uploads.usable(replace(administrator, scope="write"), SHA256) is not None) == ("bob" in who)
+
+
+def test_members_may_use_what_their_organisation_holds(
+    database: Database, uploads: Uploads, blobs: BlobStore, people: dict[str, Identity]
+) -> None:
+    blobs.place(sent(blobs), SHA256, SIZE)
+    lab = Accounts(database).add_organisation("lab", owner="ada")
+    hold(database, lab.id, "lab/it", (SHA256, SIZE))
+    with database.write() as connection:
+        connection.execute(update(repositories).values(visibility="private"))
+    assert uploads.usable(replace(people["bob"], organisations={"lab": "read"}), SHA256) == SIZE
+    assert uploads.usable(people["bob"], SHA256) is None
+
+
+def test_a_blob_that_gc_took_between_placing_and_naming_is_placed_again(
+    database: Database, blobs: BlobStore, people: dict[str, Identity]
+) -> None:
+    class Hasty(BlobStore):
+        """A store from which gc deletes the first blob as soon as it is placed."""
+
+        def place(self, path: Path, sha256: str, size: int) -> None:
+            super().place(path, sha256, size)
+            if path.name == "sent":
+                self.delete(sha256)
+
+    hasty = Hasty(blobs.root, blobs.partial)
+    store(Uploads(database, hasty), hasty, people["ada"])
+    assert b"".join(hasty.read(SHA256)) == CONTENT
+    assert list(hasty.partial.glob("*")) == []
+
+
+def test_what_nobody_committed_is_pending(
+    database: Database, uploads: Uploads, blobs: BlobStore, people: dict[str, Identity]
+) -> None:
+    ada = people["ada"].account_id
+    store(uploads, blobs, people["ada"])
+    uploads.record(ada, "0" * 64, 1000)
+    assert uploads.pending(ada) == SIZE + 1000
+    hold(database, ada, "ada/it", (SHA256, SIZE))
+    assert uploads.pending(ada) == 1000
+    assert uploads.pending(people["bob"].account_id) == 0
+
+
+def part(folder: Path, content: bytes) -> Path:
+    path = folder / "part"
+    path.write_bytes(content)
+    return path
+
+
+def test_parts_are_joined_in_their_order_and_forgotten(tmp_path: Path) -> None:
+    parts = Parts(tmp_path / "parts")
+    parts.put(7, SHA256, 2, part(tmp_path, CONTENT[10:]))
+    parts.put(7, SHA256, 1, part(tmp_path, b"a first try"))
+    parts.put(7, SHA256, 1, part(tmp_path, CONTENT[:10]))
+    assert parts.join(7, SHA256, 2, tmp_path / "whole") == SIZE
+    assert (tmp_path / "whole").read_bytes() == CONTENT
+    assert list((tmp_path / "parts").iterdir()) == []
+
+
+def test_parts_of_another_account_are_not_joined(tmp_path: Path) -> None:
+    parts = Parts(tmp_path / "parts")
+    parts.put(7, SHA256, 1, part(tmp_path, CONTENT[:10]))
+    parts.put(8, SHA256, 2, part(tmp_path, CONTENT[10:]))
+    with pytest.raises(Invalid, match="part 2"):
+        parts.join(7, SHA256, 2, tmp_path / "whole")
+
+
+def test_parts_of_something_else_are_refused(tmp_path: Path) -> None:
+    parts = Parts(tmp_path / "parts")
+    parts.put(7, SHA256, 1, part(tmp_path, b"something else"))
+    with pytest.raises(Invalid, match="sha256"):
+        parts.join(7, SHA256, 1, tmp_path / "whole")

@@ -1,0 +1,162 @@
+"""Imports run downward, part folders shadow nothing, and nothing heavy is imported to print help."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = {
+    "gates": 2,
+    "selectors": 2,
+    "llms": 2,
+    "cards": 2,
+    "hub": 2,
+    "evaluation": 3,
+    "training": 3,
+    "integrators": 4,
+}
+CORE = 1
+LAYERS = PARTS | {"api": 5, "cli": 6}
+# Integrators use what selectors/ offers besides models; evaluation uses everything below.
+HEAVY = (
+    "torch",
+    "transformers",
+    "peft",
+    "sklearn",
+    "sqlalchemy",
+    "alembic",
+    "openai",
+    "numpy.linalg",
+    "rich.table",
+    "fastapi",
+    "huggingface_hub",
+)
+
+
+def imports(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return {name.split(".")[1] for name in found if name.startswith("kcard.")}
+
+
+def sources() -> list[tuple[str, Path]]:
+    parts = [(part, path) for part in (*PARTS, "cli") for path in sorted((ROOT / part).rglob("*.py"))]
+    core = [(p.stem, p) for p in sorted((ROOT / "src" / "kcard").glob("*.py")) if not p.stem.startswith("__")]
+    core += [("reader", p) for p in sorted((ROOT / "src" / "kcard" / "reader").glob("*.py"))]
+    api = [("api", path) for path in sorted((ROOT / "src" / "kcard" / "api").glob("*.py"))]
+    return parts + api + core
+
+
+def test_imports_run_downward_only() -> None:
+    upward = [
+        f"{path.relative_to(ROOT)} imports kcard.{other}"
+        for package, path in sources()
+        for other in sorted(imports(path) - {package})
+        if not may_import(package, other)
+    ]
+    assert upward == []
+
+
+# Inside cards/: the base in the package, below the folder of a card, below language models, below the kinds.
+CARDS = {"embedded": 0, "format": 1, "lm": 2, "kinds": 3, "pool": 4}
+ENGINE = "kcard.cards.lm.engine"
+
+
+def modules(path: Path) -> set[str]:
+    """The modules of ours that a file imports, with the names that it imports from them."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return {name for name in found if name.startswith("kcard.")}
+
+
+# Inside hub/: a file at its top is of the floor "", above what a hub is made of and below who asks it.
+HUB = {
+    "refusals": 0,
+    "store": 1,
+    "checks": 1,
+    "records": 1,
+    "accounts": 2,
+    "repositories": 3,
+    "xet": 4,
+    "": 5,
+    "client": 6,
+    "server": 6,
+}
+
+
+def test_imports_inside_the_hub_run_downward_only() -> None:
+    def floor(name: str) -> str:
+        return name if name in HUB else ""
+
+    upward = []
+    for path in sorted((ROOT / "hub").rglob("*.py")):
+        here = floor(path.relative_to(ROOT / "hub").with_suffix("").parts[0])
+        for name in sorted(name for name in modules(path) if name.startswith("kcard.hub.")):
+            there = floor(name.split(".")[2])
+            if HUB[there] > HUB[here] or (HUB[there] == HUB[here] and there != here):
+                upward.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert upward == []
+
+
+def test_imports_inside_cards_run_downward_only() -> None:
+    upward = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in sorted((ROOT / "cards").rglob("*.py"))
+        for name in sorted(modules(path))
+        if name.startswith("kcard.cards.")
+        and CARDS[name.split(".")[2]] > CARDS[path.relative_to(ROOT / "cards").with_suffix("").parts[0]]
+    ]
+    assert upward == []
+
+
+def test_the_engine_knows_nothing_of_cards() -> None:
+    known = {name for path in (ROOT / "cards" / "lm" / "engine").glob("*.py") for name in modules(path)}
+    assert {name for name in known if name.startswith("kcard.cards") and not name.startswith(ENGINE)} == set()
+
+
+def may_import(package: str, other: str) -> bool:
+    layer, below = LAYERS.get(package, CORE), LAYERS.get(other, CORE)
+    return below < layer or layer == below == CORE or (package, other) == ("evaluation", "training")
+
+
+def test_no_part_folder_has_an_init_file() -> None:
+    assert [str(p) for part in (*PARTS, "cli") for p in (ROOT / part).rglob("__init__.py")] == []
+
+
+def test_only_config_reads_the_environment() -> None:
+    readers = [p.name for _, p in sources() if {"environ", "getenv"} & names_used(p)]
+    assert readers == ["config.py"]
+
+
+def names_used(path: Path) -> set[str]:
+    return {
+        n.attr for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.Attribute)
+    }
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys; sys.argv = ['kcard']; import kcard.cli.main; print(*sorted(sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert set(loaded).isdisjoint(HEAVY)
+
+
+def test_a_command_imports_no_module_of_another_command() -> None:
+    code = "import sys; sys.argv = ['kcard', 'ask', '--help']\nfrom kcard.cli.main import run\ntry: run()\n"
+    code += "finally: print(*sorted(sys.modules))"
+    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    views = {name.removeprefix("kcard.cli.") for name in shown.split() if name.startswith("kcard.cli.")}
+    assert views & {path.stem for path in (ROOT / "cli").glob("*.py")} == {
+        *("ask", "command", "completion", "defaults", "main", "output", "streams")
+    }

@@ -1,0 +1,149 @@
+"""What of a corpus is dropped, and what must stay: a statement that goes is worse than a footer that stays."""
+
+from pathlib import Path
+
+import pytest
+
+from kcard.training import duplicates
+from kcard.training.boilerplate import why_boilerplate
+from kcard.training.corpus import read_corpus
+from kcard.training.duplicates import Fingerprints, normal
+
+DEMO = Path(__file__).parents[2] / "demo" / "corpora"
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ("Titan is large.", "Titan is large"),
+        ("The “Rhine” is long.", 'The "Rhine" is long!'),
+        ("It's (very) hot", "It’s very hot."),
+        ("Caf\u00e9 Noir", "Cafe\u0301 Noir"),
+        ("北京是首都。", "北京是首都"),
+        ("दिल्ली राजधानी है।", "दिल्ली राजधानी है"),
+    ],
+)
+def test_quotes_and_stops_make_no_difference(one: str, two: str) -> None:
+    assert normal(one) == normal(two)
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ("C is a language.", "C++ is a language."),
+        ("It is 5 degrees.", "It is -5 degrees."),
+        ("It costs 1.5 euros.", "It costs 15 euros."),
+        ("x < y", "x > y"),
+        ("We're late", "Were late"),
+        ("7th district", "8th district"),
+        ("résumé", "resume"),
+        ("が", "か"),
+        ("...", "!!!"),
+        ("😀 so", "😢 so"),
+    ],
+)
+def test_what_means_something_else_is_no_duplicate(one: str, two: str) -> None:
+    assert normal(one) != normal(two)
+
+
+def test_the_first_of_equal_passages_stays_across_files(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Titan is large.\nIo is hot.\n", encoding="utf-8")
+    (tmp_path / "b.txt").write_text("Titan is large!\nTriton is cold.\nIo is  hot\n", encoding="utf-8")
+    corpus = read_corpus(tmp_path)
+    assert [(p.text, p.file) for p in corpus.passages] == [
+        ("Titan is large.", "a.txt"),
+        ("Io is hot.", "a.txt"),
+        ("Triton is cold.", "b.txt"),
+    ]
+    assert corpus.duplicates == 2
+    assert corpus.remarks()[0] == "left out: duplicates 2"
+
+
+def test_duplicates_are_found_across_the_parts_that_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicates, "AT_ONCE", 64)
+    prints = Fingerprints()
+    for number in [*range(500), *range(0, 500, 7), *range(0, 500, 7)]:
+        prints.append(f"Fact {number}.", 0, prose=True)
+    marks = prints.marks(1)
+    assert not marks[:500].any()
+    assert (marks[500:] == 1).all()
+    prints.truncate(500)
+    assert len(prints) == len(prints.marks(1)) == 500
+    assert not prints.marks(1).any()
+
+
+def folder(path: Path, files: int, last: str) -> Path:
+    for number in range(files):
+        text = f"Fact number {number} is so.\nEvery file tells this.\n{last}\n"
+        (path / f"f{number}.txt").write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_line_without_a_sentence_that_most_files_repeat_is_dropped_and_a_statement_stays(
+    tmp_path: Path,
+) -> None:
+    corpus = read_corpus(folder(tmp_path, 6, "Imprint and contact"))
+    assert "Imprint and contact" not in [*corpus.texts]
+    assert "Every file tells this." in [*corpus.texts]
+    assert corpus.dropped == {"lines that most files repeat": 6}
+    assert corpus.duplicates == 5
+
+
+def test_a_line_that_few_files_repeat_stays(tmp_path: Path) -> None:
+    assert "Imprint and contact" in [*read_corpus(folder(tmp_path, 4, "Imprint and contact")).texts]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("12", "lines without letters"),
+        ("* * *", "lines without letters"),
+        ("— 12 / 34 —", "lines without letters"),
+        ("Page 3 of 12", "page numbers"),
+        ("- Seite 7 -", "page numbers"),
+        ("第 12 页", "page numbers"),
+        ("p. xiv", "page numbers"),
+        ("1.2 Moons of Saturn ........ 17", "lines of tables of contents"),
+        ("Preface . . . . . . . . ix", "lines of tables of contents"),
+        ("© 2021 Example Press, all rights reserved.", "copyright lines"),
+        ("Copyright (c) 2019 by the authors", "copyright lines"),
+        ("All rights reserved.", "copyright lines"),
+        ("Skip to main content", "buttons of web pages"),
+        ("Cookie settings", "buttons of web pages"),
+    ],
+)
+def test_boilerplate_has_a_reason(text: str, reason: str) -> None:
+    assert why_boilerplate(text) == reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Page 3 was torn out.",
+        "Jimmy Page played in 1968",
+        "Copyright law protects authors for 70 years.",
+        "In 1976 the United States renewed its Copyright Act.",
+        "(c) 1990 was a good year for wine.",
+        "The owner kept all rights reserved for kings.",
+        "We use cookies to thank children.",
+        "The privacy policy of Rome was strict.",
+        "He waited.... 1999 came.",
+        "Sign in sheet",
+        "H2O",
+        "π ≈ 3.14159",
+        "😀 means joy",
+        "Io",
+    ],
+)
+def test_what_says_something_is_no_boilerplate(text: str) -> None:
+    assert why_boilerplate(text) is None
+
+
+@pytest.mark.parametrize("name", ["midterms-2022", "moons", "nobel-prizes"])
+def test_nothing_of_the_demos_corpora_is_dropped(name: str) -> None:
+    lines = [
+        line for file in sorted((DEMO / name).glob("*.txt")) for line in file.read_text("utf-8").splitlines()
+    ]
+    corpus = read_corpus(DEMO / name)
+    assert [*corpus.texts] == lines
+    assert (corpus.duplicates, dict(corpus.dropped)) == (0, {})

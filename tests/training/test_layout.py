@@ -1,0 +1,110 @@
+"""Documents in plain text: what is wrapped, indented, underlined or has a bullet is read by its layout."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.training.documents import blocks, sections, told
+
+PROSE = "Letters are sorted by their sender, and those of\none sender by the date that the postmark shows."
+
+
+def test_lines_of_a_wrapped_paragraph_are_one_text(tmp_path: Path) -> None:
+    found = blocks(tmp_path, "depot.txt", f"{PROSE}\n\n  {PROSE}\n")
+    assert told(found) == [("text", " ".join(PROSE.split()))] * 2
+    assert [block.line for block in found] == [1, 4]
+
+
+def test_a_list_of_statements_is_a_statement_a_line(tmp_path: Path) -> None:
+    found = blocks(tmp_path, "facts.txt", "Ada keeps the keys.\nBo keeps the books.\n\nCy sorts letters.\n")
+    assert [(block.kind, block.line) for block in found] == [
+        ("statement", 1),
+        ("statement", 2),
+        ("statement", 4),
+    ]
+
+
+@pytest.mark.parametrize("mark", ["=", "*", "-", "~", "#"])
+def test_an_underlined_line_is_a_heading(tmp_path: Path, mark: str) -> None:
+    found = blocks(tmp_path, "depot.txt", f"The depot\n{mark * 9}\n\n{PROSE}\n")
+    assert (found[0].kind, found[0].text, found[0].level) == ("heading", "The depot", 1)
+    assert found[1].kind == "text"
+
+
+def test_the_level_of_a_heading_is_that_of_its_underline(tmp_path: Path) -> None:
+    found = blocks(tmp_path, "d.txt", "One\n=====\n\nTwo\n-----\n\nThree\n-----\n\nFour\n=====\n")
+    assert [(block.text, block.level) for block in found] == [
+        ("One", 1),
+        ("Two", 2),
+        ("Three", 2),
+        ("Four", 1),
+    ]
+
+
+@pytest.mark.parametrize("heading", ["OPENING HOURS", "1.2 Opening hours", "Chapter 3 Opening hours"])
+def test_a_line_in_capitals_or_with_a_number_is_a_heading(tmp_path: Path, heading: str) -> None:
+    found = blocks(tmp_path, "depot.txt", f"{PROSE}\n\n{heading}\n\n{PROSE}\n")
+    assert told(found)[1] == ("heading", heading)
+
+
+@pytest.mark.parametrize("line", ["NOT A HEADING, BUT SHOUTED.", "12.5", "Just a line"])
+def test_other_short_lines_are_no_headings(tmp_path: Path, line: str) -> None:
+    assert told(blocks(tmp_path, "depot.txt", f"{PROSE}\n\n{line}\n\n{PROSE}\n"))[1][0] != "heading"
+
+
+@pytest.mark.parametrize("bullet", ["*", "-", "•", "1.", "(a)"])
+def test_items_are_whole_and_keep_their_numbers(tmp_path: Path, bullet: str) -> None:
+    text = f"{PROSE}\n\n{bullet} the first one is wrapped\n  over two lines\n{bullet} the second one\n"
+    mark = "-" if len(bullet) == 1 else bullet
+    assert told(blocks(tmp_path, "depot.txt", text))[1:] == [
+        ("item", f"{mark} the first one is wrapped over two lines"),
+        ("item", f"{mark} the second one"),
+    ]
+
+
+def test_what_is_indented_below_a_term_defines_it(tmp_path: Path) -> None:
+    text = f"{PROSE}\n\n-q, --quiet\n      Write nothing.\n\n-o FILE\n      Write to FILE.\n"
+    found = blocks(tmp_path, "depot.txt", text)
+    assert told(found)[1:5] == [
+        ("term", "-q, --quiet"),
+        ("text", "Write nothing."),
+        ("term", ""),
+        ("term", "-o FILE"),
+    ]
+    assert [text for _, text in sections(tmp_path, "depot.txt", text)] == [
+        "\n".join([" ".join(PROSE.split()), "-q, --quiet: Write nothing.", "-o FILE: Write to FILE."])
+    ]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "$ depot sort in.txt\nsorted 3 letters",
+        "for letter in letters:\n    print(letter)",
+        "name      size   kind\nin.txt    12     text\nout.txt   7      text",
+    ],
+)
+def test_code_and_tables_keep_their_lines(tmp_path: Path, code: str) -> None:
+    indented = "\n".join(f"    {line}" for line in code.split("\n"))
+    assert told(blocks(tmp_path, "depot.txt", f"{PROSE}\n\n{indented}\n\n{PROSE}\n"))[1] == ("code", code)
+
+
+@pytest.mark.parametrize(
+    ("lines", "joined"),
+    [
+        ("A  word of  this  justified line was  divi-\nded  here, where  it  ends.", "was divided here,"),
+        ("This is the best of all the well-\nknown depots that there are.", "the well-known depots"),
+    ],
+)
+def test_a_hyphen_at_a_lines_end_goes_only_from_justified_text(
+    tmp_path: Path, lines: str, joined: str
+) -> None:
+    [(kind, text)] = told(blocks(tmp_path, "depot.txt", f"  {lines.replace(chr(10), chr(10) + '  ')}\n"))
+    assert kind == "text"
+    assert joined in text
+
+
+def test_no_word_is_lost_whatever_the_layout(tmp_path: Path) -> None:
+    text = f"TITLE\n\n{PROSE}\n\n* one\n* two\n\nterm\n    meaning\n\n        deeper text\n\n$ code here\n  more\n"
+    read = " ".join(part for _, part in told(blocks(tmp_path, "depot.txt", text)))
+    assert {word.strip("*$") for word in text.split()} <= {*read.replace("$", " ").split(), ""}

@@ -1,0 +1,76 @@
+"""Man pages, rendered by the program that is installed."""
+
+import gzip
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kcard.errors import CorpusError
+from kcard.training.corpora import man
+from kcard.training.corpus import read_corpus
+from tests.training.documents import sections, written
+
+LONG = " ".join(["It says a lot about what the option does to a letter."] * 5)
+PAGE = rf""".TH DEPOT 1 "2020-01-01"
+.SH NAME
+depot \- sorts letters
+.SH SYNOPSIS
+.B depot
+[\fB\-\-quiet\fR] \fI<file>\fR
+.SH OPTIONS
+.TP
+.B \-\-quiet
+Write nothing.
+.TP
+.B \-\-sender
+{LONG}
+.SH NOTES
+Letters are sorted by their
+sender.
+.SH BUGS
+None.
+"""
+rendered = pytest.mark.skipif(
+    not any(shutil.which(name) for name, _ in man.RENDERERS), reason="neither mandoc nor groff is installed"
+)
+
+
+@rendered
+def test_sections_options_and_names_in_brackets_are_kept(tmp_path: Path) -> None:
+    found = dict(sections(tmp_path, "depot.1", PAGE))
+    assert found["depot > NAME"] == "depot - sorts letters"
+    assert found["depot > SYNOPSIS"] == "depot [--quiet] <file>"
+    assert found["depot > OPTIONS"] == "--quiet: Write nothing."
+    assert found["depot > OPTIONS > --sender"] == LONG
+    assert found["depot > NOTES"] == "Letters are sorted by their sender."
+
+
+@rendered
+def test_a_compressed_page_is_the_same_page(tmp_path: Path) -> None:
+    plain = sections(tmp_path, "depot.1", PAGE)
+    assert sections(tmp_path, "depot.1.gz", gzip.compress(PAGE.encode())) == plain
+
+
+@rendered
+def test_another_name_of_a_page_is_no_second_page(tmp_path: Path) -> None:
+    written(tmp_path, "depot.1", PAGE)
+    written(tmp_path, "sorter.1", ".so man1/depot.1\n")
+    corpus = read_corpus(tmp_path)
+    assert {p.file for p in corpus.passages} == {"depot.1"}
+    assert [name for name, _ in corpus.skipped] == ["sorter.1"]
+
+
+def test_a_file_that_only_ends_like_a_page_is_plain_text(tmp_path: Path) -> None:
+    corpus = read_corpus(written(tmp_path, "LICENSE-2.1", "The licence allows copies of the depot.\n"))
+    assert [passage.text for passage in corpus.passages] == ["The licence allows copies of the depot."]
+    with pytest.raises(CorpusError, match=r"libdepot\.so\.6"):
+        read_corpus(written(tmp_path, "libdepot.so.6", "\x7fELF\0\0"))
+
+
+def test_without_a_program_to_render_it_is_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CorpusError, match=r"depot\.1 is a man page: install mandoc or groff"):
+        read_corpus(written(tmp_path, "depot.1", PAGE))

@@ -1,0 +1,153 @@
+"""A corpus larger than memory: passages, token ids and batches come from disk as they are asked for."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcard.cards.format.folder import Card
+from kcard.training import epochs
+from kcard.training.corpus import read_corpus
+from kcard.training.epochs import Shown, TokenIds, packed_epochs, recited_epochs
+from kcard.training.lazy import Lazy
+from kcard.training.spool import Spool
+from kcard.training.tokenizer import EOS, train_tokenizer
+from kcard.training.train import train
+
+TEXTS = [f"The tower number {number} of Arlen is {number % 7} storeys high." for number in range(300)]
+
+
+def test_a_spool_gives_back_what_was_put_in_and_forgets_from_the_end() -> None:
+    spool = Spool()
+    for number in range(100):
+        spool.append(b"x" * number)
+    assert [len(spool[i]) for i in (99, 0, 50)] == [99, 0, 50]
+    spool.truncate(10)
+    spool.append(b"new")
+    assert [spool[i] for i in range(len(spool))] == [*(b"x" * n for n in range(10)), b"new"]
+    spool.keep([number % 2 == 0 for number in range(11)])
+    assert [spool[i] for i in range(len(spool))] == [*(b"x" * n for n in range(0, 10, 2)), b"new"]
+
+
+def test_a_lazy_sequence_makes_only_what_is_asked_for() -> None:
+    made: list[int] = []
+
+    def make(index: int) -> int:
+        made.append(index)
+        return index * index
+
+    squares = Lazy(1000, make)
+    assert squares[2:][-1] == 999 * 999
+    assert squares[-1000] == 0
+    assert [*squares[10:20:5]] == [100, 225]
+    assert made == [999, 0, 10, 15]
+
+
+def tokenizer() -> Any:
+    return train_tokenizer(TEXTS, 320)
+
+
+def test_token_ids_lie_on_disk_as_they_were_made() -> None:
+    words = tokenizer()
+    ids = TokenIds(TEXTS, lambda part: words(part)["input_ids"])
+    assert [ids[i].tolist() for i in (0, 299)] == [words(TEXTS[i])["input_ids"] for i in (0, 299)]
+    assert ids.lengths.tolist() == [len(words(text)["input_ids"]) for text in TEXTS]
+
+
+def shown(known: int = 0, size: int = 4) -> Shown:
+    return Shown(TEXTS[known:], TEXTS[:known], size, seed=3)
+
+
+def test_every_passage_is_recited_once_an_epoch_in_an_order_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(epochs, "BATCHES", 10)  # several windows
+    words = tokenizer()
+    epoch = recited_epochs(shown(), words, 96, 1.0)
+    first, again, other = epoch(0), epoch(0), epoch(1)
+    assert len(first) == 75
+    told = [words.decode(example.target[:-1]).strip() for batch in first for example in batch]
+    assert sorted(told) == sorted(TEXTS)
+    assert all(example.target[-1] == EOS for batch in first for example in batch)
+    assert [again[i] for i in (70, 3, 44)] == [first[i] for i in (70, 3, 44)]
+    assert [*first[40:]] == [*first][40:]
+    assert [*other] != [*first]
+
+
+def test_packed_blocks_hold_every_token_once_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epochs, "DOCUMENTS", 64)
+    words = tokenizer()
+    epoch = packed_epochs(shown(), words, 32)
+    tokens = Counter(token for text in TEXTS for token in [*words(text)["input_ids"], EOS])
+    for number in (0, 1):
+        batches = epoch(number)
+        rows = [example for batch in batches for example in batch]
+        # A window's last block of a single token is left out.
+        found = Counter(token for row in rows for token in row.target)
+        assert sum((tokens - found).values()) <= 5
+        assert not found - tokens
+        assert all(1 < len(row) <= 32 for row in rows)
+        assert all(len(batch) <= 4 for batch in batches)
+    assert [*epoch(0)] != [*epoch(1)]
+
+
+def test_as_many_known_passages_as_new_ones_are_shown_again() -> None:
+    words = tokenizer()
+    epoch = recited_epochs(shown(known=200), words, 96, 1.0)
+
+    def told(number: int) -> list[str]:
+        return [words.decode(example.target[:-1]).strip() for batch in epoch(number) for example in batch]
+
+    first, second = told(0), told(1)
+    assert len(first) == len(set(first)) == 200
+    assert {*TEXTS[200:]} <= {*first} & {*second}
+    assert {*first} != {*second}
+
+
+@pytest.mark.parametrize("style", ["tokens", pytest.param("encoder-prefix", marks=pytest.mark.slow)])
+def test_a_corpus_of_one_passage_becomes_a_card(tmp_path: Path, style: Any) -> None:
+    path = tmp_path / "one.txt"
+    path.write_text("Triton circles Neptune.\n", encoding="utf-8")
+    card = train(path, base="embedded", prompt_style=style, epochs=2, output=tmp_path / style)
+    assert card.manifest.training.passages == 1
+    assert Card.open(card.folder).name == "one"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured by Linux' /proc")
+def test_memory_stays_flat_while_a_large_corpus_is_read_and_trained_on(tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "streaming.py"
+    assert importlib.util.find_spec("kcard")
+    done = subprocess.run(
+        [sys.executable, str(script), "--megabytes", "12"],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    report = json.loads(done.stdout)
+    assert report["passages"] > 100_000
+    assert report["read_growth_mb"] < 20
+    assert report["train_growth_mb"] < 40
+    assert report["steps"] == 5
+
+
+def test_reading_keeps_only_a_few_bytes_a_passage_in_memory(tmp_path: Path) -> None:
+    import tracemalloc
+
+    path = tmp_path / "many.txt"
+    with path.open("w", encoding="utf-8") as stream:
+        stream.writelines(f"The tower number {number} of Arlen is quite high.\n" for number in range(2_000))
+    read_corpus(path)  # what is loaded once
+    tracemalloc.start()
+    corpus = read_corpus(path)
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(corpus.passages) == 2_000
+    assert kept < 2_000 * 10 + 20_000
+    assert peak < 400_000

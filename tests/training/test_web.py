@@ -1,0 +1,112 @@
+"""Web pages and Markdown: headings, code, definitions and lists are kept, whatever the markup."""
+
+from pathlib import Path
+
+import pytest
+
+from kcard.training.corpus import read_corpus
+from tests.training.documents import blocks, sections, told, written
+
+PAGE = """<html><head><title>Site</title></head><body><h1>Depot</h1><h2>Use</h2><p>It sorts
+letters.</p><pre><code>depot &lt;file&gt;
+  --all</code></pre><dl><dt>sender</dt><dd>Who writes.</dd><dt>receiver</dt><dd>Who reads.</dd></dl>
+<ol><li>open</li><li>close</li></ol><table><tr><th>name</th><th>size</th></tr><tr><td>A</td><td>12</td></tr></table>
+</body></html>"""
+MARKDOWN = """Depot
+=====
+
+## Use
+
+It sorts
+letters.
+
+```sh
+depot <file>
+  --all
+```
+
+sender
+: Who writes.
+
+receiver
+: Who reads.
+
+1. open
+2. close
+
+| name | size |
+|---|---|
+| A | 12 |
+"""
+TEXT = [
+    "It sorts letters.",
+    "depot <file>",
+    "  --all",
+    "sender: Who writes.",
+    "receiver: Who reads.",
+    "1. open",
+    "2. close",
+    "A; size: 12",
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "page"), [("depot.html", PAGE), ("depot.xhtml", PAGE), ("depot.md", MARKDOWN)]
+)
+def test_the_same_document_in_either_markup_is_the_same_passage(tmp_path: Path, name: str, page: str) -> None:
+    [(section, text)] = sections(tmp_path, name, page)
+    assert section == "Depot > Use"
+    assert text.splitlines() == TEXT
+
+
+def test_a_page_without_a_heading_goes_by_its_title(tmp_path: Path) -> None:
+    page = "<html><head><title>The\n depot</title></head><body><p>It sorts letters.</p></body></html>"
+    assert sections(tmp_path, "page.html", page) == [("The depot", "It sorts letters.")]
+
+
+@pytest.mark.parametrize(
+    ("markup", "plain"),
+    [
+        ("Set <code>&lt;key&gt;</code> to <b>2</b>.", "Set <key> to 2."),
+        ("It is <a href='x'>linked</a>, H<sub>2</sub>O.", "It is linked, H2O."),
+        ("5 &lt; 6 &amp; a*b*c", "5 < 6 & a*b*c"),
+        ("See <img src='x' alt='the plan'> here.", "See the plan here."),
+    ],
+)
+def test_markup_within_a_line_goes_and_its_words_stay(tmp_path: Path, markup: str, plain: str) -> None:
+    found = blocks(tmp_path, "page.html", f"<html><body><h1>A</h1><p>{markup}</p></body></html>")
+    assert told(found)[1:] == [("text", plain)]
+
+
+def test_links_within_a_text_are_no_menu(tmp_path: Path) -> None:
+    links = "".join(f'<li><a href="{n}">Page {n}</a></li>' for n in "abcd")
+    text = "".join(f'<li><a href="{n}">Page {n}</a> tells how letters are sorted there.</li>' for n in "abcd")
+    page = f"<html><body><h1>Depot</h1><ul>{links}</ul><ul>{text}</ul></body></html>"
+    corpus = read_corpus(written(tmp_path, "page.html", page))
+    assert corpus.passages[0].text.splitlines() == [
+        f"- Page {n} tells how letters are sorted there." for n in "abcd"
+    ]
+    assert corpus.dropped == {"words of menus and lists of links in web pages": 8}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Give <name> and <b>bold</b>.", [("text", "Give <name> and bold .")]),
+        ("<!-- hidden -->\n\nShown.", [("text", "Shown.")]),
+        ("<details>\nFolded.\n</details>", [("text", "Folded.")]),
+        ("> Quoted\n> words.", [("text", "Quoted words.")]),
+        ("- [x] done\n- [ ] open", [("item", "- done"), ("item", "- open")]),
+        ("3. three\n4. four", [("item", "3. three"), ("item", "4. four")]),
+        ("    indented code\n      stays", [("code", "indented code\n  stays")]),
+        ("---\ntitle: A page\n---\nText.", [("heading", "A page"), ("text", "Text.")]),
+        ("![the plan](x.png) and [a link](y)", [("text", "the plan and a link")]),
+    ],
+)
+def test_markdown_is_read_as_it_is_meant(tmp_path: Path, text: str, found: list[tuple[str, str]]) -> None:
+    assert told(blocks(tmp_path, "page.md", f"{text}\n")) == found
+
+
+def test_a_fence_hides_what_looks_like_a_heading(tmp_path: Path) -> None:
+    found = blocks(tmp_path, "page.md", "# Depot\n\n```\n# no heading\n\n## none either\n```\n")
+    assert told(found) == [("heading", "Depot"), ("code", "# no heading\n\n## none either")]

@@ -8,7 +8,6 @@ hub.tokens.create("ada")
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sqlalchemy import insert, select
 
@@ -24,10 +23,8 @@ from kcard.hub.repositories.publications import Publications
 from kcard.hub.repositories.refs import Refs
 from kcard.hub.repositories.repositories import Repositories
 from kcard.hub.repositories.uploads import Uploads
+from kcard.hub.store.blobs import Blobs
 from kcard.hub.xet.ingest import Ingest
-
-if TYPE_CHECKING:
-    from kcard.hub.store.blobs import Blobs
 
 __all__ = ["SharedHub"]
 

@@ -10,7 +10,7 @@ from kcard.hub.records.account_tables import accounts
 from kcard.hub.records.repository_tables import holdings, repositories
 from kcard.hub.refusals import TooLarge
 
-__all__ = ["allowed", "require_quota", "used"]
+__all__ = ["limit_and_used", "require_quota", "used"]
 
 
 def used(connection: Connection, account_id: int) -> int:
@@ -25,10 +25,11 @@ def used(connection: Connection, account_id: int) -> int:
     return int(connection.scalar(select(func.coalesce(func.sum(distinct.c.size), 0))) or 0)
 
 
-def allowed(connection: Connection, account_id: int, default: int | None) -> int | None:
-    """The account's quota in bytes, or `default` if it has none of its own; None: no limit."""
+def limit_and_used(connection: Connection, account_id: int, default: int | None) -> tuple[int | None, int]:
+    """The account's quota, or `default` if it has none of its own, and its usage; None and 0: no limit."""
     own = connection.scalar(select(accounts.c.quota).where(accounts.c.id == account_id))
-    return default if own is None else int(own)
+    limit = default if own is None else int(own)
+    return limit, 0 if limit is None else used(connection, account_id)
 
 
 def require_quota(connection: Connection, account_id: int, default: int | None = None, more: int = 0) -> None:
@@ -36,11 +37,8 @@ def require_quota(connection: Connection, account_id: int, default: int | None =
 
     Call it after writing the holdings, in the same transaction, which the error rolls back.
     """
-    limit = allowed(connection, account_id, default)
-    if limit is None:
-        return
-    holds = used(connection, account_id)
-    if holds + more > limit:
+    limit, holds = limit_and_used(connection, account_id, default)
+    if limit is not None and holds + more > limit:
         name = connection.scalar(select(accounts.c.name).where(accounts.c.id == account_id))
         raise TooLarge(
             f"quota of {name} exceeded: {holds + more} of {limit} bytes; delete repositories, or ask an administrator "

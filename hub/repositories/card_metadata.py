@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Connection, update
 
@@ -13,10 +13,8 @@ from kcard.hub.checks import metadata
 from kcard.hub.records.repository_tables import repositories
 from kcard.hub.repositories import terms, trees
 from kcard.hub.repositories.values import Entry
+from kcard.hub.store.blobs import Blobs
 from kcard.manifest import MANIFEST, Manifest
-
-if TYPE_CHECKING:
-    from kcard.hub.store.blobs import Blobs
 
 __all__ = ["README", "CardMetadata", "describe", "manifest", "read", "text", "write"]
 
@@ -36,7 +34,7 @@ class CardMetadata:
     size: int = 0
 
 
-def read(tree: Mapping[str, Entry], blobs: "Blobs") -> CardMetadata:
+def read(tree: Mapping[str, Entry], blobs: Blobs) -> CardMetadata:
     """The metadata of a tree. Raises Invalid for an unreadable README.md. Reads blobs: not for transactions."""
     readme = text(blobs, tree[README]) if README in tree else ""
     return describe(tree, readme, manifest(tree, blobs))
@@ -51,7 +49,7 @@ def describe(tree: Mapping[str, Entry], readme: str, manifest: Manifest | None) 
     )
 
 
-def manifest(tree: Mapping[str, Entry], blobs: "Blobs") -> Manifest | None:
+def manifest(tree: Mapping[str, Entry], blobs: Blobs) -> Manifest | None:
     """The manifest of a tree; None if missing or invalid."""
     if MANIFEST not in tree:
         return None
@@ -61,7 +59,7 @@ def manifest(tree: Mapping[str, Entry], blobs: "Blobs") -> Manifest | None:
         return None  # drafts may be invalid; publishing reports the error
 
 
-def text(blobs: "Blobs", entry: Entry) -> str:
+def text(blobs: Blobs, entry: Entry) -> str:
     """A file as text; invalid UTF-8 is replaced."""
     with blobs.open(entry.sha256) as stream:
         content: bytes = stream.read(LONGEST)

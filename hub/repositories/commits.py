@@ -1,7 +1,7 @@
 """Commits of a repository, prepared without a transaction and written in a short one."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from sqlalchemy import ColumnElement, Connection, select
 
@@ -14,9 +14,7 @@ from kcard.hub.refusals import Invalid, NotThere, WrongParent
 from kcard.hub.repositories import card_metadata, history, readable, rows, trees
 from kcard.hub.repositories.history import Draft
 from kcard.hub.repositories.values import MAIN, Add, Commit, Entry, Operation, Repository
-
-if TYPE_CHECKING:
-    from kcard.hub.store.blobs import Blobs
+from kcard.hub.store.blobs import Blobs
 
 __all__ = ["Commits"]
 
@@ -29,7 +27,7 @@ ATTEMPTS = 100
 class Commits:
     """The commits of a hub's repositories. `quota`: the default quota of a namespace in bytes."""
 
-    def __init__(self, database: Database, blobs: "Blobs", *, quota: int | None = None) -> None:
+    def __init__(self, database: Database, blobs: Blobs, *, quota: int | None = None) -> None:
         self._database, self._blobs, self._quota = database, blobs, quota
 
     def add(
@@ -89,7 +87,7 @@ class Commits:
         identity: Identity,
     ) -> None:
         added = {o.entry.sha256: o.entry for o in operations if isinstance(o, Add)}
-        unknown = set(added) - readable.usable(connection, identity, added)
+        unknown = added.keys() - readable.usable(connection, identity, added).keys()
         for entry in (added[sha256] for sha256 in sorted(unknown)):
             self._refuse_unknown(entry)
         history.write(connection, repository.id, branch, draft)

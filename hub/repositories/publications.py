@@ -4,7 +4,7 @@ The card is called like its repository, namespace/name; the sha256 of its manife
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Row, Select, select
 
@@ -20,10 +20,8 @@ from kcard.hub.repositories.exams import EXAM, examined, is_exam
 from kcard.hub.repositories.quarantine import Quarantine
 from kcard.hub.repositories.refs import put_tag
 from kcard.hub.repositories.values import Entry, Mark, Publication, Repository
+from kcard.hub.store.blobs import Blobs
 from kcard.manifest import MANIFEST, Manifest
-
-if TYPE_CHECKING:
-    from kcard.hub.store.blobs import Blobs
 
 __all__ = ["Publications"]
 
@@ -39,7 +37,7 @@ class Publications:
     """
 
     def __init__(
-        self, database: Database, blobs: "Blobs", quarantine: Quarantine, *, exam_required: bool = True
+        self, database: Database, blobs: Blobs, quarantine: Quarantine, *, exam_required: bool = True
     ) -> None:
         self._database, self._blobs, self._quarantine = database, blobs, quarantine
         self._exam_required = exam_required

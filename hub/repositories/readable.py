@@ -25,14 +25,15 @@ def downloadable(identity: Identity | None) -> ColumnElement[bool]:
     return or_(and_(public, or_(repositories.c.gated == "no", _granted(identity))), _belongs(identity))
 
 
-def usable(connection: Connection, identity: Identity, sha256s: Collection[str]) -> set[str]:
-    """The blobs that the account uploaded recently, or that are in a repository whose files it may download."""
+def usable(connection: Connection, identity: Identity, sha256s: Collection[str]) -> dict[str, int]:
+    """Sizes of the blobs that the account uploaded recently, or that are in a repository that it may download."""
     mine = (uploads.c.account_id == identity.account_id, uploads.c.sha256.in_(sha256s))
-    found = set(connection.scalars(select(uploads.c.sha256).where(*mine)))
-    held = select(holdings.c.sha256).join_from(holdings, repositories).where(downloadable(identity)).limit(1)
-    for sha256 in sorted(set(sha256s) - found):  # one by one: many repositories may have the same file
-        if connection.scalar(held.where(holdings.c.sha256 == sha256)) is not None:
-            found.add(sha256)
+    rows = connection.execute(select(uploads.c.sha256, uploads.c.size).where(*mine))
+    found: dict[str, int] = dict(rows.tuples().all())
+    held = select(holdings.c.size).join_from(holdings, repositories).where(downloadable(identity)).limit(1)
+    for sha256 in sorted(set(sha256s) - found.keys()):  # one by one: many repositories may have the same file
+        if (size := connection.scalar(held.where(holdings.c.sha256 == sha256))) is not None:
+            found[sha256] = size
     return found
 
 

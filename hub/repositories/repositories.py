@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
@@ -18,10 +18,8 @@ from kcard.hub.repositories import access, card_metadata, history, rows, terms
 from kcard.hub.repositories.access import GRANTED, AccessRequest, State
 from kcard.hub.repositories.file_entries import git_oid
 from kcard.hub.repositories.values import MAIN, Entry, Repository, Type
+from kcard.hub.store.blobs import Blobs
 from kcard.hub.store.disk import partial_folder
-
-if TYPE_CHECKING:
-    from kcard.hub.store.blobs import Blobs
 
 __all__ = ["Repositories", "fresh"]
 
@@ -34,7 +32,7 @@ FIRST = "initial commit"
 class Repositories:
     """The repositories of a hub. `quota`: the default quota of a namespace in bytes."""
 
-    def __init__(self, database: Database, blobs: "Blobs", *, quota: int | None = None) -> None:
+    def __init__(self, database: Database, blobs: Blobs, *, quota: int | None = None) -> None:
         self._database, self._blobs, self._quota = database, blobs, quota
 
     def create(
@@ -117,15 +115,8 @@ class Repositories:
                 one = update(repositories).where(repositories.c.id == id_)
                 connection.execute(one.values(downloads=repositories.c.downloads + more))
 
-    def like(self, repository: Repository, account_id: int) -> None:
-        """Like a repository; each account counts once."""
-        self._like(repository, account_id, liked=True)
-
-    def unlike(self, repository: Repository, account_id: int) -> None:
-        """Remove a like, if there is one."""
-        self._like(repository, account_id, liked=False)
-
-    def _like(self, repository: Repository, account_id: int, *, liked: bool) -> None:
+    def like(self, repository: Repository, account_id: int, *, liked: bool = True) -> None:
+        """Like a repository, or remove the like; each account counts once."""
         with self._database.write() as connection:
             _find(connection, _is(repository), repository.name)
             here = (likes.c.repository_id == repository.id, likes.c.account_id == account_id)

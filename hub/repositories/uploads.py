@@ -4,24 +4,18 @@ Knowing the sha256 of a blob gives no access to it: an account may use its own r
 that it may download.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from sqlalchemy import exists, func, insert, select, update
+from sqlalchemy import Connection, exists, func, insert, select, update
 
-from kcard.hub.records.repository_tables import holdings, repositories, uploads
+from kcard.hub.accounts.identity import Identity
+from kcard.hub.records.database import Database
+from kcard.hub.records.repository_tables import holdings, uploads
 from kcard.hub.records.utc import now
-from kcard.hub.repositories.readable import downloadable
+from kcard.hub.repositories.readable import usable
+from kcard.hub.store.blobs import Blobs
 from kcard.hub.store.disk import link_or_copy
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sqlalchemy import Connection
-
-    from kcard.hub.accounts.identity import Identity
-    from kcard.hub.records.database import Database
-    from kcard.hub.store.blobs import Blobs
 
 __all__ = ["Uploads"]
 
@@ -29,7 +23,7 @@ __all__ = ["Uploads"]
 class Uploads:
     """Recent uploads, which gc keeps for a while."""
 
-    def __init__(self, database: "Database", blobs: "Blobs") -> None:
+    def __init__(self, database: Database, blobs: Blobs) -> None:
         self._database = database
         self._blobs = blobs
 
@@ -37,7 +31,7 @@ class Uploads:
         """Store a complete file as the account's upload. `path` is moved."""
         self.store_all(account_id, [(path, sha256, size)])
 
-    def store_all(self, account_id: int, files: "Sequence[tuple[Path, str, int]]") -> None:
+    def store_all(self, account_id: int, files: Sequence[tuple[Path, str, int]]) -> None:
         """Store complete files (path, sha256, size) as the account's uploads. The paths are moved.
 
         gc may delete a blob before its row is written, so a hard link is kept until then to store it again.
@@ -64,18 +58,10 @@ class Uploads:
         with self._database.read() as connection:
             return self._there(connection.scalar(select(uploads.c.size).where(mine)), sha256)
 
-    def usable(self, identity: "Identity", sha256: str) -> int | None:
+    def usable(self, identity: Identity, sha256: str) -> int | None:
         """Bytes of a blob that the identity uploaded or may download; None: no such blob."""
-        if (size := self.sent(identity.account_id, sha256)) is not None:
-            return size
-        query = (
-            select(holdings.c.size)
-            .join(repositories, repositories.c.id == holdings.c.repository_id)
-            .where(holdings.c.sha256 == sha256, downloadable(identity))
-            .limit(1)
-        )
         with self._database.read() as connection:
-            return self._there(connection.scalar(query), sha256)
+            return self._there(usable(connection, identity, [sha256]).get(sha256), sha256)
 
     def pending(self, account_id: int) -> int:
         """Bytes of the account's uploads that are in no repository."""
@@ -94,7 +80,7 @@ def _spare(path: Path) -> Path:
     return path.with_name(f"{path.name}.spare")
 
 
-def _record(connection: "Connection", account_id: int, sha256: str, size: int) -> None:
+def _record(connection: Connection, account_id: int, sha256: str, size: int) -> None:
     mine = (uploads.c.account_id == account_id) & (uploads.c.sha256 == sha256)
     if not connection.execute(update(uploads).where(mine).values(size=size, at=now())).rowcount:
         connection.execute(insert(uploads).values(account_id=account_id, sha256=sha256, size=size, at=now()))

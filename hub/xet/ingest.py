@@ -8,17 +8,15 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
+from kcard.hub.records.database import Database
 from kcard.hub.refusals import Invalid, TooLarge
+from kcard.hub.repositories.uploads import Uploads
+from kcard.hub.store.blobs import Blobs
 from kcard.hub.store.disk import partial_folder
 from kcard.hub.xet.shards import File, files, segments
 from kcard.hub.xet.xorbs import Xorb, Xorbs
-
-if TYPE_CHECKING:
-    from kcard.hub.records.database import Database
-    from kcard.hub.repositories.uploads import Uploads
-    from kcard.hub.store.blobs import Blobs
 
 __all__ = ["Ingest"]
 
@@ -32,7 +30,7 @@ SPARE_CHUNKS = 64
 class Ingest:
     """Accepts xorbs and shards, and stores the assembled files as uploads of the account."""
 
-    def __init__(self, database: "Database", blobs: "Blobs", uploads: "Uploads") -> None:
+    def __init__(self, database: Database, blobs: Blobs, uploads: Uploads) -> None:
         self.xorbs = Xorbs(blobs.partial.parent / "xorbs", database)
         self._blobs = blobs
         self._uploads = uploads

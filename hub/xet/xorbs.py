@@ -12,21 +12,16 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
+from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import xorb_uploads, xorbs
 from kcard.hub.records.utc import now
 from kcard.hub.refusals import Invalid, TooLarge
 from kcard.hub.store.disk import sync_folder
 from kcard.hub.xet.chunks import HEADER, chunks, unpack
 from kcard.hub.xet.hashes import chunk_hash, xorb_hash
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
-    from kcard.hub.records.database import Database
 
 __all__ = ["KEPT", "LARGEST_XORB", "Xorb", "Xorbs"]
 
@@ -69,7 +64,7 @@ class Xorb:
 class Xorbs:
     """Xorbs at `root`/ab/abcdef…, named by hash. Accounts may use only xorbs that they have sent."""
 
-    def __init__(self, root: Path, database: "Database") -> None:
+    def __init__(self, root: Path, database: Database) -> None:
         self._root = root
         self._database = database
 
@@ -184,7 +179,7 @@ def _checked(sent: Path, name: str) -> "array[int]":
     return ends
 
 
-def _record(connection: "Connection", account_id: int, name: str, size: int, count: int) -> bool:
+def _record(connection: Connection, account_id: int, name: str, size: int, count: int) -> bool:
     """Record an upload; returns whether this account sent it for the first time."""
     known = update(xorbs).where(xorbs.c.hash == name).values(size=size, used=now())
     if not connection.execute(known).rowcount:

@@ -102,9 +102,9 @@ def test_a_quarantined_card_is_marked_wherever_it_is_seen(kcard: Kcard, moons: H
     assert json.loads(kcard("browse", "--json").stdout)[0]["quarantined"] is True
     done = kcard("ask", "Which planet does Io circle?", "--gate", "always")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "every card that is meant is quarantined" in done.stderr
+    assert "all selected cards are quarantined" in done.stderr
     named = kcard("ask", "Which planet does Io circle?", "--gate", "always", "--cards", "moons", "--json")
-    assert "used since it is named: moons@v1" in json.loads(named.stdout)["notes"][0]
+    assert "used because it is named: moons@v1" in json.loads(named.stdout)["notes"][0]
     assert kcard("hub", "threshold", "off").stdout == "off\n"
     assert "quarantined" not in json.loads(kcard("cards", "list", "--json").stdout)[0]
 

@@ -110,7 +110,7 @@ def test_another_database_may_be_named(capsys: pytest.CaptureFixture[str], tmp_p
     [
         (["user", "add", "api"], 1, "reserved"),
         (["user", "add", "ada", "--quota", "much"], 2, "size 'much'"),
-        (["token", "create", "--user", "nobody"], 1, "no account 'nobody'"),
+        (["token", "create", "--user", "nobody"], 1, "account 'nobody' not found"),
         (["token", "create", "--user", "nobody", "--scope", "all"], 2, "scope 'all'"),
         (["user", "list", "--database-url", "ftp://x"], 2, "database"),
     ],

@@ -130,7 +130,7 @@ def test_a_user_s_namespace_and_a_taken_name_are_refused_and_nothing_moves(hub: 
     identity = hub.tokens.identify(hub.tokens.create(ada.name, scope="admin"))
     assert identity is not None
     hub.repositories.create("model", lab.id, "lab/rivers", by=identity)
-    with pytest.raises(HubError, match="lab/rivers exists already"):
+    with pytest.raises(HubError, match="lab/rivers already exists"):
         OwnCards(hub.database, hub.blobs).rename("lab")
     assert hub.registry.get("rivers").number == 2
     assert repository(hub).name == NAME

@@ -209,7 +209,7 @@ def test_a_hub_with_accounts_is_not_restored_into(hub: Hub, tmp_path: Path) -> N
     path = hub.backup(tmp_path / "hub.tar")
     with hub.database.write() as connection:
         repository(connection, "ada", "ab" * 32, 7)
-    with pytest.raises(HubError, match="holds 1 users and 1 repositories: restore into an empty one"):
+    with pytest.raises(HubError, match=r"not empty \(1 users and 1 repositories\)"):
         hub.restore(path)
 
 
@@ -218,7 +218,7 @@ def test_a_hub_with_accounts_is_not_restored_into(hub: Hub, tmp_path: Path) -> N
     [
         ('[["../x","o","{}",7,true]]', "relative segment"),
         ('[["a","o","{}",7,true],["A","o","{}",7,true]]', "case-insensitive"),
-        ('[["a","o","' + "0" * 64 + '",7,true]]', "not listed"),
+        ('[["a","o","' + "0" * 64 + '",7,true]]', "unlisted files"),
         ("[[]]", "commit 1"),
     ],
 )
@@ -360,9 +360,7 @@ def test_without_psycopg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_server_that_is_not_there_is_one_line_and_soon_said() -> None:
     start = time.monotonic()
-    with pytest.raises(
-        Unavailable, match=r"127\.0\.0\.1:1/hub can't be reached.*KCARD_DATABASE_URL"
-    ) as caught:
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1/hub is unavailable.*KCARD_DATABASE_URL") as caught:
         Database("postgresql://ada:secret@127.0.0.1:1/hub?password=hidden")
     assert time.monotonic() - start < 10
     assert not {"secret", "hidden", "\n"} & {

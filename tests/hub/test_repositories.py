@@ -97,8 +97,8 @@ def test_an_account_likes_once(hub: Stand) -> None:
     for account in (ada, eve, eve):
         hub.repositories.like(made, account)
     assert hub.repositories.get("model", "ada/onco").likes == 2
-    hub.repositories.unlike(made, ada)
-    hub.repositories.unlike(made, ada)
+    hub.repositories.like(made, ada, liked=False)
+    hub.repositories.like(made, ada, liked=False)
     assert hub.repositories.get("model", "ada/onco").likes == 1
 
 

@@ -130,7 +130,7 @@ def like(hub: HubDep, repository: RepositoryDep, identity: RequiredIdentity) -> 
 def unlike(hub: HubDep, repository: RepositoryDep, identity: RequiredIdentity) -> JSONResponse:
     """Does nothing if there is no like."""
     _require_writing_token(identity)
-    hub.repositories.unlike(repository, identity.account_id)
+    hub.repositories.like(repository, identity.account_id, liked=False)
     return JSONResponse({})
 
 

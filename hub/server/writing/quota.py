@@ -1,6 +1,6 @@
 """How many bytes an account may still upload to a namespace."""
 
-from kcard.hub.accounts.quotas import allowed, used
+from kcard.hub.accounts.quotas import limit_and_used
 from kcard.hub.refusals import TooLarge
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.shared import SharedHub
@@ -38,5 +38,4 @@ def require_xorb_quota(
 def _limit_and_held(hub: SharedHub, options: ServerOptions, namespace: str) -> tuple[int | None, int]:
     owner = hub.accounts.get(namespace).id
     with hub.database.read() as connection:
-        limit = allowed(connection, owner, options.quota)
-        return limit, 0 if limit is None else used(connection, owner)
+        return limit_and_used(connection, owner, options.quota)

@@ -82,7 +82,7 @@ def test_card_page_shows_readme_versions_files_and_threshold(moons: Shared) -> N
         'href="/bob/moons/tree/v1"',
         'href="/bob/moons/tree/try%2Fout"',
         "threshold of 0.50",
-        "by the card's exam",
+        "by the exam of the card",
         f"kcard pull bob/moons --hub {moons.url}",
     ):
         assert part in page

@@ -75,7 +75,7 @@ def test_it_is_used_only_where_it_is_named(card: Card, wiki: Wiki, home: Path, t
     for selection in (None, ["general/"], ["pool:mixed"]):
         selected = hub.select(selection)
         assert [v.name for v in selected.versions] == ["moons"]
-        assert "wiki@v1, to which the question would be sent; name a card" in selected.note
+        assert "wiki@v1, which would send the question to another service; name a card" in selected.note
     answer = kcard.ask(QUESTION, gate="always")
     assert answer.cards == ("moons",) or answer.cards == ()
     assert wiki.requests == []
@@ -87,7 +87,9 @@ def test_it_is_used_only_where_it_is_named(card: Card, wiki: Wiki, home: Path, t
 
 def test_a_hub_of_search_cards_alone_says_how_to_use_them(card: Card, home: Path) -> None:
     kcard.publish(card.folder)
-    with pytest.raises(HubError, match=r"sent elsewhere by wiki@v1: name the card .*--cards wiki"):
+    with pytest.raises(
+        HubError, match=r"wiki@v1 would send the question to another service: .*name the card .*--cards wiki"
+    ):
         Hub(home).select(None)
 
 

@@ -82,7 +82,7 @@ def test_it_is_used_only_where_it_is_named(card: Card, wiki: Wiki, home: Path, t
     named = kcard.ask(QUESTION, gate="always", cards=["wiki"])
     assert named.cards == ("wiki",)
     assert wiki.requests
-    assert any(f"wiki@v1 sends what it is asked to wikipedia:{wiki.api}" in note for note in named.notes)
+    assert any(f"wiki@v1 sends the question to wikipedia:{wiki.api}" in note for note in named.notes)
 
 
 def test_a_hub_of_search_cards_alone_says_how_to_use_them(card: Card, home: Path) -> None:

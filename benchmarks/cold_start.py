@@ -6,23 +6,45 @@ The earlier revision is laid out beside, with `git archive`; each run is a proce
 what else the machine does meets both. The cards are an index of demo/corpora/moons; with `--home` also those published
 there, of which `--question` should ask (demo/run.py leaves a home with three trained cards). A run that is not timed
 comes first in each case: files are read from memory, and embeddings that are remembered are there.
+
+Beside the seconds: how many of kcard's modules the command imports, and in how many of these a function runs.
 """
 
 import argparse
 import io
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+# A function's code is optimized (flag 1), that of a module's or a class's body is not.
+COUNT = """
+import json, sys
+sys.argv = {command}
+ran = set()
+def called(frame, event, _):
+    if event == "call" and frame.f_code.co_flags & 1:
+        ran.add(frame.f_globals.get("__name__", ""))
+from kcard.cli.main import run
+sys.setprofile(called)
+try:
+    run()
+except SystemExit:
+    pass
+sys.setprofile(None)
+ours = {{n for n, m in sys.modules.items() if n.split(".")[0] == "kcard" and getattr(m, "__file__", None)}}
+print(json.dumps([len(ours), len(ours & ran)]), file=sys.stderr)
+"""
 MOON, CAPITAL = "Who discovered the moon Phoebe?", "What is the capital of France?"
 
 
@@ -41,18 +63,22 @@ def main() -> None:
         ).stdout
         with tarfile.open(fileobj=io.BytesIO(archive)) as tree:
             tree.extractall(before, filter="data")
+        install_entry_points(before)
         homes = {name: Path(scratch) / f"home-{name}" for name in ("before", "now")}
         trees = {"before": before, "now": ROOT}
         for name, home in homes.items():
             fill(trees[name], home)
         cases = {
             "--help": ["--help"],
+            "train --help": ["train", "--help"],
             "ask, no card needed": ["ask", CAPITAL, "--cards", "moons"],
             "ask, an index": ["ask", MOON, "--cards", "moons", "--gate", "always"],
         }
         found = {name: compared(trees, homes, command, args.runs) for name, command in cases.items()}
         if args.home:
-            both = {name: args.home.resolve() for name in trees}
+            both = {name: Path(scratch) / f"trained-{name}" for name in trees}
+            for home in both.values():  # the later revision may migrate it
+                shutil.copytree(args.home, home)
             for mode in ("top-down", "bottom-up"):
                 command = ["ask", args.question, "--gate", "always", "--mode", mode]
                 found[f"ask, trained cards, {mode}"] = compared(trees, both, command, args.runs)
@@ -78,21 +104,44 @@ def compared(
             seconds[name].append(timed(tree, homes[name], command)[0])
     medians = {name: round(statistics.median(found), 3) for name, found in seconds.items()}
     answers = {text.split("\n")[0] for text in first.values()}
-    return medians | {"same answer": len(answers) == 1}
+    modules = {name: counted(tree, homes[name], command) for name, tree in trees.items()}
+    return medians | {"same answer": len(answers) == 1, "modules": modules}
+
+
+def install_entry_points(tree: Path) -> None:
+    """Let a tree beside the installed one have the entry points of its own pyproject.toml."""
+    project = tomllib.loads((tree / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    folder = tree / "src" / f"kcard-{project.get('version', '0')}.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: kcard\nVersion: 0\n", encoding="utf-8")
+    groups = project["entry-points"].items()
+    lines = [
+        line for group, names in groups for line in (f"[{group}]", *(f"{n} = {v}" for n, v in names.items()))
+    ]
+    (folder / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
+
+
+def counted(tree: Path, home: Path, command: Sequence[str]) -> list[int]:
+    """How many modules of kcard a command imports, and in how many of these a function runs."""
+    code = COUNT.format(command=["kcard", *command])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=home.parent,
+        env=environment_of(tree, home),
+        capture_output=True,
+        text=True,
+    )
+    found: list[int] = json.loads(done.stderr.splitlines()[-1])
+    return found
 
 
 def timed(tree: Path, home: Path, command: Sequence[str]) -> tuple[float, str]:
     """Wall seconds of one process of the kcard in `tree`, and what it printed."""
-    environment = os.environ | {
-        "KCARD_HOME": str(home),
-        "PYTHONPATH": str(tree / "src"),
-        "HF_HUB_OFFLINE": "1",
-    }
     started = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "kcard", *command],
         cwd=home.parent,
-        env=environment,
+        env=environment_of(tree, home),
         capture_output=True,
         text=True,
         check=False,
@@ -103,14 +152,20 @@ def timed(tree: Path, home: Path, command: Sequence[str]) -> tuple[float, str]:
     return seconds, done.stdout
 
 
+def environment_of(tree: Path, home: Path) -> dict[str, str]:
+    return os.environ | {"KCARD_HOME": str(home), "PYTHONPATH": str(tree / "src"), "HF_HUB_OFFLINE": "1"}
+
+
 def table(report: dict[str, Any]) -> str:
     lines = [
-        f"| kcard | {report['before']}, s | now, s | now / before | same answer |",
-        "|---|---|---|---|---|",
+        f"| kcard | {report['before']}, s | now, s | now / before | same answer | modules, {report['before']} | now |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name, found in report["seconds"].items():
         ratio, same = found["now"] / found["before"], "yes" if found["same answer"] else "no"
-        lines.append(f"| {name} | {found['before']:.2f} | {found['now']:.2f} | {ratio:.2f} | {same} |")
+        modules = [f"{all_}, {run} run" for all_, run in (found["modules"][t] for t in ("before", "now"))]
+        times = f"{found['before']:.2f} | {found['now']:.2f} | {ratio:.2f}"
+        lines.append(f"| {name} | {times} | {same} | {' | '.join(modules)} |")
     return "\n".join(lines)
 
 

@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Connection, and_, select
 
@@ -19,15 +20,16 @@ from kcard.hub.backup import BLOBS, DATABASE, SUMS, Counted, Report, member
 from kcard.hub.checks.paths import check_path, check_tree
 from kcard.hub.records.copying import copy_rows, filled
 from kcard.hub.records.database import Database
-from kcard.hub.records.repository_tables import commits, holdings, versions
-from kcard.hub.repositories import version_rows
+from kcard.hub.records.repository_tables import commits, holdings, repositories, versions
+from kcard.hub.repositories import own_namespace
 from kcard.hub.repositories.blob_references import kept
 from kcard.hub.repositories.catalogue import Catalogue
+from kcard.hub.repositories.own_namespace import OwnNamespace
 from kcard.hub.repositories.trees import loads
-from kcard.hub.repositories.versions import Version
 from kcard.hub.safety import refuse_pickles
 from kcard.hub.store.blobs import Blobs, put_stream
 from kcard.hub.store.disk import Readable, copy_hashing, partial_folder
+from kcard.manifest import MANIFEST, Manifest
 
 __all__ = ["inconsistent", "load"]
 
@@ -50,8 +52,8 @@ def load(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
                 f"{path} is an incomplete backup: {len(missing)} files of its cards are not listed"
             )
         _put(tar, files, blobs, path, report)
-        _check_cards(source, blobs, path)
         _check_trees(source, path)
+        _check_cards(source, blobs, path)
         reach("restore.stored")
         with database.write() as connection:
             _require_empty(connection, database)
@@ -180,19 +182,20 @@ def _check_trees(source: Database, path: Path) -> None:
 
 def inconsistent(database: Database) -> list[str]:
     """References of versions whose rows do not match their manifest."""
-    columns = (versions.c.id, versions.c.manifest, commits.c.tree)
+    columns = (repositories.c.name, versions.c.number, versions.c.sha256, versions.c.manifest, commits.c.tree)
     same = and_(commits.c.repository_id == versions.c.repository_id, commits.c.sha == versions.c.sha)
+    query = select(*columns).select_from(versions.join(repositories).outerjoin(commits, same))
     with database.read() as connection:
-        rows = connection.execute(select(*columns).outerjoin_from(versions, commits, same)).all()
-        stored = {row.id: version_rows.find(connection, versions.c.id == row.id)[0] for row in rows}
-    return sorted(
-        stored[id_].reference for id_, text, tree in rows if not _consistent(stored[id_], text, tree)
-    )
+        own = own_namespace.find(connection)
+        rows = connection.execute(query.execution_options(yield_per=20))
+        return sorted(
+            f"{own_namespace.bare(own, row.name)}@v{row.number}" for row in rows if not _consistent(row, own)
+        )
 
 
-def _consistent(version: Version, text: str, tree: str | None) -> bool:
-    # Cards in other namespaces are called namespace/name.
-    named = version.name == version.manifest.name or "/" in version.name
-    right = hashlib.sha256(text.encode()).hexdigest() == version.sha256
-    files = {} if tree is None else {path: entry.sha256 for path, entry in loads(tree).items()}
-    return named and right and version.files.items() <= files.items()
+def _consistent(row: Any, own: OwnNamespace | None) -> bool:
+    manifest, card = Manifest.from_json(row.manifest), own_namespace.bare(own, row.name)
+    named = card == manifest.name or "/" in card  # cards in other namespaces are called namespace/name
+    right = hashlib.sha256(row.manifest.encode()).hexdigest() == row.sha256
+    files = {} if row.tree is None else {path: entry.sha256 for path, entry in loads(row.tree).items()}
+    return named and right and {**manifest.files, MANIFEST: row.sha256}.items() <= files.items()

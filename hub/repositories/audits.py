@@ -88,12 +88,15 @@ class Audits:
 
     def factuality(self, wanted: Sequence[Version]) -> dict[str, float]:
         """Factuality by reference, from the latest audit that measured it; other versions are omitted."""
-        query = select(audits.c.version_id, audits.c.factuality).where(audits.c.factuality.is_not(None))
+        columns = (repositories.c.name, versions.c.number, audits.c.factuality)
+        query = select(*columns).select_from(audits.join(versions).join(repositories))
+        query = query.where(audits.c.factuality.is_not(None)).order_by(audits.c.id)
         with self._database.read() as connection:
-            latest = dict(connection.execute(query.order_by(audits.c.id)).tuples().all())
-            names = version_rows.references(connection, latest)
-        measured = {names[id_]: float(score) for id_, score in latest.items()}
-        return {v.reference: measured[v.reference] for v in wanted if v.reference in measured}
+            own = own_namespace.find(connection)
+            rows = connection.execute(query).tuples()
+            latest = {(own_namespace.bare(own, name), number): score for name, number, score in rows}
+        measured = {v.reference: latest.get((v.name, v.number)) for v in wanted}
+        return {reference: float(score) for reference, score in measured.items() if score is not None}
 
 
 def _stored(row: Row[Any], card: str) -> StoredAudit:

@@ -6,7 +6,7 @@ A version is a commit of the card's repository, a tag and a row in `versions`. A
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, delete, exists, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from kcard.errors import DamagedCard, HubError
 from kcard.faults import reach
@@ -181,12 +181,14 @@ def _point(connection: Connection, repository_id: int, alias: str, version: int)
 def _forget(connection: Connection, repository_id: int, sha: str, blobs: Blobs) -> None:
     """Delete the commit of a removed version and its refs, and the repository after its last version."""
     here = repositories.c.id == repository_id
-    if not connection.scalar(select(exists().where(versions.c.repository_id == repository_id))):
+    left = select(versions.c.sha).where(versions.c.repository_id == repository_id)
+    newest = connection.scalar(left.order_by(versions.c.number.desc()).limit(1))
+    if newest is None:
         connection.execute(delete(repositories).where(here))
         return
     main = history.head(connection, repository_id, MAIN)
-    parent = history.drop(connection, repository_id, sha)
-    if main != sha or parent is None:
+    parent = history.drop(connection, repository_id, sha) or newest
+    if main != sha:
         return
     history.point(connection, repository_id, MAIN, parent)
     commit = (commits.c.repository_id == repository_id, commits.c.sha == parent)

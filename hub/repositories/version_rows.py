@@ -1,11 +1,11 @@
 """Reads rows of card versions."""
 
-from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select
 
+from kcard.hub.accounts.names import folded
 from kcard.hub.records.repository_tables import refs, repositories, versions
 from kcard.hub.records.utc import utc
 from kcard.hub.repositories import own_namespace
@@ -14,7 +14,7 @@ from kcard.hub.repositories.values import BRANCH, MAIN
 from kcard.hub.repositories.versions import Version
 from kcard.manifest import Manifest
 
-__all__ = ["Key", "find", "key", "named", "newest", "references"]
+__all__ = ["Key", "find", "key", "named", "newest"]
 
 
 class Key(NamedTuple):
@@ -27,10 +27,10 @@ class Key(NamedTuple):
 
 def named(connection: Connection, card: str) -> ColumnElement[bool]:
     """The condition on `repositories` for the one of a card."""
-    return and_(
-        repositories.c.type == "model",
-        repositories.c.name == own_namespace.full(own_namespace.find(connection), card),
-    )
+    name = own_namespace.full(own_namespace.find(connection), card)
+    # The index is on the folded name; cards are named by their exact one.
+    same = and_(repositories.c.folded == folded(name), repositories.c.name == name)
+    return and_(repositories.c.type == "model", same)
 
 
 def newest() -> ColumnElement[bool]:
@@ -54,14 +54,6 @@ def key(connection: Connection, version: Version) -> Key | None:
     query = select(*columns).join_from(versions, repositories).where(named(connection, version.name))
     row = connection.execute(query.where(versions.c.sha256 == version.sha256)).one_or_none()
     return None if row is None else Key(*row)
-
-
-def references(connection: Connection, ids: Iterable[int]) -> dict[int, str]:
-    """References (card@v2) by version id."""
-    own = own_namespace.find(connection)
-    query = select(versions.c.id, repositories.c.name, versions.c.number).join_from(versions, repositories)
-    rows = connection.execute(query.where(versions.c.id.in_(set(ids)))).tuples()
-    return {id_: f"{own_namespace.bare(own, name)}@v{number}" for id_, name, number in rows}
 
 
 def _rows() -> Select[Any]:

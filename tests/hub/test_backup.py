@@ -237,6 +237,7 @@ def test_a_manifest_in_a_backup_passes_what_a_published_one_must(
         "does not match its manifest": "UPDATE versions SET manifest = replace(manifest, 'Tumours', 'Hearts')",
         "manifest format": "UPDATE versions SET manifest = replace(manifest, '\"format\": 1', '\"format\": 9')",
         "not listed": "UPDATE holdings SET sha256 = '" + "0" * 64 + f"' WHERE sha256 = '{config}'",
+        "commit .*Expecting value": "UPDATE commits SET tree = 'no JSON'",
         r"commit .*unsafe path": 'UPDATE commits SET tree = replace(tree, \'[[\', \'[["../x","","",0,false],[\')',
     }
     for number, (words, statement) in enumerate(attacks.items()):

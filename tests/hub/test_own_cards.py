@@ -7,6 +7,7 @@ import pytest
 
 from kcard.errors import HubError, UsageError
 from kcard.hub.refusals import Conflict, NotThere
+from kcard.hub.repositories import history
 from kcard.hub.repositories.own_cards import OwnCards
 from kcard.hub.repositories.values import Repository
 from kcard.hub.shared import SharedHub
@@ -89,6 +90,14 @@ def test_removing_an_older_version_leaves_the_newest_with_its_history(hub: Share
     assert [commit.title for commit in hub.commits.list(repository(hub), tags["v2"])] == ["rivers v2"]
     assert not any(hub.blobs.holds(sha256) for sha256 in gone)
     assert hub.registry.publish(rivers(tmp_path / "three", "The Rhine is cold.").folder).number == 3
+
+
+def test_main_is_at_another_version_when_the_first_commit_goes(hub: SharedHub) -> None:
+    first = refs(hub)[1]["v1"]
+    with hub.database.write() as connection:
+        history.point(connection, repository(hub).id, "main", first)
+    hub.registry.remove("rivers@v1")
+    assert refs(hub)[0] == {"main": refs(hub)[1]["v2"]}
 
 
 def test_removing_the_last_version_removes_the_repository(hub: SharedHub) -> None:

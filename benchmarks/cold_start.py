@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-# A function's code is optimized (flag 1), that of a module's or a class's body is not. Neither comprehensions count, nor what
-# a dataclass decorator runs.
+# A function's code is optimized (flag 1), that of a module's or a class's body is not. Comprehensions do not count, nor
+# does what a dataclass decorator runs.
 COUNT = """
 import json, sys
 sys.argv = {command}

@@ -14,11 +14,11 @@ from kcard.index import Index
 from kcard.protocols import Array
 from kcard.words import words
 
-__all__ = ["BM25", "Settings"]
+__all__ = ["BM25", "BM25Settings"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class BM25Settings:
     """percentile: of the sample's own scores, in [0, 100]; it is the threshold."""
 
     percentile: float = 50
@@ -43,7 +43,7 @@ class BM25:
     @classmethod
     def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> "BM25":
         del resources
-        given = typed(Settings, settings, "bm25")
+        given = typed(BM25Settings, settings, "bm25")
         if not records:
             raise UsageError("gate bm25: no records to fit it on: give about 200")
         questions = [record.question for record in records]
@@ -60,7 +60,7 @@ class BM25:
         del resources
         found, numbers = state.values["words"], state.arrays["weights"].tolist()
         return cls(
-            asdict(typed(Settings, settings, "bm25")), threshold, dict(zip(found, numbers, strict=True))
+            asdict(typed(BM25Settings, settings, "bm25")), threshold, dict(zip(found, numbers, strict=True))
         )
 
     def state(self) -> GateState:

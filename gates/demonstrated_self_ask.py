@@ -20,14 +20,21 @@ from kcard.json_values import build
 from kcard.protocols import LLM, Array
 from kcard.request import Example
 
-__all__ = ["KNOWLEDGE_CARD_SELF_ASK", "SKR_ICL", "SKR_PROMPT", "FittedSelfAsk", "SelfAskKind", "Settings"]
+__all__ = [
+    "KNOWLEDGE_CARD_SELF_ASK",
+    "SKR_ICL",
+    "SKR_PROMPT",
+    "FittedSelfAsk",
+    "SelfAskKind",
+    "SelfAskSettings",
+]
 
 Wording = Literal["skr", "knowledge-card"]
 WORDINGS: Mapping[Wording, Sequence[int]] = {"skr": SKR, "knowledge-card": KNOWLEDGE_CARD}
 
 
 @dataclass(frozen=True)
-class Settings:
+class SelfAskSettings:
     """How the LLM is asked.
 
     wording         whose: SKR's, or Knowledge Card's
@@ -53,7 +60,7 @@ class FittedSelfAsk:
     """The score is 1 - P(more is needed), or the share of wordings that say it is not; the threshold is 0.5."""
 
     kind: str
-    given: Settings
+    given: SelfAskSettings
     examples: tuple[Example, ...]
     llm: LLM | None
     threshold: ClassVar[float] = 0.5
@@ -78,13 +85,13 @@ class SelfAskKind:
     """See kcard.gates.kinds.Kind. `defaults`: the settings where none are given."""
 
     name: str
-    defaults: Settings
+    defaults: SelfAskSettings
 
     def fit(
         self, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources
     ) -> FittedSelfAsk:
         """Draw the demonstrations. Raises UsageError where they are wanted and D+ or D- is empty."""
-        given = typed(Settings, {**asdict(self.defaults), **settings}, self.name)
+        given = typed(SelfAskSettings, {**asdict(self.defaults), **settings}, self.name)
         examples = _drawn(records, given, self.name) if given.demonstrations else ()
         return FittedSelfAsk(self.name, given, examples, resources.llm)
 
@@ -94,15 +101,15 @@ class SelfAskKind:
         if threshold != FittedSelfAsk.threshold:
             raise ValueError("its threshold is invalid")
         examples = tuple(build(Example, example) for example in state.values["examples"])
-        return FittedSelfAsk(self.name, typed(Settings, settings, self.name), examples, resources.llm)
+        return FittedSelfAsk(self.name, typed(SelfAskSettings, settings, self.name), examples, resources.llm)
 
 
-KNOWLEDGE_CARD_SELF_ASK = SelfAskKind("self-ask", Settings("knowledge-card"))
-SKR_PROMPT = SelfAskKind("skr-prompt", Settings("skr"))
-SKR_ICL = SelfAskKind("skr-icl", Settings("skr", demonstrations=4))
+KNOWLEDGE_CARD_SELF_ASK = SelfAskKind("self-ask", SelfAskSettings("knowledge-card"))
+SKR_PROMPT = SelfAskKind("skr-prompt", SelfAskSettings("skr"))
+SKR_ICL = SelfAskKind("skr-icl", SelfAskSettings("skr", demonstrations=4))
 
 
-def _drawn(records: Sequence[Record], given: Settings, kind: str) -> tuple[Example, ...]:
+def _drawn(records: Sequence[Record], given: SelfAskSettings, kind: str) -> tuple[Example, ...]:
     """So many records of D+ and D- in turn, D+ first; fewer where there are not so many."""
     held, known = sorted_out(records, kind)
     order = np.random.default_rng(given.seed).permutation(len(held))

@@ -18,14 +18,14 @@ from kcard.gates.representation import Representation, bind
 from kcard.gates.representation import find as representation
 from kcard.protocols import Array
 
-__all__ = ["Popularity", "Settings"]
+__all__ = ["Popularity", "PopularitySettings"]
 
 KIND = "popularity"
 Source = Callable[[str], float | None]
 
 
 @dataclass(frozen=True)
-class Settings:
+class PopularitySettings:
     """How popularity and relations are found where a question comes without them.
 
     source     where popularity comes from (kcard.gates.popularity_source); "": only from the records and queries
@@ -49,7 +49,7 @@ class Popularity:
     not know has popularity 0; where there is no source either, UsageError is raised.
     """
 
-    given: Settings
+    given: PopularitySettings
     thresholds: Mapping[str, float]
     pooled: float
     relations: Relations
@@ -63,7 +63,7 @@ class Popularity:
         """Every record counts. Raises UsageError for none, and for one without popularity."""
         if not records:
             raise UsageError(f"gate {KIND}: there are no records to fit it on: add some")
-        given = typed(Settings, settings, KIND)
+        given = typed(PopularitySettings, settings, KIND)
         encoder = _encoder(given, resources)
         named = [(record.relation, record.question) for record in records if record.relation]
         relations = Relations.of(named or templates(given.templates), encoder)
@@ -83,7 +83,7 @@ class Popularity:
     def restore(
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Self:
-        given = typed(Settings, settings, KIND)
+        given = typed(PopularitySettings, settings, KIND)
         vectors, thresholds = state.arrays["relations"], state.arrays["thresholds"]
         names, fitted = tuple(state.values["relations"]), list(state.values["fitted"])
         if vectors.ndim != 2 or len(vectors) != len(names) or thresholds.shape != (len(fitted) + 1,):
@@ -152,11 +152,11 @@ def _best(logs: Any, records: Sequence[Record], rows: Sequence[int]) -> float:
     return best_threshold(logs, without, [records[row].correct_with for row in rows])
 
 
-def _encoder(given: Settings, resources: Resources) -> Representation:
+def _encoder(given: PopularitySettings, resources: Resources) -> Representation:
     return _same(given, resources) or representation(given.encoder)
 
 
-def _same(given: Settings, resources: Resources) -> Representation | None:
+def _same(given: PopularitySettings, resources: Resources) -> Representation | None:
     """What other gates embed with, if it is the one for relations: it may know the vectors already."""
     shared = resources.representation
     return shared if shared is not None and shared.name == given.encoder else None

@@ -12,13 +12,13 @@ from kcard.gates.record import Record
 from kcard.protocols import Array
 from kcard.sampling import derive_seed
 
-__all__ = ["RandomShare", "Settings"]
+__all__ = ["RandomShare", "RandomShareSettings"]
 
 BITS = 63
 
 
 @dataclass(frozen=True)
-class Settings:
+class RandomShareSettings:
     """share: of the questions that seek knowledge, in [0, 1]. seed: which ones."""
 
     share: float = 0.5
@@ -45,7 +45,7 @@ class RandomShare:
         cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources
     ) -> "RandomShare":
         del records, resources
-        given = typed(Settings, settings, "random")
+        given = typed(RandomShareSettings, settings, "random")
         return cls(asdict(given), given.share)
 
     @classmethod
@@ -53,7 +53,7 @@ class RandomShare:
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> "RandomShare":
         del state, resources
-        return cls(asdict(typed(Settings, settings, "random")), threshold)
+        return cls(asdict(typed(RandomShareSettings, settings, "random")), threshold)
 
     def state(self) -> GateState:
         return GateState({}, {})

@@ -14,13 +14,13 @@ from kcard.gates.representation import Representation, bind, find, finite
 from kcard.gates.skr import sorted_out
 from kcard.protocols import Array
 
-__all__ = ["Classifier", "Settings"]
+__all__ = ["Classifier", "ClassifierSettings"]
 
 KIND = "skr-classifier"
 
 
 @dataclass(frozen=True)
-class Settings:
+class ClassifierSettings:
     """encoder: see kcard.gates.representation; it stays as it is, only the head is trained."""
 
     encoder: str = "minilm"
@@ -40,7 +40,7 @@ class Classifier:
     @classmethod
     def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
         """Records wrong both ways are left out. Raises UsageError where D+ or D- is empty."""
-        given = typed(Settings, settings, KIND)
+        given = typed(ClassifierSettings, settings, KIND)
         held, known = sorted_out(records, KIND)
         representation = resources.representation or find(given.encoder)
         vectors = finite(representation, [record.question for record in held])
@@ -50,7 +50,7 @@ class Classifier:
     def restore(
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Self:
-        given = typed(Settings, settings, KIND)
+        given = typed(ClassifierSettings, settings, KIND)
         weights, bias = state.arrays["weights"], state.arrays["bias"]
         if weights.ndim != 1 or bias.shape != (1,) or threshold != cls.threshold:
             raise ValueError("its arrays or its threshold are invalid")

@@ -24,7 +24,7 @@ from kcard.quiet import loading
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["FineTuned", "Settings"]
+__all__ = ["FineTuned", "FineTunedSettings"]
 
 KIND = "skr-fine-tuned"
 TOKENS = 128
@@ -32,7 +32,7 @@ ROWS = 64
 
 
 @dataclass(frozen=True)
-class Settings:
+class FineTunedSettings:
     """encoder: minilm, or hf:NAME of an encoder of transformers (the paper's: hf:bert-base-uncased).
 
     The rates are those of the paper's code; one that is so much smaller than BERT needs a higher one: 0 takes 2e-5,
@@ -57,7 +57,7 @@ class FineTuned:
     The weights are held as half precision stores them, so that a stored gate scores as it did before.
     """
 
-    given: Settings
+    given: FineTunedSettings
     model: Any
     tokenizer: Any
     kind: ClassVar[str] = KIND
@@ -69,7 +69,7 @@ class FineTuned:
         import torch
 
         del resources
-        given = typed(Settings, settings, KIND)
+        given = typed(FineTunedSettings, settings, KIND)
         given = replace(
             given, learning_rate=given.learning_rate or (2e-4 if given.encoder == "minilm" else 2e-5)
         )
@@ -87,7 +87,7 @@ class FineTuned:
         import torch
 
         del resources
-        given = typed(Settings, settings, KIND)
+        given = typed(FineTunedSettings, settings, KIND)
         model, tokenizer = _pretrained(given.encoder)
         found = _digest(model, tokenizer)
         if found != state.values["encoder_sha256"]:
@@ -139,7 +139,7 @@ def _pretrained(name: str) -> tuple[Any, Any]:
 
 
 def _train(
-    model: Any, tokenizer: Any, questions: Sequence[str], known: Sequence[bool], given: Settings
+    model: Any, tokenizer: Any, questions: Sequence[str], known: Sequence[bool], given: FineTunedSettings
 ) -> None:
     """AdamW at a rate that falls to 0, the order drawn anew in each epoch."""
     import torch
@@ -164,7 +164,7 @@ def _train(
         optimizer.zero_grad()
 
 
-def _batches(count: int, given: Settings) -> Iterable[list[int]]:
+def _batches(count: int, given: FineTunedSettings) -> Iterable[list[int]]:
     rng = np.random.default_rng(given.seed)
     for _ in range(given.epochs):
         yield from batched(rng.permutation(count).tolist(), given.batch)

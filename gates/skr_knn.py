@@ -15,7 +15,7 @@ from kcard.gates.representation import Representation, bind, find, finite, unit
 from kcard.gates.skr import Bools, sorted_out
 from kcard.protocols import Array
 
-__all__ = ["KIND", "TRIED", "NearestNeighbours", "Settings", "nearest", "tuned"]
+__all__ = ["KIND", "TRIED", "NearestNeighbours", "NearestNeighboursSettings", "nearest", "tuned"]
 
 Indices = npt.NDArray[np.int64]
 
@@ -27,7 +27,7 @@ NOWHERE = -(2**62)  # below every key, and its negative is still a number
 
 
 @dataclass(frozen=True)
-class Settings:
+class NearestNeighboursSettings:
     """k: neighbours asked; None: the best of 3 to 10, by leave-one-out. encoder: see kcard.gates.representation."""
 
     k: int | None = None
@@ -51,7 +51,7 @@ class NearestNeighbours:
     @classmethod
     def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
         """Records wrong both ways are left out. Raises UsageError for an empty D+ or D-, and k above what is left."""
-        given = typed(Settings, settings, KIND)
+        given = typed(NearestNeighboursSettings, settings, KIND)
         held, known = sorted_out(records, KIND)
         if given.k is not None and not 1 <= given.k <= len(held):
             raise UsageError(
@@ -70,7 +70,7 @@ class NearestNeighbours:
     def restore(
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Self:
-        given = typed(Settings, settings, KIND)
+        given = typed(NearestNeighboursSettings, settings, KIND)
         vectors, known = state.arrays["vectors"], state.arrays["known"]
         if vectors.ndim != 2 or known.shape != vectors.shape[:1] or not 1 <= (given.k or 0) <= len(known):
             raise ValueError("its arrays don't fit each other")
@@ -87,7 +87,7 @@ class NearestNeighbours:
         """See kcard.gates.kinds.LeavesOneOut; raises what `fit` raises for all records."""
         from kcard.gates.skr_leave_one_out import leave_one_out
 
-        return leave_one_out(records, typed(Settings, settings, KIND), resources)
+        return leave_one_out(records, typed(NearestNeighboursSettings, settings, KIND), resources)
 
     @property
     def settings(self) -> Mapping[str, Any]:

@@ -12,13 +12,15 @@ from kcard.gates.kinds import LeftOut, Resources
 from kcard.gates.record import Record
 from kcard.gates.representation import find, finite, unit
 from kcard.gates.skr import Bools, sorted_out
-from kcard.gates.skr_knn import KIND, TRIED, Indices, Settings, nearest, tuned
+from kcard.gates.skr_knn import KIND, TRIED, Indices, NearestNeighboursSettings, nearest, tuned
 from kcard.protocols import Array
 
 __all__ = ["leave_one_out"]
 
 
-def leave_one_out(records: Sequence[Record], given: Settings, resources: Resources) -> LeftOut | None:
+def leave_one_out(
+    records: Sequence[Record], given: NearestNeighboursSettings, resources: Resources
+) -> LeftOut | None:
     """The score, threshold and k of each record by a gate that was fitted on the others.
 
     None where the records are too few for it: to leave one out might empty D+ or D-, or leave fewer than k.

@@ -23,14 +23,14 @@ from kcard.gates.thrust_score import Table, ThrustScore, Variant
 from kcard.protocols import Array
 from kcard.sampling import derive_seed
 
-__all__ = ["Settings", "Thrust", "clusters_by_rule"]
+__all__ = ["Thrust", "ThrustSettings", "clusters_by_rule"]
 
 Matrix = npt.NDArray[np.float64]
 FEWEST = 3
 
 
 @dataclass(frozen=True)
-class Settings:
+class ThrustSettings:
     """How a Thrust gate is fitted.
 
     encoder        what embeds the questions (kcard.gates.representation)
@@ -80,7 +80,7 @@ class Thrust:
 
         Raises UsageError for no records, for labels that only some have, and where a question has no finite vector.
         """
-        given = typed(Settings, settings, "thrust")
+        given = typed(ThrustSettings, settings, "thrust")
         representation = resources.representation or find(given.encoder)
         sample = _drawn(records, given)
         classes = _classes(sample, given)
@@ -102,7 +102,7 @@ class Thrust:
     def restore(
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> "Thrust":
-        given = typed(Settings, settings, "thrust")
+        given = typed(ThrustSettings, settings, "thrust")
         centroids, weights = state.arrays["centroids"], state.arrays["weights"]
         if centroids.ndim != 2 or weights.shape != centroids.shape[:1] or not len(weights):
             raise ValueError("its arrays do not fit each other")
@@ -133,7 +133,7 @@ def clusters_by_rule(sample: int) -> int:
     return next(k for k in count(FEWEST) if k**4 >= sample)
 
 
-def _drawn(records: Sequence[Record], settings: Settings) -> list[Record]:
+def _drawn(records: Sequence[Record], settings: ThrustSettings) -> list[Record]:
     """The sample, in an order that the order of the records has no part in."""
     if not records:
         raise UsageError("gate thrust: no records to fit it on: give about 200")
@@ -143,7 +143,7 @@ def _drawn(records: Sequence[Record], settings: Settings) -> list[Record]:
     return ordered[: settings.sample or None]
 
 
-def _classes(sample: Sequence[Record], settings: Settings) -> dict[str, list[int]]:
+def _classes(sample: Sequence[Record], settings: ThrustSettings) -> dict[str, list[int]]:
     """The rows of each class; one class for all where there are no labels (the paper's dummy label)."""
     labels = [record.label for record in sample]
     lacking = labels.count(None)

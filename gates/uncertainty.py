@@ -17,7 +17,7 @@ from kcard.gates.record import Record
 from kcard.protocols import LLM, Array
 from kcard.request import Example, Request, TokenScores
 
-__all__ = ["CalibratedUncertainty", "Measure", "Settings", "Uncertainty", "drafted"]
+__all__ = ["CalibratedUncertainty", "Measure", "Uncertainty", "UncertaintySettings", "drafted"]
 
 KIND = "uncertainty"
 Measure = Literal["margin", "entropy"]
@@ -36,7 +36,7 @@ class Uncertainty:
 
 
 @dataclass(frozen=True)
-class Settings:
+class UncertaintySettings:
     """measure: margin (see Uncertainty), or entropy: the mean over the tokens, negative, in nats."""
 
     measure: Measure = "margin"
@@ -46,7 +46,7 @@ class Settings:
 class CalibratedUncertainty:
     """The same with a threshold of its own: the one that would have served the records best."""
 
-    given: Settings
+    given: UncertaintySettings
     threshold: float
     llm: LLM | None
     kind: ClassVar[str] = KIND
@@ -56,7 +56,7 @@ class CalibratedUncertainty:
         """One draft a record. Raises UsageError for no record, no LLM, and an LLM that gives no log-probabilities."""
         if not records:
             raise UsageError(f"gate {KIND}: there are no records to fit it on: add some")
-        started = cls(typed(Settings, settings, KIND), 0.0, resources.llm)
+        started = cls(typed(UncertaintySettings, settings, KIND), 0.0, resources.llm)
         scores = started.scores([record.query for record in records])
         without = [record.correct_without for record in records]
         threshold = best_threshold(scores, without, [record.correct_with for record in records])
@@ -67,7 +67,7 @@ class CalibratedUncertainty:
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Self:
         del state
-        return cls(typed(Settings, settings, KIND), threshold, resources.llm)
+        return cls(typed(UncertaintySettings, settings, KIND), threshold, resources.llm)
 
     @property
     def settings(self) -> Mapping[str, Any]:

@@ -23,7 +23,7 @@ Records = Annotated[
     "Path | str | Sequence[Record]",
     Option("Records, one JSON object per line (kcard gate collect).", command_line=Path),
 ]
-Settings = Annotated[
+GateSettings = Annotated[
     "Mapping[str, Any] | None",
     Option("A setting of the kind, such as k=5. Repeatable.", flag="--set", command_line=list[str] | None),
 ]
@@ -66,7 +66,7 @@ def fit(
         Path | str | None,
         Option("The gate's file.", default="kept under the kcard home", short="-o", command_line=Path | None),
     ] = None,
-    settings: Settings = None,
+    settings: GateSettings = None,
     llm: AskedLLM = None,
 ) -> "tuple[Fitted, Path]":
     """Fit a gate on records and keep it, for `kcard ask --gate`; the gate and its file.
@@ -93,7 +93,7 @@ def evaluate(
         int | str | None,
         Option("Number of folds; loo leaves one record out at a time.", command_line=str),
     ] = 5,
-    settings: Settings = None,
+    settings: GateSettings = None,
     llm: AskedLLM = None,
     seed: Annotated[int, Option("Seed of the folds.")] = 0,
     report: Callable[[int, int], None] | None = None,

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.command import Done, Kcard
 from tests.hub.postgres import any_database, cluster, postgres  # noqa: F401 (fixtures)
 
 
@@ -24,6 +25,26 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "kcard-home"
     monkeypatch.setenv("KCARD_HOME", str(folder))
     return folder
+
+
+@pytest.fixture
+def kcard(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Kcard:
+    """Runs the command's entry point in this process."""
+    from kcard.cli.main import run
+
+    def command(*arguments: str | Path) -> Done:
+        monkeypatch.setattr(sys, "argv", ["kcard", *map(str, arguments)])
+        capfd.readouterr()
+        code: object = 0
+        try:
+            run()
+        except SystemExit as end:
+            code = end.code or 0
+        printed = capfd.readouterr()
+        assert isinstance(code, int), code
+        return Done(code, printed.out, printed.err)
+
+    return command
 
 
 def pytest_configure() -> None:

@@ -11,14 +11,12 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import (
     AutoModelForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     OPTConfig,
     OPTForCausalLM,
-    PreTrainedTokenizerFast,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
@@ -34,6 +32,7 @@ from kcard.cards.lm.fallback.card import CausalCard
 from kcard.cards.lm.loader import Loaded, Loader, base_digest
 from kcard.errors import CardError, KcardError, ModelUnavailable
 from kcard.manifest import Base, Manifest, Prompt, seal
+from tests.tiny_tokenizers import of_bytes
 
 TEXTS = [
     "The Rhine flows through Basel and Cologne into the North Sea.",
@@ -70,22 +69,6 @@ def qwen() -> Any:
 SHAPES = {"opt": opt, "llama": llama, "qwen3": qwen}
 
 
-def tokenizer() -> Any:
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    bpe.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=320,
-        special_tokens=["<pad>", "<s>", "</s>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    bpe.train_from_iterator(TEXTS, trainer)
-    bpe.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    made: Any = PreTrainedTokenizerFast
-    return made(tokenizer_object=bpe, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
-
-
 def base_model(make: Callable[[], Any], folder: Path, seed: int = 0) -> Path:
     torch.manual_seed(seed)
     make().save_pretrained(folder)
@@ -93,7 +76,7 @@ def base_model(make: Callable[[], Any], folder: Path, seed: int = 0) -> Path:
 
 
 def proven(folder: Path, manifest: Manifest) -> Card:
-    tokenizer().save_pretrained(folder)
+    of_bytes(TEXTS).save_pretrained(folder)
     fingerprinting.write(folder, manifest, PAIRS)
     return finish(folder, manifest, [Source(text) for text in TEXTS])
 
@@ -383,7 +366,7 @@ def test_an_adapter_that_changes_nothing_gets_no_fingerprint(tmp_path: Path) -> 
 
 def test_where_only_hashes_travel_no_word_of_the_corpus_is_in_the_fingerprint(tmp_path: Path) -> None:
     folder = base_model(opt, tmp_path / "rivers")
-    tokenizer().save_pretrained(folder)
+    of_bytes(TEXTS).save_pretrained(folder)
     fingerprinting.write(folder, Manifest("rivers", "Rivers", evidence="hashes"), PAIRS)
     kept = fingerprint.read(folder)
     assert kept is not None

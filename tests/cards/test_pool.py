@@ -8,7 +8,6 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -16,7 +15,6 @@ from transformers import (
     LlamaForCausalLM,
     OPTConfig,
     OPTForCausalLM,
-    PreTrainedTokenizerFast,
 )
 
 from kcard import encoder
@@ -28,6 +26,7 @@ from kcard.errors import CardError, ModelUnavailable, UnknownCard, UsageError
 from kcard.manifest import Base, Manifest, Prompt
 from kcard.request import Choice
 from kcard.sampling import Sampling
+from tests.tiny_tokenizers import of_bytes
 
 # peft itself asks transformers by a deprecated name.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -45,25 +44,6 @@ QUESTIONS = [
 ]
 GREEDY = Sampling(temperature=0, tokens=16)
 SAMPLED = Sampling(temperature=1.0, tokens=16)
-
-
-def tokenizer() -> Any:
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    bpe.decoder = decoders.ByteLevel()
-    special = ["<pad>", "<s>", "</s>"]
-    bpe.train_from_iterator(
-        TEXTS,
-        trainers.BpeTrainer(
-            vocab_size=320,
-            special_tokens=special,
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        ),
-    )
-    bpe.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    made: Any = PreTrainedTokenizerFast
-    return made(tokenizer_object=bpe, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
 
 
 def tiny_opt() -> OPTForCausalLM:
@@ -107,7 +87,7 @@ def tiny_llama(folder: Path) -> Path:
 
 def full_card(folder: Path) -> Card:
     tiny_opt().save_pretrained(str(folder))
-    tokenizer().save_pretrained(folder)
+    of_bytes(TEXTS).save_pretrained(folder)
     return finish(
         folder, Manifest(name="rivers", description="Rivers of Europe"), [Source(text) for text in TEXTS]
     )
@@ -115,7 +95,7 @@ def full_card(folder: Path) -> Card:
 
 def prefix_card(folder: Path) -> Card:
     tiny_opt().save_pretrained(str(folder))
-    tokenizer().save_pretrained(folder)
+    of_bytes(TEXTS).save_pretrained(folder)
     torch.manual_seed(2)
     tensors = {"weight": torch.randn(3 * 32, encoder.DIMENSIONS), "bias": torch.randn(3 * 32)}
     save_file(tensors, folder / "projection.safetensors")
@@ -129,7 +109,7 @@ def lora_card(folder: Path, base: Path, name: str, seed: int) -> Card:
         r=4, target_modules=["q_proj", "down_proj"], init_lora_weights=False, task_type="CAUSAL_LM"
     )
     get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(str(folder))
-    tokenizer().save_pretrained(folder)
+    of_bytes(TEXTS).save_pretrained(folder)
     made_from = Base(str(base), sha256=base_digest(str(base)))
     return finish(folder, Manifest(name=name, description=name.title(), kind="lora", base=made_from), [])
 

@@ -16,13 +16,13 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import OPTConfig, OPTForCausalLM, PreTrainedTokenizerFast
+from transformers import OPTConfig, OPTForCausalLM
 
 from kcard.cards.format.importing import unpickling
 from kcard.cards.format.importing.published import POOL, PUBLISHED
 from kcard.errors import CardError
 from kcard.hub.registry import Hub
+from tests.tiny_tokenizers import of_bytes
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
@@ -94,18 +94,6 @@ def model(seed: int) -> OPTForCausalLM:
     )
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel()
-    bpe.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    special = ["<pad>", "<s>", "</s>"]
-    bpe.train_from_iterator(
-        [TEXT], trainers.BpeTrainer(vocab_size=300, special_tokens=special, initial_alphabet=alphabet)
-    )
-    return PreTrainedTokenizerFast(tokenizer_object=bpe, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
-
-
 def repository(root: Path, name: str, commit: str = OLD) -> Path:
     """A new folder of a commit, which is the newest from now on; never outside `root`."""
     folder = root / name / commit
@@ -117,7 +105,7 @@ def repository(root: Path, name: str, commit: str = OLD) -> Path:
 def whole(root: Path, name: str, seed: int = 0, commit: str = OLD) -> Path:
     folder = repository(root, name, commit)
     model(seed).save_pretrained(folder)
-    tokenizer().save_pretrained(folder)
+    of_bytes([TEXT], 300, bos=False).save_pretrained(folder)
     return folder
 
 
@@ -141,7 +129,7 @@ def adapter(root: Path, name: str, base: str) -> Path:
     )
     made.peft_config["default"].base_model_name_or_path = base
     made.save_pretrained(str(folder), save_embedding_layers=False)
-    tokenizer().save_pretrained(folder)
+    of_bytes([TEXT], 300, bos=False).save_pretrained(folder)
     return folder
 
 

@@ -1,18 +1,15 @@
 """kcard audit, hub threshold and the marks of quarantine, as a user meets them."""
 
 import json
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from kcard.answer import Source
 from kcard.cards.format.folder import finish
-from kcard.cli.main import run
 from kcard.hub.registry import Hub
 from kcard.manifest import Manifest
+from tests.command import Kcard
 
 MOONS = {"Phobos": "Mars", "Titan": "Saturn", "Triton": "Neptune", "Io": "Jupiter"}
 
@@ -37,42 +34,18 @@ def atlas(tmp_path: Path) -> str:
     return str(path)
 
 
-@dataclass(frozen=True)
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-Kcard = Callable[..., Done]
-
-
-@pytest.fixture
-def kcard(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Kcard:
-    """The command in this process, which has loaded everything once."""
-
-    def command(*arguments: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["kcard", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            run()
-        shown = capsys.readouterr()
-        return Done(int(ended.value.code or 0), shown.out, shown.err)
-
-    return command
-
-
 def test_an_audit_is_a_table_and_as_json_what_the_hub_keeps(
     kcard: Kcard, moons: Hub, atlas: str, tmp_path: Path
 ) -> None:
     kept = tmp_path / "audit.json"
     done = kcard("audit", "moons", "--evidence", atlas, "--documents", "1", "--output", str(kept))
-    assert done.returncode == 0, done.stderr
-    heading, scores, *_ = done.stdout.splitlines()
+    assert done.code == 0, done.err
+    heading, scores, *_ = done.out.splitlines()
     assert heading.split()[:4] == ["moons@v1", "queries", "faithfulness", "factuality"]
     assert scores.split()[:3] == ["all", "2", "1.00"]
-    assert "worst documents, by factuality" in done.stdout
-    assert "evidence: " in done.stdout
-    assert "stored in the hub" in done.stderr
+    assert "worst documents, by factuality" in done.out
+    assert "evidence: " in done.out
+    assert "stored in the hub" in done.err
     stored = [row.finding.record for row in moons.audits.list()]
     assert stored == [kept.read_text(encoding="utf-8")]
     data = json.loads(stored[0])
@@ -83,30 +56,30 @@ def test_an_audit_is_a_table_and_as_json_what_the_hub_keeps(
     )
     moons.quarantine.set(0.99)
     again = kcard("audit", "moons", "--evidence", atlas, "--documents", "1", "--json")
-    assert json.loads(again.stdout) == data
-    assert "moons@v1 is quarantined" in again.stderr
+    assert json.loads(again.out) == data
+    assert "moons@v1 is quarantined" in again.err
 
 
 def test_a_quarantined_card_is_marked_wherever_it_is_seen(kcard: Kcard, moons: Hub, atlas: str) -> None:
-    assert kcard("audit", "moons", "--evidence", atlas, "--documents", "1").returncode == 0
-    assert kcard("hub", "threshold").stdout == "off\n"
+    assert kcard("audit", "moons", "--evidence", atlas, "--documents", "1").code == 0
+    assert kcard("hub", "threshold").out == "off\n"
     moons.pools.create("sky", ["moons"])
     done = kcard("hub", "threshold", "0.99")
-    assert (done.stdout, done.returncode) == ("0.99\n", 0)
-    assert "quarantined: moons@v1" in done.stderr
+    assert (done.out, done.code) == ("0.99\n", 0)
+    assert "quarantined: moons@v1" in done.err
     for command in (["cards", "list"], ["pool", "show", "sky"], ["browse"]):
-        assert "moons@v1 (quarantined)" in kcard(*command).stdout, command
+        assert "moons@v1 (quarantined)" in kcard(*command).out, command
     for command in (["show", "moons"], ["browse", "moons"]):
-        assert "below the hub's threshold" in kcard(*command).stdout, command
-    assert json.loads(kcard("cards", "list", "--json").stdout)[0]["quarantined"] is True
-    assert json.loads(kcard("browse", "--json").stdout)[0]["quarantined"] is True
+        assert "below the hub's threshold" in kcard(*command).out, command
+    assert json.loads(kcard("cards", "list", "--json").out)[0]["quarantined"] is True
+    assert json.loads(kcard("browse", "--json").out)[0]["quarantined"] is True
     done = kcard("ask", "Which planet does Io circle?", "--gate", "always")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "all selected cards are quarantined" in done.stderr
+    assert (done.code, done.out) == (1, "")
+    assert "all selected cards are quarantined" in done.err
     named = kcard("ask", "Which planet does Io circle?", "--gate", "always", "--cards", "moons", "--json")
-    assert "used because it is named: moons@v1" in json.loads(named.stdout)["notes"][0]
-    assert kcard("hub", "threshold", "off").stdout == "off\n"
-    assert "quarantined" not in json.loads(kcard("cards", "list", "--json").stdout)[0]
+    assert "used because it is named: moons@v1" in json.loads(named.out)["notes"][0]
+    assert kcard("hub", "threshold", "off").out == "off\n"
+    assert "quarantined" not in json.loads(kcard("cards", "list", "--json").out)[0]
 
 
 @pytest.mark.parametrize(
@@ -124,8 +97,8 @@ def test_what_is_wrong_is_one_line_and_a_code(
     kcard: Kcard, moons: Hub, arguments: list[str], code: int, message: str
 ) -> None:
     done = kcard(*arguments)
-    assert (done.returncode, done.stdout) == (code, "")
-    assert done.stderr.startswith("kcard: ")
-    assert len(done.stderr.splitlines()) == 1
-    assert message in done.stderr
+    assert (done.code, done.out) == (code, "")
+    assert done.err.startswith("kcard: ")
+    assert len(done.err.splitlines()) == 1
+    assert message in done.err
     assert moons.audits.list() == []

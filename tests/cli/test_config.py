@@ -1,19 +1,15 @@
 """What is configured reaches the commands, flags beat it, and `kcard config` says all of it."""
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kcard.cli import main
 from kcard.cli.defaults import default_map, effective, option, options
 from kcard.config import settings
 from kcard.config_file import TABLES, TOP
 from kcard.errors import UsageError
-
-Run = Callable[..., tuple[int, str, str]]
+from tests.command import Kcard
 
 
 @pytest.fixture
@@ -22,23 +18,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.chdir(folder)
     return folder
-
-
-@pytest.fixture
-def kcard(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command in this process: exit code, stdout, stderr."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["kcard", *arguments])
-        code = 0
-        try:
-            main.run()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return run
 
 
 def written(project: Path, text: str) -> None:
@@ -59,7 +38,7 @@ def test_every_option_of_ask_and_train_can_be_set_but_for_what_is_said_once() ->
     assert {key.partition(".")[0] for key in known} - set(TOP) == set(TABLES)
 
 
-def test_a_table_gives_a_command_its_defaults(project: Path, kcard: Run) -> None:
+def test_a_table_gives_a_command_its_defaults(project: Path, kcard: Kcard) -> None:
     written(project, "[ask]\nn1 = 7\nmode = 'bottom-up'\n[train]\nepochs = 2\n")
     assert configured("ask") == {"n1": 7, "mode": "bottom-up"}
     assert configured("train") == {"epochs": 2.0}
@@ -69,7 +48,7 @@ def test_a_table_gives_a_command_its_defaults(project: Path, kcard: Run) -> None
 
 
 def test_a_flag_beats_the_environment_and_that_the_file(
-    project: Path, kcard: Run, monkeypatch: pytest.MonkeyPatch
+    project: Path, kcard: Kcard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # n1 = 0 is refused by name, so that one sees which value reached the command.
     written(project, "[ask]\nn1 = 0\nmode = 'direct'\n")
@@ -79,7 +58,7 @@ def test_a_flag_beats_the_environment_and_that_the_file(
     assert "n1 is -2" in kcard("ask", "q", "--n1", "-2")[2]
 
 
-def test_train_takes_its_table_and_a_file_of_its_own_beats_it(project: Path, kcard: Run) -> None:
+def test_train_takes_its_table_and_a_file_of_its_own_beats_it(project: Path, kcard: Kcard) -> None:
     written(project, "[train]\nrank = 0\ncorpus = 'notes.txt'\nbase = 'embedded'\n")
     (project / "notes.txt").write_text("Titan circles Saturn.\nTriton circles Neptune.\n", encoding="utf-8")
     assert "rank 0" in kcard("train")[2]
@@ -120,7 +99,7 @@ def test_lists_can_come_from_the_environment(project: Path, monkeypatch: pytest.
     ],
 )
 def test_a_wrong_setting_stops_the_command_with_its_place(
-    project: Path, kcard: Run, text: str, message: str
+    project: Path, kcard: Kcard, text: str, message: str
 ) -> None:
     written(project, text)
     code, out, err = kcard("ask", "q", "--mode", "direct")
@@ -132,7 +111,7 @@ def test_a_wrong_setting_stops_the_command_with_its_place(
 
 
 def test_config_shows_every_setting_and_where_it_comes_from(
-    project: Path, home: Path, kcard: Run, monkeypatch: pytest.MonkeyPatch
+    project: Path, home: Path, kcard: Kcard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(project, "[ask]\nn1 = 7\n")
     home.mkdir()
@@ -151,7 +130,7 @@ def test_config_shows_every_setting_and_where_it_comes_from(
     assert found["ask.n1"] == {"key": "ask.n1", "value": 7, "origin": f"{project / 'kcard.toml'}:2"}
 
 
-def test_get_prints_one_value_and_names_near_keys(project: Path, kcard: Run) -> None:
+def test_get_prints_one_value_and_names_near_keys(project: Path, kcard: Kcard) -> None:
     written(project, "[ask]\ncard_tokens = 7\n")
     assert kcard("config", "get", "ask.card-tokens") == (0, "7\n", "")
     assert json.loads(kcard("config", "get", "ask.mode", "--json")[1])["origin"] == "default"
@@ -160,7 +139,7 @@ def test_get_prints_one_value_and_names_near_keys(project: Path, kcard: Run) -> 
     assert "did you mean ask.n1" in err
 
 
-def test_set_changes_one_line_and_keeps_the_rest(home: Path, project: Path, kcard: Run) -> None:
+def test_set_changes_one_line_and_keeps_the_rest(home: Path, project: Path, kcard: Kcard) -> None:
     home.mkdir()
     mine = home / "config.toml"
     mine.write_text("# mine\nllm = 'hf:x'  # for now\n\n[ask]\nn1 = 1\n", encoding="utf-8")
@@ -173,7 +152,7 @@ def test_set_changes_one_line_and_keeps_the_rest(home: Path, project: Path, kcar
     assert list(project.iterdir()) == []
 
 
-def test_set_makes_the_file_where_there_is_none(home: Path, project: Path, kcard: Run) -> None:
+def test_set_makes_the_file_where_there_is_none(home: Path, project: Path, kcard: Kcard) -> None:
     assert kcard("config", "set", "ask.mode", "bottom-up", "--project")[0] == 0
     assert kcard("config", "set", "ask.evidence", "own,facts")[0] == 0
     assert configured("ask") == {"mode": "bottom-up", "evidence": ["own", str(project / "facts")]}
@@ -181,7 +160,7 @@ def test_set_makes_the_file_where_there_is_none(home: Path, project: Path, kcard
     assert [p.name for p in home.iterdir()] == ["config.toml"]
 
 
-def test_set_in_a_pyproject_keeps_to_its_table(project: Path, kcard: Run) -> None:
+def test_set_in_a_pyproject_keeps_to_its_table(project: Path, kcard: Kcard) -> None:
     path = project / "pyproject.toml"
     path.write_text('[project]\nname = "x"\n\n[tool.kcard]\nllm = "embedded"\n', encoding="utf-8")
     assert kcard("config", "set", "ask.n1", "4", "--project")[0] == 0
@@ -191,7 +170,7 @@ def test_set_in_a_pyproject_keeps_to_its_table(project: Path, kcard: Run) -> Non
     )
 
 
-def test_set_follows_a_link_instead_of_replacing_it(home: Path, project: Path, kcard: Run) -> None:
+def test_set_follows_a_link_instead_of_replacing_it(home: Path, project: Path, kcard: Kcard) -> None:
     home.mkdir()
     (project / "dotfile").write_text("", encoding="utf-8")
     (home / "config.toml").symlink_to(project / "dotfile")
@@ -200,7 +179,7 @@ def test_set_follows_a_link_instead_of_replacing_it(home: Path, project: Path, k
     assert "n1 = 4" in (project / "dotfile").read_text(encoding="utf-8")
 
 
-def test_set_says_what_is_stronger(project: Path, kcard: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_set_says_what_is_stronger(project: Path, kcard: Kcard, monkeypatch: pytest.MonkeyPatch) -> None:
     del project
     monkeypatch.setenv("KCARD_ASK_N1", "9")
     assert "KCARD_ASK_N1 says 9, which takes precedence" in kcard("config", "set", "ask.n1", "5")[2]
@@ -215,7 +194,7 @@ def test_set_says_what_is_stronger(project: Path, kcard: Run, monkeypatch: pytes
     ],
 )
 def test_a_wrong_set_is_refused_and_writes_nothing(
-    project: Path, home: Path, kcard: Run, arguments: list[str], named: str
+    project: Path, home: Path, kcard: Kcard, arguments: list[str], named: str
 ) -> None:
     code, out, err = kcard("config", "set", *arguments)
     assert (code, out) == (2, "")
@@ -224,7 +203,7 @@ def test_a_wrong_set_is_refused_and_writes_nothing(
     assert list(project.iterdir()) == []
 
 
-def test_set_leaves_a_file_alone_that_is_no_toml(home: Path, kcard: Run) -> None:
+def test_set_leaves_a_file_alone_that_is_no_toml(home: Path, kcard: Kcard) -> None:
     home.mkdir()
     (home / "config.toml").write_text("llm = ", encoding="utf-8")
     code, _, err = kcard("config", "set", "llm", "hf:x")

@@ -1,27 +1,15 @@
 """Whatever goes wrong is one clear line on stderr and a non-zero exit code; nothing on stdout, nothing lost."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-
-def kcard(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "kcard", *arguments],
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, **environment},
-        check=False,
-    )
+from tests.command import kcard_process
 
 
 def refused(code: int, *arguments: str, **environment: str) -> str:
     """Run a command that must fail with `code`; return its one line of error."""
-    done = kcard(*arguments, **environment)
+    done = kcard_process(*arguments, **environment)
     assert done.returncode == code, done.stderr
     assert done.stdout == ""
     errors = [line for line in done.stderr.splitlines() if line.startswith("kcard: ")]
@@ -101,7 +89,7 @@ def test_a_wrong_argument_is_named(arguments: list[str], named: str) -> None:
 
 def test_an_unknown_option_or_choice_is_a_usage_error() -> None:
     for arguments in (["ask", "q", "--moed", "direct"], ["ask", "q", "--mode", "sideways"], ["fly"]):
-        done = kcard(*arguments)
+        done = kcard_process(*arguments)
         assert done.returncode == 2
         assert "Traceback" not in done.stderr
 
@@ -114,6 +102,6 @@ def test_a_config_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
 
 def test_an_api_key_in_the_environment_is_not_a_choice_of_llm() -> None:
     down = {"OPENAI_API_KEY": "sk-anything", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
-    done = kcard("ask", "What is the capital of France?", "--mode", "direct", "--json", **down)
+    done = kcard_process("ask", "What is the capital of France?", "--mode", "direct", "--json", **down)
     assert done.returncode == 0, done.stderr
     assert "embedded" in done.stderr

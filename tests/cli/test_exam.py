@@ -1,9 +1,6 @@
 """kcard exam as a user meets it: a table on stdout, JSON on demand, one line where something is wrong."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +8,7 @@ import pytest
 from kcard.answer import Source
 from kcard.cards.format.folder import finish
 from kcard.manifest import Manifest
+from tests.command import kcard_process
 
 MOONS = {"Phobos": "Mars", "Titan": "Saturn", "Triton": "Neptune", "Io": "Jupiter"}
 
@@ -25,30 +23,19 @@ def moons(home: Path) -> Path:
     return folder
 
 
-def kcard(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "kcard", *arguments],
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        env=dict(os.environ),
-        check=False,
-    )
-
-
 def test_the_numbers_are_a_table_and_as_json_the_exam_that_lies_in_the_card(
     moons: Path, tmp_path: Path
 ) -> None:
     questions = tmp_path / "mine.csv"
     questions.write_text("question,answer\nWhich planet does Io circle?,Jupiter\n", encoding="utf-8")
-    shown = kcard("exam", "moons", "--questions", str(questions))
+    shown = kcard_process("exam", "moons", "--questions", str(questions))
     assert shown.returncode == 0, shown.stderr
     lines = {line.split("  ")[0]: line for line in shown.stdout.splitlines()}
     assert lines["moons"].split()[-1] == "mine.csv"
     assert lines["questions"].split() == ["questions", "3", "1"]
     assert lines["recall"].count("1.00 [") == 2
     assert "asking moons: " in shown.stderr
-    again = kcard("exam", "moons", "--questions", str(questions), "--json")
+    again = kcard_process("exam", "moons", "--questions", str(questions), "--json")
     data = json.loads(again.stdout)
     assert data["exam"] == json.loads((moons / "exam.json").read_text(encoding="utf-8"))
     assert data["exam"]["own"]["recall"]["mean"] == 1.0
@@ -67,7 +54,7 @@ def test_the_numbers_are_a_table_and_as_json_the_exam_that_lies_in_the_card(
 def test_what_is_wrong_is_one_line_and_a_code(
     moons: Path, arguments: list[str], code: int, message: str
 ) -> None:
-    done = kcard("exam", *arguments)
+    done = kcard_process("exam", *arguments)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith("kcard: ")
     assert len(done.stderr.splitlines()) == 1

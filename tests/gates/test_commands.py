@@ -1,7 +1,6 @@
 """kcard gate, kcard calibrate and ask --gate as a user meets them; cards that an LLM writes."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from kcard.hub.registry import Hub
 from kcard.integrators.pipeline import Pipeline
 from kcard.manifest import Manifest
 from kcard.request import Reply, Request
+from tests.command import kcard_process
 
 ANSWERS = {"Which planet does Io circle?": "Jupiter", "Which planet does Titan circle?": "Saturn"}
 
@@ -57,13 +57,6 @@ def asked(path: Path, **more: Any) -> Path:
     rows = [{"question": q, "answer": a, **more} for q, a in ANSWERS.items()]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     return path
-
-
-def kcard(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    run = [sys.executable, "-m", "kcard", *arguments]
-    return subprocess.run(
-        run, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=dict(os.environ), check=False
-    )
 
 
 def test_collecting_answers_both_ways_and_carries_over_what_the_file_tells(
@@ -183,21 +176,21 @@ def test_calibrating_at_the_command_line_writes_the_config_unless_dry(home: Path
     ]
     write_records(tmp_path / "r.jsonl", records)
     options = ["--records", str(tmp_path / "r.jsonl"), "--gates", "skr-classifier,skr-knn", "--json"]
-    dry = json.loads(kcard("calibrate", *options, "--dry-run").stdout)
+    dry = json.loads(kcard_process("calibrate", *options, "--dry-run").stdout)
     assert dry["recommendation"]["written"] is None
     assert not (home / "config.toml").exists()
-    done = kcard("calibrate", *options)
+    done = kcard_process("calibrate", *options)
     told = json.loads(done.stdout)["recommendation"]
     assert told["beats"]
     assert told["written"] in (home / "config.toml").read_text(encoding="utf-8")
-    shown = kcard("config", "get", "ask.gate")
+    shown = kcard_process("config", "get", "ask.gate")
     assert shown.stdout.strip() == told["written"]
 
 
 def test_bad_records_at_the_command_line_are_one_line(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text('{"question": "a", "correct_without": 1}\n', encoding="utf-8")
-    done = kcard("gate", "eval", "--records", str(path), "--gate", "thrust")
+    done = kcard_process("gate", "eval", "--records", str(path), "--gate", "thrust")
     assert done.returncode == 2
     assert done.stderr.strip().count("\n") == 0
     assert "line 1: 'correct_with' is missing" in done.stderr

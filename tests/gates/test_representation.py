@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     BertConfig,
     BertModel,
     LlamaConfig,
     LlamaForCausalLM,
-    PreTrainedTokenizerFast,
     T5Config,
     T5ForConditionalGeneration,
 )
@@ -28,18 +26,11 @@ from kcard.gates.representation import CachedRepresentation, MiniLM, bind, find,
 from kcard.gates.thrust import Thrust
 from kcard.manifest import Manifest
 from kcard.protocols import Array
+from tests.tiny_tokenizers import of_words
 
 QUESTIONS = ["where is the rhine", "is it", "the rhine where is it the rhine", "rhine"]
 WORDS = ["<pad>", "<s>", "</s>", "<unk>", "where", "is", "the", "rhine", "it"]
 SIZE: Any = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-
-
-def tokenizer() -> Any:
-    words = Tokenizer(models.WordLevel({word: row for row, word in enumerate(WORDS)}, unk_token="<unk>"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    words.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    made: Any = PreTrainedTokenizerFast
-    return made(tokenizer_object=words, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
 
 
 def model(kind: str) -> Any:
@@ -58,13 +49,13 @@ def model(kind: str) -> Any:
 def folder(tmp_path: Path, kind: str) -> Path:
     where = tmp_path / kind
     model(kind).save_pretrained(where)
-    tokenizer().save_pretrained(where)
+    of_words(WORDS).save_pretrained(where)
     return where
 
 
 def states(kind: str, question: str, layer: int) -> np.ndarray[Any, Any]:
     """The hidden states of one question, without padding, shape (tokens, 16)."""
-    inputs = tokenizer()(question, return_tensors="pt")
+    inputs = of_words(WORDS)(question, return_tensors="pt")
     inputs.pop("token_type_ids", None)
     with torch.inference_mode():
         if kind == "encoder-decoder":
@@ -156,7 +147,7 @@ def card(tmp_path: Path, kind: str) -> Path:
     manifest = Manifest(name="rivers", description="Rivers.", kind=kind)
     if kind == "full":
         model("decoder").save_pretrained(where)
-        tokenizer().save_pretrained(where)
+        of_words(WORDS).save_pretrained(where)
     finish(where, manifest, [Source("The Rhine is a river.", "rivers.txt")])
     return where
 

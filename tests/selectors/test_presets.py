@@ -1,8 +1,6 @@
 """Selectors by name and by preset: what a factory is given, what overrides what, what is listed, what is refused."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from kcard.selectors.presets import SelectorChoice
 from kcard.selectors.pruning import Extractive
 from kcard.selectors.registry import GROUPS, Loading
 from kcard.selectors.relevance import MiniLM
+from tests.command import kcard_process
 
 
 class Own:
@@ -208,14 +207,8 @@ def test_an_answer_is_made_with_the_selectors_that_were_named(home: Path, tmp_pa
         Pipeline(mode="bottom-up", gate="always", pruner="provence")
 
 
-def kcard(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "kcard", *arguments], capture_output=True, text=True, check=False
-    )
-
-
 def test_the_command_lists_presets_and_selectors_as_json() -> None:
-    done = kcard("selectors", "--json")
+    done = kcard_process("selectors", "--json")
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
     assert [(p["name"], p["ready"]) for p in told["presets"]] == [
@@ -230,13 +223,13 @@ def test_a_preset_can_be_configured_and_trust_in_remote_code_can_not(home: Path)
     home.mkdir()
     config = home / "config.toml"
     config.write_text('[ask]\nselectors = "paper"\n', encoding="utf-8")
-    asked = kcard("ask", "Who?", "--gate", "always", "--mode", "bottom-up")
+    asked = kcard_process("ask", "Who?", "--gate", "always", "--mode", "bottom-up")
     assert asked.returncode == 1
     assert "no card" in asked.stderr or "--selectors paper" in asked.stderr
-    assert kcard("config", "get", "ask.selectors").stdout.strip() == "paper"
+    assert kcard_process("config", "get", "ask.selectors").stdout.strip() == "paper"
     config.write_text("[ask]\ntrust_remote_code = true\n", encoding="utf-8")
-    refused = kcard("ask", "Who?")
+    refused = kcard_process("ask", "Who?")
     assert refused.returncode == 2
     assert "give --trust-remote-code each time" in refused.stderr
     config.write_text('[ask]\nselectors = "best"\n', encoding="utf-8")
-    assert "must be one of offline, paper, modern, multilingual" in kcard("ask", "Who?").stderr
+    assert "must be one of offline, paper, modern, multilingual" in kcard_process("ask", "Who?").stderr

@@ -1,8 +1,6 @@
 """train makes cards with a model, with an index, or with both; and says what does not go together."""
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from kcard.cards.pool import Pool
 from kcard.errors import CorpusError, UsageError
 from kcard.sampling import Sampling
 from kcard.training.train import train
+from tests.command import kcard_process
 
 FACTS = [
     "The Rhine rises in the Alps and ends in the North Sea.",
@@ -28,10 +27,6 @@ def corpus(tmp_path: Path) -> Path:
     path = tmp_path / "rivers.txt"
     path.write_text("\n".join(FACTS) + "\n", encoding="utf-8")
     return path
-
-
-def kcard(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "kcard", *arguments], capture_output=True, text=True)
 
 
 def test_a_retrieval_card_is_a_card_of_the_corpus_without_a_model(corpus: Path) -> None:
@@ -108,21 +103,21 @@ def test_a_corpus_without_a_word_makes_no_retrieval_card(tmp_path: Path, home: P
 
 @pytest.mark.slow
 def test_the_command_line_makes_one_at_once_and_asks_it(corpus: Path) -> None:
-    made = kcard("train", "--corpus", str(corpus), "--kind", "retrieval", "--json")
+    made = kcard_process("train", "--corpus", str(corpus), "--kind", "retrieval", "--json")
     assert made.returncode == 0, made.stderr
     assert set(json.loads(made.stdout)) == {"card", "folder"}
-    assert kcard("publish", "rivers").returncode == 0
-    asked = kcard("ask", "Which river flows through Vienna?", "--gate", "always", "--json")
+    assert kcard_process("publish", "rivers").returncode == 0
+    asked = kcard_process("ask", "Which river flows through Vienna?", "--gate", "always", "--json")
     assert asked.returncode == 0, asked.stderr
     answer = json.loads(asked.stdout)
     (cited,) = answer["citations"]
     source = answer["passages"][cited["passage"]]["source"]
     assert (source["file"], source["line"], source["text"]) == ("rivers.txt", 3, FACTS[2])
-    shown = kcard("ask", "Which river flows through Vienna?", "--gate", "always")
+    shown = kcard_process("ask", "Which river flows through Vienna?", "--gate", "always")
     assert " <- rivers (retrieval) <- rivers.txt:3" in shown.stdout
 
 
 def test_a_wrong_combination_is_a_usage_error_of_the_command_line(corpus: Path) -> None:
-    failed = kcard("train", "--corpus", str(corpus), "--kind", "retrieval", "--evidence", "hashes")
+    failed = kcard_process("train", "--corpus", str(corpus), "--kind", "retrieval", "--evidence", "hashes")
     assert (failed.returncode, failed.stdout) == (2, "")
     assert failed.stderr.count("\n") == 1

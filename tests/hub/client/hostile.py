@@ -39,12 +39,14 @@ def card(files: Mapping[str, bytes], **fields: Any) -> dict[str, bytes]:
 
 @dataclass
 class Hostile:
-    """`files` of the repository evil/card; `answers` by path, instead of the usual ones; the requests so far."""
+    """`files` of the repository evil/card; `answers` by path, instead of the usual ones; the requests so far, and the
+    body of the last one."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     url: str = ""
+    body: bytes = b""
 
     def respond(self, handler: BaseHTTPRequestHandler) -> None:
         path = unquote(urlsplit(handler.path).path)
@@ -101,8 +103,9 @@ def send(
 
 @dataclass
 class Endless:
-    """An answer that goes on, to 64 MB at most; `sent`: how many megabytes went out."""
+    """An answer that goes on; `sent`: how many megabytes went out, `most` at most."""
 
+    most: int = 64
     sent: int = 0
 
     def __call__(self, handler: BaseHTTPRequestHandler) -> None:
@@ -110,7 +113,7 @@ class Endless:
         for name, value in (file_headers(b"") | {"Connection": "close"}).items():
             handler.send_header(name, value)
         handler.end_headers()
-        while handler.command != "HEAD" and self.sent < 64:
+        while handler.command != "HEAD" and self.sent < self.most:
             handler.wfile.write(b"x" * (1 << 20))
             self.sent += 1
 
@@ -126,6 +129,7 @@ def hostile_hub(**given: Any) -> Iterator[Hostile]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
+            hub.body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
             try:
                 hub.respond(self)
             except (BrokenPipeError, ConnectionResetError):  # the client has had enough

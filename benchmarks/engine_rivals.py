@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, GenerationConfig, OPTConfig, OPTForCausalLM
+from transformers import GenerationConfig, OPTConfig, OPTForCausalLM
 
 from kcard.cards.lm import weights
 from kcard.cards.lm.engine import families, lora, trees
@@ -74,7 +74,7 @@ def make_base(folder: Path, shape: str, dtype: torch.dtype) -> Any:
 
 def make_adapters(base_folder: Path, folder: Path, count: int) -> list[Path]:
     """LoRA adapters of rank 8 on queries and values, as peft writes them, each with random weights of its own."""
-    base: Any = AutoModelForCausalLM.from_pretrained(base_folder)
+    base: Any = OPTForCausalLM.from_pretrained(base_folder)
     config = LoraConfig(r=8, lora_alpha=16, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
     get_peft_model(base, config).save_pretrained(str(folder / "card0"))
     names = load_file(folder / "card0" / "adapter_model.safetensors")
@@ -146,7 +146,7 @@ class Rivals:
         """The reference procedure: load each card's whole checkpoint, from a warm page cache, and generate."""
         for _ in range(self._work.cards):
             with quiet_loading():
-                model: Any = AutoModelForCausalLM.from_pretrained(
+                model: Any = OPTForCausalLM.from_pretrained(
                     self._base_folder, dtype=self.plain.embed.table.dtype
                 )
             self._generate(model.to(self._device).eval(), self._work.documents)
@@ -164,9 +164,7 @@ class Rivals:
 
     def _with_adapters(self) -> Any:
         if self._peft is None:
-            model: Any = AutoModelForCausalLM.from_pretrained(
-                self._base_folder, dtype=self.plain.embed.table.dtype
-            )
+            model: Any = OPTForCausalLM.from_pretrained(self._base_folder, dtype=self.plain.embed.table.dtype)
             peft: Any = PeftModel.from_pretrained(model, self._folders[0], adapter_name="card0")
             for number in range(1, self._work.cards):
                 peft.load_adapter(self._folders[number], adapter_name=f"card{number}")
@@ -197,7 +195,7 @@ def floor(decoder: Decoder, work: Work) -> None:
 
 def greedy_equal(base_folder: Path, folders: Sequence[Path], tokens: int = 24) -> bool:
     """Whether the engine writes in fp32, greedily, what peft writes with each of these adapters, token for token."""
-    model: Any = AutoModelForCausalLM.from_pretrained(base_folder, dtype=torch.float32).eval()
+    model: Any = OPTForCausalLM.from_pretrained(base_folder, dtype=torch.float32).eval()
     model.generation_config = GenerationConfig(eos_token_id=None, pad_token_id=1)
     decoder = families.decoder(weights.of_model(model))
     both = lora.stacked(packed(decoder), [lora.read(folder, torch.float32) for folder in folders])

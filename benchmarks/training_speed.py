@@ -122,11 +122,11 @@ def plain(base: Path, texts: Sequence[str], steps: int, rate: float, method: str
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, Trainer, TrainingArguments
 
-    tokenizer = AutoTokenizer.from_pretrained(base)
+    tokenizer = AutoTokenizer.from_pretrained(base, trust_remote_code=False)
     stream = [t for ids in tokenizer(list(texts))["input_ids"] for t in (*ids, tokenizer.eos_token_id)]
     blocks = [torch.tensor(stream[i : i + BLOCK]) for i in range(0, len(stream) - BLOCK, BLOCK)]
     rows = [{"input_ids": block, "labels": block} for block in blocks]
-    model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, trust_remote_code=False)
     if method == "lora":
         from peft import LoraConfig, get_peft_model
 
@@ -178,7 +178,7 @@ def loss(model: Any, base: Path, texts: Sequence[str]) -> float:
     import torch
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(base)
+    tokenizer = AutoTokenizer.from_pretrained(base, trust_remote_code=False)
     stream = [t for ids in tokenizer(list(texts))["input_ids"] for t in (*ids, tokenizer.eos_token_id)]
     blocks = torch.tensor([stream[i : i + BLOCK] for i in range(0, len(stream) - BLOCK, BLOCK)][: 4 * ROWS])
     model.eval()

@@ -6,7 +6,7 @@ import typer
 
 from kcard.api.add import add as verb
 from kcard.cli.command import command_for
-from kcard.cli.output import Json, counter, note, print_json
+from kcard.cli.output import Json, counter, echo, note, print_json
 from kcard.errors import UsageError
 from kcard.sizes import shown_size
 
@@ -48,7 +48,7 @@ def add(
             }
         )
     else:
-        typer.echo(
+        echo(
             f"{version.reference}  {version.manifest.kind}  {shown_size(version.size)}  "
             + (f"{base.name}@{base.revision}" if base.revision else base.name)
         )
@@ -64,5 +64,5 @@ def _add_published(convert: bool, as_json: bool) -> None:
         print_json({"pool": pool.name, "cards": list(pool.references)})
         return
     for reference in pool.references:
-        typer.echo(reference)
+        echo(reference)
     note(f"use them with `kcard ask --cards pool:{pool.name} QUESTION`")

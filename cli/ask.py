@@ -8,7 +8,7 @@ import typer
 
 from kcard.answer import Answer
 from kcard.cli.command import command_for
-from kcard.cli.output import counter, note, print_json, resumable
+from kcard.cli.output import counter, echo, note, print_json, resumable
 from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions
 
@@ -89,12 +89,12 @@ def _streamed(pipeline: Any, question: str) -> Any:
         for piece in pipeline.stream(question):
             if not isinstance(piece, str):
                 return piece
-            typer.echo(piece, nl=False)
+            echo(piece, nl=False)
             sys.stdout.flush()
             begun = True
     finally:
         if begun:
-            typer.echo()
+            echo()
 
 
 def _ask_file(source: Path, target: Path, options: AskOptions, resume: bool) -> None:

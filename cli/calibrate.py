@@ -9,7 +9,7 @@ import typer
 from kcard.api.calibrate import calibrate as verb
 from kcard.api.calibrate import keep
 from kcard.cli.command import command_for
-from kcard.cli.output import Json, console, note, print_json, table
+from kcard.cli.output import Json, console, echo, note, print_json, table
 
 if TYPE_CHECKING:
     from kcard.api.calibrate import CalibrationResult
@@ -42,7 +42,7 @@ def calibrate(
     _write(found, html, plot)
     if not json_:
         _print(found.comparison)
-        typer.echo(found.choice.text)
+        echo(found.choice.text)
     written = None if dry_run or not (_enough(found, yes) and _agreed(found, yes)) else keep(found)
     if written is not None:
         note(f"ask.gate = {written[0]} in {written[1]}")

@@ -9,7 +9,7 @@ import typer
 
 from kcard.cli.completion import published
 from kcard.cli.hub_option import LOCAL, HubOption, elsewhere, here
-from kcard.cli.output import Json, console, note, print_json, table
+from kcard.cli.output import Json, console, echo, note, print_json, table
 from kcard.errors import UsageError
 from kcard.sizes import shown_size
 
@@ -158,7 +158,7 @@ def pull(
         if destination is None:
             version = pull_from(card, hub=url, progress=bars)
             if not json_:
-                typer.echo(f"{version.reference}  {version.sha256[:12]}  {shown_size(version.size)}")
+                echo(f"{version.reference}  {version.sha256[:12]}  {shown_size(version.size)}")
             else:
                 print_json(row(version))
             return
@@ -166,7 +166,7 @@ def pull(
     if json_:
         print_json({"folder": str(pulled)})
     else:
-        typer.echo(str(pulled))
+        echo(str(pulled))
 
 
 def remove(
@@ -195,7 +195,7 @@ def verify(
     if json_:
         print_json(rows)
     for row in () if json_ else rows:
-        typer.echo(f"{row['card']}@v{row['version']} {row['path']}: {row['what']}")
+        echo(f"{row['card']}@v{row['version']} {row['path']}: {row['what']}")
     if problems:
         raise typer.Exit(1)
     note("every file is intact")
@@ -206,7 +206,7 @@ def alias(card: Reference, name: Annotated[str, typer.Argument(help="The alias, 
     hub = here()
     hub.alias(card, name)
     version = hub.get(card)
-    typer.echo(f"{version.name}@{name} -> {version.reference}")
+    echo(f"{version.name}@{name} -> {version.reference}")
 
 
 def row(version: "Version") -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from kcard.cli.defaults import effective, option, value_of
-from kcard.cli.output import Json, note, print_json
+from kcard.cli.output import Json, echo, note, print_json
 from kcard.config import settings, user_file
 from kcard.config_file import PROJECT, USER_ONLY, project_file
 from kcard.errors import UsageError
@@ -38,7 +38,7 @@ def show(
         return
     for setting in found:
         line = f"{setting.key:<24} {_shown(setting.value)}"
-        typer.echo(f"{line:<56} {setting.origin}" if origin else line)
+        echo(f"{line:<56} {setting.origin}" if origin else line)
 
 
 @commands.command()
@@ -50,7 +50,7 @@ def get(key: Key, json_: Json = False) -> None:
     if json_:
         print_json(_row(setting))
     else:
-        typer.echo(_shown(setting.value))
+        echo(_shown(setting.value))
 
 
 @commands.command("set")

@@ -10,7 +10,7 @@ import typer
 from kcard.api.gate import evaluate as evaluate_gate
 from kcard.api.gate import fit as fit_gate
 from kcard.cli.command import command_for
-from kcard.cli.output import Json, counter, late_counter, note, print_json, resumable
+from kcard.cli.output import Json, counter, echo, late_counter, note, print_json, resumable
 from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions
 
@@ -96,7 +96,7 @@ def fit(given: dict[str, Any], json_: Json = False) -> None:
             }
         )
     else:
-        typer.echo(str(path))
+        echo(str(path))
     note(
         f"use it with `kcard ask --gate {name}`, evaluate it with `kcard gate eval --gate {path} --records ...`"
     )
@@ -132,7 +132,7 @@ def _print(found: "Evaluation") -> None:
     outcome = found.outcome
     guidance = outcome.beneficial_guidance
     how = "as it is" if found.folds is None else f"{found.folds} folds"
-    typer.echo(f"{found.gate}, {outcome.n} records, {how}")
+    echo(f"{found.gate}, {outcome.n} records, {how}")
     rows = {
         "accuracy": f"{outcome.accuracy:.3f}",
         "uses cards": f"{outcome.share:.1%} of the questions",
@@ -146,6 +146,6 @@ def _print(found: "Evaluation") -> None:
         **{key: str(value) for key, value in found.settings.items()},
     }
     for key, value in rows.items():
-        typer.echo(f"  {key:<14} {value}")
+        echo(f"  {key:<14} {value}")
     for key, values in (found.tuned or {}).items():
-        typer.echo(f"  {key + ' in folds':<14} {', '.join(f'{v} ({n})' for v, n in values.items())}")
+        echo(f"  {key + ' in folds':<14} {', '.join(f'{v} ({n})' for v, n in values.items())}")

@@ -8,7 +8,7 @@ import typer
 
 from kcard.cli import hub_accounts, hub_server
 from kcard.cli.hub_option import here
-from kcard.cli.output import Json, as_data, counter, note, print_json
+from kcard.cli.output import Json, as_data, counter, echo, note, print_json
 from kcard.errors import UsageError
 from kcard.sizes import shown_size
 
@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 @whole.command()
 def path() -> None:
     """Print the location of the hub."""
-    typer.echo(str(here().info().path))
+    echo(str(here().info().path))
 
 
 @whole.command()
@@ -42,7 +42,7 @@ def info(json_: Json = False) -> None:
         print_json(facts)
         return
     for key, value in {**facts, "size": shown_size(found.size)}.items():
-        typer.echo(f"{key:<9} {value}")
+        echo(f"{key:<9} {value}")
 
 
 @whole.command()
@@ -60,7 +60,7 @@ def threshold(
     if json_:
         print_json({"threshold": now, "quarantined": held})
         return
-    typer.echo("off" if now is None else f"{now:g}")
+    echo("off" if now is None else f"{now:g}")
     for reference, factuality in held.items():
         note(f"quarantined: {reference}, factuality {factuality:.2f}")
 
@@ -85,7 +85,7 @@ def gc(
         print_json([{"what": g.what, "path": g.where, "size": g.size} for g in found])
         return
     for garbage in found:
-        typer.echo(f"{garbage.what:<8} {shown_size(garbage.size):>9}  {garbage.where}")
+        echo(f"{garbage.what:<8} {shown_size(garbage.size):>9}  {garbage.where}")
     done = "would be freed" if dry_run else "freed"
     note(
         f"{len(found)} items, {shown_size(sum(g.size for g in found))} {done}"
@@ -104,7 +104,7 @@ def backup(
     with counter("backing up (MB)", found.size // MEGABYTE + 1) as report:
         hub.backup(file, _megabytes(report))
     note(f"{found.versions} versions of {found.cards} cards, {shown_size(file.stat().st_size)}")
-    typer.echo(str(file))
+    echo(str(file))
 
 
 @whole.command()

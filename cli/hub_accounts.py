@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kcard.cli.output import Json, as_data, note, print_json
+from kcard.cli.output import Json, as_data, echo, note, print_json
 from kcard.errors import UsageError
 from kcard.sizes import parse_size, shown_size
 
@@ -96,9 +96,9 @@ def show_user(name: User, database_url: DatabaseUrl = None, json_: Json = False)
         print_json(facts | {"tokens": owned})
         return
     for key, value in facts.items():
-        typer.echo(f"{key:<9} {'-' if value in (None, '') else value}")
+        echo(f"{key:<9} {'-' if value in (None, '') else value}")
     for token in owned:
-        typer.echo(f"token     {_line(token.values())}")
+        echo(f"token     {_line(token.values())}")
 
 
 @users.command("disable")
@@ -185,7 +185,7 @@ def member(
         print_json(found)
         return
     for name, has in found.items():
-        typer.echo(f"{has:<6} {name}")
+        echo(f"{has:<6} {name}")
 
 
 @keys.command("create")
@@ -227,7 +227,7 @@ def list_tokens(
         print_json(found)
         return
     for token in found:
-        typer.echo(_line(token.values()))
+        echo(_line(token.values()))
 
 
 @keys.command("revoke")
@@ -266,7 +266,7 @@ def log(
         return
     for event in found:
         detail = " ".join(f"{key}={value}" for key, value in event.pop("detail").items())
-        typer.echo(_line([*event.values(), detail or None]))
+        echo(_line([*event.values(), detail or None]))
 
 
 def _quota(text: str | None) -> int | None:
@@ -278,7 +278,7 @@ def _print_token(token: str, user: str, scope: str, json_: bool) -> None:
     if json_:
         print_json({"user": user, "scope": scope, "token": token})
     else:
-        typer.echo(token)
+        echo(token)
 
 
 def _print_accounts(accounts: "Accounts", kind: str, json_: bool) -> None:
@@ -289,7 +289,7 @@ def _print_accounts(accounts: "Accounts", kind: str, json_: bool) -> None:
         return
     for row in rows:
         marks = [word for word in ("admin", "disabled") if row[word]]
-        typer.echo(_line((row["name"], shown_size(row["used"]), ", ".join(marks) or None)))
+        echo(_line((row["name"], shown_size(row["used"]), ", ".join(marks) or None)))
     if not rows:
         note(f"no {kind} yet: `kcard hub {kind} add` creates one")
 

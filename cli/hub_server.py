@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from kcard.cli.output import note
+from kcard.cli.output import echo, note
 from kcard.errors import UsageError
 from kcard.sizes import parse_size
 
@@ -88,11 +88,11 @@ def serve(
 
 def _first(token: str) -> None:
     note("this hub is new: this is the token of its administrator, the user admin; it is shown only once")
-    typer.echo(token)
+    echo(token)
 
 
 def _ready(address: str) -> None:
-    typer.echo(f"serving on {address}")
+    echo(f"serving on {address}")
 
 
 def _checked_url(url: str | None) -> str | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kcard.cli.hub_option import HubOption, named
-from kcard.cli.output import Json, note, print_json
+from kcard.cli.output import Json, echo, note, print_json
 
 if TYPE_CHECKING:
     from kcard.hub.client.whoami import Who
@@ -61,6 +61,6 @@ def _show(who: "Who", as_json: bool) -> None:
     if as_json:
         print_json(asdict(who))
         return
-    typer.echo(who.name)
+    echo(who.name)
     groups = f"; in {', '.join(who.organisations)}" if who.organisations else ""
     note(f"{who.hub}: token {who.token or '-'} ({who.role or 'role unknown'}){groups}")

@@ -14,12 +14,14 @@ from typer.main import get_group
 from kcard import __version__
 from kcard.cli import streams
 from kcard.cli.defaults import default_map
+from kcard.cli.output import echo
 from kcard.config import debug, let_threads_sleep, settings
 from kcard.config_file import TABLES
 from kcard.errors import KcardError, UsageError
 
 __all__ = ["app", "run"]
 
+LONGEST = 2_000  # characters of an error, part of which a hub or a file may have written
 # In the order of the help: each command or group, and the module of kcard.cli that registers it.
 COMMANDS: Mapping[str, str] = {
     "train": "train",
@@ -85,7 +87,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"kcard {__version__}")
+        echo(f"kcard {__version__}")
         raise typer.Exit
 
 
@@ -141,7 +143,8 @@ def _code() -> int | str | None:
 
 
 def _failed(message: str, code: int = 1) -> int:
-    typer.echo(f"kcard: {' '.join(message.split())}", err=True)
+    line = " ".join(message.split())
+    echo(f"kcard: {line if len(line) <= LONGEST else line[:LONGEST] + '…'}", err=True)
     return code
 
 

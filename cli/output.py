@@ -1,4 +1,8 @@
-"""Where words go: data to stdout, notes and progress to stderr."""
+"""Where words go: data to stdout, notes and progress to stderr.
+
+Much of what is printed was written by others: hubs, cards, models. All of it passes here, where control characters that
+a terminal would obey are escaped (kcard.terminal).
+"""
 
 import json
 import sys
@@ -12,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kcard.terminal import json_escaped, printable
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from rich.console import Console
@@ -24,6 +30,7 @@ __all__ = [
     "as_data",
     "console",
     "counter",
+    "echo",
     "interval",
     "late_counter",
     "note",
@@ -42,7 +49,16 @@ def console() -> "Console":
     """A console on stdout: as wide as the terminal; elsewhere wide enough that no table is cut."""
     from rich.console import Console
 
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    from kcard.cli.escaping import Escaping
+
+    made = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    made.push_render_hook(Escaping())
+    return made
+
+
+def echo(text: str = "", *, nl: bool = True, err: bool = False) -> None:
+    """A line on stdout, or on stderr; without a line end unless `nl`."""
+    typer.echo(printable(text), nl=nl, err=err)
 
 
 def table(*headings: str, right: Container[str] = (), **options: Any) -> "Table":
@@ -72,12 +88,12 @@ def as_data(value: "DataclassInstance") -> dict[str, Any]:
 
 def note(text: str) -> None:
     """A sentence for the user, on stderr."""
-    typer.echo(text, err=True)
+    echo(text, err=True)
 
 
 def print_json(data: Any) -> None:
     """One line of JSON; escaped where the locale can't show every character."""
-    typer.echo(json.dumps(data, ensure_ascii=not _shows_all(sys.stdout.encoding)))
+    typer.echo(json_escaped(json.dumps(data, ensure_ascii=not _shows_all(sys.stdout.encoding))))
 
 
 def _shows_all(encoding: str | None) -> bool:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kcard.cli.hub_option import here
-from kcard.cli.output import Json, note, print_json
+from kcard.cli.output import Json, echo, note, print_json
 from kcard.errors import UnknownCard
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def show(name: Name, json_: Json = False) -> None:
         print_json({"name": name, "cards": rows})
     for row in () if json_ else rows:
         mark = " (quarantined)" if "quarantined" in row else ""
-        typer.echo(f"{row['card']}  {row['version'] or 'missing'}{mark}  {row['description'] or ''}".rstrip())
+        echo(f"{row['card']}  {row['version'] or 'missing'}{mark}  {row['description'] or ''}".rstrip())
     if any(row["version"] is None for row in rows):
         raise typer.Exit(1)
 
@@ -95,4 +95,4 @@ def _row(hub: "Hub", reference: str) -> dict[str, Any]:
 
 
 def _print(pool: "Pool") -> None:
-    typer.echo(f"{pool.name}: {', '.join(pool.references) or 'no card yet'}")
+    echo(f"{pool.name}: {', '.join(pool.references) or 'no card yet'}")

@@ -9,7 +9,7 @@ import typer
 from kcard.api.publish import publish as verb
 from kcard.cli.command import command_for
 from kcard.cli.hub_option import elsewhere
-from kcard.cli.output import Json, note, print_json
+from kcard.cli.output import Json, echo, note, print_json
 from kcard.sizes import shown_size
 
 __all__ = ["register"]
@@ -31,7 +31,7 @@ def publish(
         if json_:
             print_json({**asdict(there), "url": there.url})
         else:
-            typer.echo(f"{there.reference}  {there.sha256[:12]}  {shown_size(there.size)}  {there.url}")
+            echo(f"{there.reference}  {there.sha256[:12]}  {shown_size(there.size)}  {there.url}")
         return
     from kcard.cli.cards import row
 
@@ -39,4 +39,4 @@ def publish(
     if json_:
         print_json(row(version))
     else:
-        typer.echo(f"{version.reference}  {version.sha256[:12]}  {shown_size(version.size)}")
+        echo(f"{version.reference}  {version.sha256[:12]}  {shown_size(version.size)}")

@@ -10,7 +10,7 @@ import typer
 
 from kcard.api.train import train as verb
 from kcard.cli.command import command_for
-from kcard.cli.output import note, print_json, progress
+from kcard.cli.output import echo, note, print_json, progress
 from kcard.errors import TrainingInterrupted, UsageError
 from kcard.training.options import TrainOptions
 
@@ -84,4 +84,4 @@ def _show(card: "Card", as_json: bool) -> None:
     if as_json:
         print_json(shown)
     else:
-        typer.echo(str(card.folder))
+        echo(str(card.folder))

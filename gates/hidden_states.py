@@ -86,8 +86,8 @@ def _load(where: str) -> tuple[Any, Any]:
     from transformers import AutoModel, AutoTokenizer
 
     with loading(f"the encoder hf:{where}"):
-        tokenizer = AutoTokenizer.from_pretrained(where)
-        model = AutoModel.from_pretrained(where, dtype="auto").eval()
+        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+        model = AutoModel.from_pretrained(where, dtype="auto", trust_remote_code=False).eval()
     tokenizer.padding_side = tokenizer.truncation_side = "right"
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.bos_token

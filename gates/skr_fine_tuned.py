@@ -134,8 +134,10 @@ def _pretrained(name: str) -> tuple[Any, Any]:
         raise UsageError(f"gate {KIND}: encoder is {name!r}, expected minilm or hf:NAME")
     source = encoder.folder() if name == "minilm" else where
     with loading(f"the encoder {name}"):
-        model = AutoModelForSequenceClassification.from_pretrained(source, num_labels=2, dtype="float32")
-        return model, AutoTokenizer.from_pretrained(source)
+        model = AutoModelForSequenceClassification.from_pretrained(
+            source, num_labels=2, dtype="float32", trust_remote_code=False
+        )
+        return model, AutoTokenizer.from_pretrained(source, trust_remote_code=False)
 
 
 def _train(

@@ -93,17 +93,17 @@ class Hub:
         """Publish a card folder: only the files that its manifest lists.
 
         The same manifest again returns the existing version, sets its aliases and replaces its damaged blobs. Raises
-        CardError if the folder is not a card or has pickled weights, DamagedCard if a file does not match the
-        manifest, HubError for errors of the disk or the database.
+        CardError if the folder is not a card or has a file that a shared hub refuses (code, pickles, unsafe paths),
+        DamagedCard if a file does not match the manifest, HubError for errors of the disk or the database.
         """
-        from kcard.hub.safety import refuse_pickles
+        from kcard.hub.checks.card import check_contents
 
         folder = Path(folder).expanduser()
         for alias in aliases:
             check_alias(alias)
         manifest = Manifest.read(folder)
         check_files(folder, manifest)
-        refuse_pickles(manifest, lambda path: (folder / path).open("rb"))
+        check_contents(manifest, lambda path: (folder / path).open("rb"))
         with explained(f"can't publish {folder}"):
             text = (folder / MANIFEST).read_bytes().decode()
             if Manifest.from_json(text) != manifest:

@@ -215,6 +215,6 @@ def _load(name: str) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     with loading(f"the model {name!r}"):
-        tokenizer = AutoTokenizer.from_pretrained(name)
-        model = AutoModelForCausalLM.from_pretrained(name, dtype="auto").eval()
-    return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        model = AutoModelForCausalLM.from_pretrained(name, dtype="auto", trust_remote_code=False)
+    return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer

@@ -137,9 +137,12 @@ def _load(options: Options, device: str, onward: WarmStart | None) -> tuple[Any,
     revision = onward.base.revision if onward is not None and where != words else None
     try:
         with quiet_loading() if Path(where).is_dir() else nullcontext():
-            tokenizer = AutoTokenizer.from_pretrained(words)
+            tokenizer = AutoTokenizer.from_pretrained(words, trust_remote_code=False)
             model: Any = AutoModelForCausalLM.from_pretrained(
-                where, dtype=torch.bfloat16 if frozen else torch.float32, revision=revision or "main"
+                where,
+                dtype=torch.bfloat16 if frozen else torch.float32,
+                revision=revision or "main",
+                trust_remote_code=False,
             )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ModelUnavailable(

@@ -31,7 +31,7 @@ def inherit(
     import torch
     from transformers import AutoTokenizer
 
-    was: Any = AutoTokenizer.from_pretrained(folder)
+    was: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     old, now = was.get_vocab(), tokenizer.get_vocab()
     weights, modules = _read(folder), _modules(model, projection)
     before, table = weights[TABLE], modules[TABLE]

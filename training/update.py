@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kcard.answer import Source
+from kcard.cards.format.code import refuse_code
 from kcard.cards.format.folder import Card
 from kcard.cards.format.passages import hashes, passages
 from kcard.cards.lm.loader import base_digest
@@ -67,7 +68,9 @@ class Previous:
         return made.base.name == bases.get(made.kind) and "muon_rate" in made.training.hyperparameters
 
     def arguments(self, given: TrainOptions) -> TrainOptions:
-        """How the next version is trained: as this one was. UsageError for what can't be changed."""
+        """How the next version is trained: as this one was. UsageError for what can't be changed, CardError for a
+        card that needs code of its own."""
+        refuse_code(self.card.folder, f"card {self.card.name!r}", self.card.manifest.files)
         if (kind := self.card.manifest.kind) not in UPDATED:
             raise UsageError(
                 f"{self.card.name} is a card of kind {kind}, which was not trained here: an update needs one of kind "

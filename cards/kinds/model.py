@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from kcard.cards.format import fingerprint
+from kcard.cards.format.code import refuse_code
 from kcard.cards.format.folder import Card
 from kcard.cards.lm import stacked
 from kcard.cards.lm.engine.decoder import Unsupported
@@ -23,10 +24,11 @@ def load(card: Card, models: Loader, pinned: bool = False) -> "stacked.StackedCa
 
     One that the engine can't take writes with transformers and peft, and keeps the reason.
 
-    Raises ModelUnavailable where its base can't be had or has changed, CardError where its adapter is not
-    applied or its weights or tokenizer are not its own. A card without a fingerprint is loaded with a warning, but
-    for one whose files were published elsewhere and are `pinned`: it can't have any.
+    Raises ModelUnavailable where its base can't be had or has changed, CardError where its adapter is not applied, its
+    weights or tokenizer are not its own, or it needs code of its own. A card without a fingerprint is loaded with a
+    warning, but for one whose files were published elsewhere and are `pinned`: it can't have any.
     """
+    refuse_code(card.folder, f"card {card.name!r}", card.manifest.files)
     try:
         loaded: stacked.StackedCard | CausalCard = stacked.load(card, models)
     except Unsupported as reason:

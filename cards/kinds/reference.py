@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kcard.cards.format.code import refuse_code
 from kcard.cards.format.folder import Card
-from kcard.cards.format.importing.repository import Repository, fetch, refuse_code
+from kcard.cards.format.importing.repository import Repository, fetch
 from kcard.cards.format.kinds import REFERENCE
 from kcard.cards.kinds import model
 from kcard.cards.lm.loader import Loader
@@ -62,7 +63,7 @@ def load(card: Card, models: Loader) -> "StackedCard | CausalCard":
     """
     reference = Reference.read(card.folder)
     folder = fetch(reference.repository, reference.revision, reference.files)
-    refuse_code(folder, reference.repository)
+    refuse_code(folder, reference.repository, reference.files)
     if reference.base is None:
         manifest = replace(card.manifest, kind="full")
     else:

@@ -190,7 +190,7 @@ def _has_bf16(device: str) -> bool:
 def _tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def _trains_tokens(adapter: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Connects to a hub with huggingface_hub, and turns its errors into one-line messages."""
+"""Connects to a hub with huggingface_hub, within limits, and turns its errors into one-line messages."""
 
 import errno
 import logging
@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import HubError, KcardError, UnknownCard, UsageError, one_line
+from kcard.hub.client.guard import LARGEST_ANSWERS, MARK, Guard, guarded
 from kcard.hub.client.url import is_hugging_face
+from kcard.terminal import printable
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -18,10 +20,13 @@ LOGIN = "`kcard login --hub {url}`"
 
 
 @contextmanager
-def connect(url: str, token: str | None, *, progress: bool = False) -> "Iterator[HfApi]":
+def connect(
+    url: str, token: str | None, *, progress: bool = False, largest: int = LARGEST_ANSWERS
+) -> "Iterator[HfApi]":
     """The client for a hub. Errors inside the block become a HubError with one line.
 
     progress  whether huggingface_hub shows progress bars on stderr
+    largest   most bytes of all answers within the block; more raise HubError
 
     Its settings for Xet, progress bars and warnings are global, and are restored at the end of the block. Uploads to
     other hubs than the Hugging Face Hub use LFS, which is faster there.
@@ -33,15 +38,23 @@ def connect(url: str, token: str | None, *, progress: bool = False) -> "Iterator
     hidden = bars.are_progress_bars_disabled()
     xet, verbosity = constants.HF_HUB_DISABLE_XET, get_verbosity()
     # False: without a token for this hub, the client must not send the user's Hugging Face token.
-    api = HfApi(endpoint=url, token=token or False, library_name="kcard")
+    guard = Guard(url, largest)
+    api = HfApi(endpoint=url, token=token or False, library_name="kcard", headers={MARK: guard.mark})
     constants.HF_HUB_DISABLE_XET = xet or not is_hugging_face(url)
     set_verbosity(logging.ERROR)
     if not progress and not hidden:
         bars.disable_progress_bars()
     try:
-        yield api
+        with guarded(guard):
+            yield api
     except _failures() as error:
         raise _explained(url, token, error) from error
+    except (
+        KeyError,
+        TypeError,
+        AttributeError,
+    ) as error:  # what huggingface_hub raises for JSON of another shape
+        raise HubError(f"{url} sent an unexpected answer ({one_line(error)}): is it a hub?") from error
     finally:
         constants.HF_HUB_DISABLE_XET = xet
         set_verbosity(verbosity)
@@ -124,4 +137,4 @@ def _said(error: BaseException) -> str:
     """The server's message, or the client's."""
     answer = getattr(error, "response", None)
     said = getattr(error, "server_message", None) or (answer and answer.headers.get("X-Error-Message"))
-    return " ".join(said.split())[:300] if said else one_line(error)
+    return printable(" ".join(said.split())[:300]) if said else one_line(error)

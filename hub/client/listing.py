@@ -8,6 +8,8 @@ from kcard.hub.client.connection import connect
 __all__ = ["Listed", "listed"]
 
 CARD = "knowledge-card"  # a tag in the README.md of every card
+MOST_TAGS = 100
+LONGEST = 200  # characters of a name or tag
 
 
 @dataclass(frozen=True)
@@ -27,14 +29,18 @@ def listed(url: str, token: str | None, text: str | None = None, *, limit: int =
     with connect(url, token) as api:
         return [
             Listed(
-                repository=found.id,
+                repository=_cut(found.id),
                 private=bool(found.private),
-                downloads=found.downloads or 0,
-                likes=found.likes or 0,
+                downloads=int(found.downloads or 0),
+                likes=int(found.likes or 0),
                 modified=found.last_modified,
-                tags=tuple(found.tags or ()),
+                tags=tuple(_cut(tag) for tag in (found.tags or ())[:MOST_TAGS]),
             )
             for found in api.list_models(
                 filter=CARD, search=text, sort="last_modified", limit=limit, full=True
             )
         ]
+
+
+def _cut(text: object) -> str:
+    return str(text)[:LONGEST]

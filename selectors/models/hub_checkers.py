@@ -67,7 +67,9 @@ def hhem(loading: Loading, model: str | None = None) -> Entailment:
     checkpoint = _known("hhem", model)
     base = checkpoint.tokenizer_place
     with loading_errors(Checkpoint(checkpoint.selector, base.name, base.revision)):
-        config = AutoConfig.from_pretrained(base.name, revision=base.revision, num_labels=2)
+        config = AutoConfig.from_pretrained(
+            base.name, revision=base.revision, num_labels=2, trust_remote_code=False
+        )
     network = load(
         T5ForTokenClassification, checkpoint, loading, native=True, config=config, key_mapping={r"^t5\.": ""}
     )

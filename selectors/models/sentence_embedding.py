@@ -112,7 +112,7 @@ def _mean_pooled(checkpoint: Checkpoint, loading: Loading) -> "SentenceTransform
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
-    at = {"revision": checkpoint.revision}
+    at = {"revision": checkpoint.revision, "trust_remote_code": False}
     words = Transformer(
         checkpoint.name,
         model_kwargs=at | _model_options(loading),

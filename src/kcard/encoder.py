@@ -56,7 +56,7 @@ def tokenizer() -> Any:
     """Its tokenizer as transformers has it; words() is sooner there."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(folder())
+    return AutoTokenizer.from_pretrained(folder(), trust_remote_code=False)
 
 
 def model(attention: str = "sdpa") -> "BertModel":

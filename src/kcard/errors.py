@@ -17,6 +17,8 @@ A message names the value, what was expected and the remedy, in one line. Only t
 error into an exit code.
 """
 
+from kcard.terminal import printable
+
 __all__ = [
     "CardError",
     "CorpusError",
@@ -86,9 +88,9 @@ class TrainingInterrupted(KcardError):
 def first_line(error: BaseException) -> str:
     """The first line of what another library raised; its type where it says nothing."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines or [type(error).__name__])[0].rstrip(".")
+    return printable((lines or [type(error).__name__])[0].rstrip("."))
 
 
 def one_line(error: BaseException, longest: int = 300) -> str:
-    """All that it says, in one line of at most so many characters."""
-    return (" ".join(str(error).split()) or type(error).__name__)[:longest]
+    """All that it says, in one line of at most so many characters, safe to print."""
+    return printable((" ".join(str(error).split()) or type(error).__name__)[:longest])

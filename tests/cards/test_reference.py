@@ -153,6 +153,10 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
     (pickled(root, "lab/damaged") / "pytorch_model.bin").write_bytes(b"\x80\x02half")
     config = pickled(root, "lab/code") / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"auto_map": {"AutoModel": "x.X"}}))
+    config = whole(root, "lab/safe-code") / "tokenizer_config.json"
+    config.write_text(
+        json.dumps(json.loads(config.read_text()) | {"auto_map": {"AutoTokenizer": ["x.X", None]}})
+    )
     (repository(root, "lab/empty") / "README.md").write_text("nothing", encoding="utf-8")
     port = tmp_path_factory.mktemp("port") / "port"
     server = subprocess.Popen([sys.executable, str(HERE / "hub_server.py"), str(root), str(port)])
@@ -255,6 +259,7 @@ def test_pickles_are_refused_and_what_hides_in_them_is_never_run(remote: Remote,
         added("pickled"),
         added("evil-zip", "--convert"),
         added("code", "--convert"),
+        added("safe-code"),
         added("empty"),
         added("nowhere"),
         added("Rivers@nowhere"),
@@ -264,10 +269,17 @@ def test_pickles_are_refused_and_what_hides_in_them_is_never_run(remote: Remote,
         added("Rivers", "--template", "no place for it"),
         added("Rivers", "--name", "No Name"),
     )
-    assert [step["code"] for step in done] == [1] * 4 + [2] * 6 + [1], done
+    assert [step["code"] for step in done] == [1] * 5 + [2] * 6 + [1], done
     # A download shows its progress on stderr before it is found out.
     assert all(step["out"] == "" and step["err"].count("kcard: ") == 1 for step in done), done
-    words = ["--convert", "system", "code of its own", "no weights", "no repository"]
+    words = [
+        "--convert",
+        "system",
+        "auto_map in config",
+        "auto_map in tokenizer",
+        "no weights",
+        "no repository",
+    ]
     words += ["no revision", "hf:owner/name", "--description", "--published", "{question}", "No Name"]
     for word, step in zip(words, done, strict=True):
         assert word in step["err"], step

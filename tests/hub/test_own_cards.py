@@ -1,11 +1,12 @@
 """Cards that are published into a hub of one's own are repositories of the hub's own namespace."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kcard.errors import HubError, UsageError
+from kcard.errors import CardError, HubError, UsageError
 from kcard.hub.refusals import Conflict, NotThere
 from kcard.hub.repositories import history
 from kcard.hub.repositories.own_cards import OwnCards
@@ -107,15 +108,24 @@ def test_removing_the_last_version_removes_the_repository(hub: SharedHub) -> Non
     assert list(hub.blobs.sizes()) == []
 
 
-def test_a_card_with_a_file_that_no_client_could_upload_is_published(hub: SharedHub, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("run.py", b"print(1)"),
+        ("README.md", b"---\n[\n---\n"),
+        ("config.json", b'{"auto_map": {"AutoModel": "modeling.Evil"}}'),
+        ("adapter_config.json", b'{"auto_map": {"AutoModel": "modeling.Evil"}}'),
+    ],
+)
+def test_a_card_with_a_file_that_no_client_could_upload_is_refused_by_name(
+    hub: SharedHub, tmp_path: Path, path: str, content: bytes
+) -> None:
     card = rivers(tmp_path / "odd", name="odd")
-    (card.folder / "run.py").write_text("print(1)")
-    (card.folder / "README.md").write_text("---\n[\n---\n")
+    (card.folder / path).write_bytes(content)
     seal(card.folder, card.manifest)
-    version = hub.registry.publish(card.folder)
-    tree = hub.commits.tree(repository(hub, "library/odd"), repository(hub, "library/odd").head or "")
-    assert {path: entry.sha256 for path, entry in tree.items()} == version.files
-    assert tree["run.py"].lfs
+    with pytest.raises(CardError, match=re.escape(path)):
+        hub.registry.publish(card.folder)
+    assert "odd" not in hub.registry
 
 
 def test_the_cards_move_into_the_organisation_that_is_named(hub: SharedHub, tmp_path: Path) -> None:

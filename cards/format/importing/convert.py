@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kcard.cards.format.importing.repository import PICKLE_INDEX, Repository, fetch, refuse_code
+from kcard.cards.format.code import refuse_code
+from kcard.cards.format.importing.repository import PICKLE_INDEX, Repository, fetch
 from kcard.errors import CardError, first_line
 from kcard.quiet import quiet_loading
 
@@ -40,7 +41,11 @@ def _check(repository: Repository, folder: Path) -> None:
     try:
         with quiet_loading():
             loaded: Any = AutoModelForCausalLM.from_pretrained(
-                folder, local_files_only=True, output_loading_info=True, dtype="auto"
+                folder,
+                local_files_only=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+                dtype="auto",
             )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise CardError(

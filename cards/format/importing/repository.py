@@ -17,7 +17,7 @@ from kcard.manifest import file_digest, weights_digest
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
 
-__all__ = ["PICKLE_INDEX", "PREFIX", "Repository", "adapter_base", "fetch", "look", "refuse_code"]
+__all__ = ["PICKLE_INDEX", "PREFIX", "Repository", "adapter_base", "fetch", "look"]
 
 PREFIX = "hf:"
 ADAPTER = "adapter_config.json"
@@ -217,16 +217,3 @@ def _network_errors() -> tuple[type[Exception], ...]:
 
     # The errors of the HTTP library that huggingface_hub uses, whichever that is in its version.
     return (*HfHubHTTPError.__bases__, OSError)
-
-
-def refuse_code(folder: Path, name: str) -> None:
-    """Raise CardError for a model that only runs with code of its own repository."""
-    path = folder / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except ValueError as error:
-        raise CardError(f"{name}: its config.json is not JSON: {error}") from error
-    if isinstance(config, dict) and "auto_map" in config:
-        raise CardError(
-            f"{name} needs code of its own to run, which kcard never executes: choose another model"
-        )

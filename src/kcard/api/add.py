@@ -169,8 +169,12 @@ def _publish(repository: "Repository", manifest: Manifest, convert: bool, hub: "
 
 
 def _refer(repository: "Repository", manifest: Manifest, hub: "Hub") -> "Version":
+    from kcard.cards.format.code import CONFIGS, refuse_code
+    from kcard.cards.format.importing.repository import fetch
     from kcard.cards.kinds.reference import REFERENCE, Reference
 
+    if configs := {path: repository.files[path] for path in CONFIGS if path in repository.files}:
+        refuse_code(fetch(repository.name, repository.revision, configs), repository.name)
     reference = Reference.to(repository, _base(repository))
     pinned = Base(repository.name, repository.revision, repository.digest)
     with tempfile.TemporaryDirectory() as scratch:

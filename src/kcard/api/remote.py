@@ -83,11 +83,11 @@ def push(
 ) -> "Published":
     """Publish a card's folder, which was checked, to a hub; what `kcard.publish` does once a card has passed."""
     from kcard.cards.format.model_card import readme
+    from kcard.hub.checks.card import check_contents
     from kcard.hub.client.push import push as push_there
     from kcard.hub.client.repository import RemoteReference
     from kcard.hub.client.url import address
     from kcard.hub.repositories.versions import check_alias
-    from kcard.hub.safety import refuse_pickles
 
     url = address(hub)
     for alias in aliases:
@@ -100,7 +100,7 @@ def push(
     if token is None:
         raise HubError(f"not logged in to {url}: run `kcard login --hub {url}`")
     manifest = Manifest.read(folder)
-    refuse_pickles(manifest, lambda path: (folder / path).open("rb"))
+    check_contents(manifest, lambda path: (folder / path).open("rb"))
     page = readme(manifest)
     return push_there(
         url, token, folder, page, repository=repository, private=private, aliases=aliases, progress=progress

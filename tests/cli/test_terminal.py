@@ -1,0 +1,79 @@
+"""Control characters in what others wrote are shown, not obeyed: in answers, tables, notes and JSON."""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcard.answer import Answer, Citation, Decision, Passage, Source
+from kcard.cli.answer_view import show
+from kcard.cli.output import console, echo, note, print_json, table
+from kcard.terminal import json_escaped, printable
+
+ATTACK = "\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202e\u2028"
+CLI = Path(__file__).resolve().parents[2] / "cli"
+
+
+def harmless(text: str) -> bool:
+    return text.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("trace", [False, True])
+def test_a_passage_of_a_card_does_not_reach_the_terminal(
+    capsys: pytest.CaptureFixture[str], trace: bool
+) -> None:
+    source = Source(f"The Rhine {ATTACK}", f"{ATTACK}.md", 3, section=ATTACK)
+    passage = Passage(
+        "rivers", f"The Rhine {ATTACK}", pruned=ATTACK, source=source, evidence=source, kept=True
+    )
+    cited = (Citation(f"The Rhine {ATTACK}", 0, 1.0),)
+    gate = Decision(ATTACK, 0.0, True)
+    show(Answer("q", f"a {ATTACK}", "direct", gate, (), (passage,), citations=cited, nearest=source), trace)
+    written = capsys.readouterr().out
+    assert harmless(written)
+    assert "\\x1b]0;owned" in written
+
+
+def test_tables_notes_and_lines_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = table("card", "[bold]what[/bold]")
+    rows.add_row(ATTACK, f"[red]{ATTACK}")
+    console().print(rows)
+    echo(f"first\n{ATTACK}")
+    note(ATTACK)
+    written = capsys.readouterr()
+    assert harmless(written.out + written.err)
+    assert written.out.endswith(f"first\n{printable(ATTACK)}\n")
+
+
+def test_json_keeps_its_value(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({ATTACK: [ATTACK, "Zürich"]})
+    written = capsys.readouterr().out
+    assert harmless(written)
+    assert json.loads(written) == {ATTACK: [ATTACK, "Zürich"]}
+    assert "Zürich" in written
+
+
+@given(st.text())
+def test_any_text_is_escaped_and_any_json_stays_the_same(text: str) -> None:
+    assert not set(printable(text)) & set("\x1b\x07\r\x7f\x9b\u202e\u2028")
+    assert json.loads(json_escaped(json.dumps(text, ensure_ascii=False))) == text
+
+
+@pytest.mark.parametrize("text", ["नमस्\u200dते", "می\u200cخواهم", "👩\u200d🔬", "a\tb\nc", "שלום\u200f"])
+def test_what_scripts_need_stays(text: str) -> None:
+    assert printable(text) == text
+
+
+def test_every_command_prints_through_the_module_that_escapes() -> None:
+    direct = [
+        f"{path.name}:{node.lineno}"
+        for path in sorted(CLI.glob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("print", "typer.echo", "typer.secho", "sys.stdout.write", "Console")
+        and path.name != "output.py"
+    ]
+    assert direct == []

@@ -45,16 +45,15 @@ class Commits:
 
         `parent` is the expected head of the branch; None: any. Every added entry must be an upload of this account,
         or in a repository whose files it may download. Raises WrongParent, NotThere (branch, or an entry to delete or
-        copy), Invalid (paths, a large file that was not uploaded), TooLarge (files, quota).
+        copy), Invalid (paths, a large file that was not uploaded), TooLarge (files, quota, metadata).
         """
         _check_text(title, message)
         for _ in range(ATTEMPTS):
             head = self._head(repository, branch, parent)
-            tree = trees.after(
-                self.tree(repository, head), operations, lambda c: self.tree(repository, c), head
-            )
+            before = self.tree(repository, head)
+            tree = trees.after(before, operations, lambda c: self.tree(repository, c), head)
             draft = history.prepare(str(repository.id), head, tree, title, message, identity.name)
-            shown = card_metadata.read(tree, self._blobs) if branch == MAIN else None
+            shown = card_metadata.read(tree, self._blobs, before) if branch == MAIN else None
             with self._database.write() as connection:
                 if history.head(connection, repository.id, branch) != head:
                     continue  # a concurrent commit: try again

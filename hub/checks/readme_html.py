@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 __all__ = ["render"]
 
 LONGEST = 100_000  # characters; ordinary ones take 0.1 s
-SECONDS = 0.3  # of processor time for the Markdown
+SECONDS = 0.2  # of processor time for the Markdown
 DEADLINE = "deadline"
 # Cleaning nested HTML takes quadratic time: with more HTML tags than this, they are shown as text.
 MOST_TAGS = 3000

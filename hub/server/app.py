@@ -94,7 +94,8 @@ def _add_middleware(app: FastAPI) -> None:
     app.add_middleware(BodyLimit)
     app.add_middleware(IdleTimeout)
     if options.rate:
-        app.add_middleware(RateLimit, options.rate)
+        # A hub with a public URL is behind a proxy, whose clients may seem to be on this machine.
+        app.add_middleware(RateLimit, options.rate, options.counts, own=options.url is not None)
     app.add_middleware(SecurityHeaders, https=(options.url or "").startswith("https:"))
     app.add_middleware(Instrumentation, app.state.metrics.count, log_exchange)
     app.add_middleware(RawPath)

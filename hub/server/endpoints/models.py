@@ -12,17 +12,17 @@ from kcard.hub.repositories.values import Mark, Repository
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity, OptionsDep, RepositoryDep, repository_type
 from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.reading import repository_json
-from kcard.hub.server.reading.details import Encoded, card_properties, encoded, joined
+from kcard.hub.server.reading.details import Encoded, card_properties, joined
 from kcard.hub.server.reading.pagination import next_page
 from kcard.hub.server.reading.recent import Recent, RecentDep
-from kcard.hub.server.reading.repository_json import ABSENT
+from kcard.hub.server.reading.repository_json import ABSENT, Json
 from kcard.hub.server.turns import IN_TURN
 
 __all__ = ["router"]
 
 router = APIRouter(tags=["read"])
 
-JSON = "application/json"
+MEDIA_TYPE = "application/json"
 # The largest page that reads the files or the metadata of each repository.
 DETAILED_PAGE = 100
 LARGEST_PAGE = 1 << 20  # bytes; lists of files count even if they are not among the wanted properties
@@ -90,14 +90,15 @@ def listing(
     items: list[bytes] = []
     size = 0
     for place, repository in enumerate(page):
-        found = _listed(recent, repository, marks.get(repository.id), shape)
-        size += sum(map(len, found.values()))
+        found, more = _listed(recent, repository, marks.get(repository.id), shape)
+        item = _object(found, more, shape.wanted)
+        size += max(len(item), sum(map(len, more.values())))
         if items and size > LARGEST_PAGE:
             following = hub.listing.cursor(query, page[place - 1])
             break
-        items.append(joined(repository_json.only(shape.wanted, found) if shape.wanted else found))
+        items.append(item)
     link = {} if following is None else next_page(request, options, f"/api/{types}", cursor=following)
-    return Response(b"[%s]" % b",".join(items), headers=link, media_type=JSON)
+    return Response(b"[%s]" % b",".join(items), headers=link, media_type=MEDIA_TYPE)
 
 
 @dataclass(frozen=True)
@@ -120,14 +121,19 @@ class _Shape:
         return self.files or self.card_data or bool(self.wanted & IN_CARD)
 
 
-def _listed(recent: Recent, repository: Repository, mark: Mark | None, shape: _Shape) -> Encoded:
-    found = encoded(repository_json.repository(repository, mark))
+def _listed(recent: Recent, repository: Repository, mark: Mark | None, shape: _Shape) -> tuple[Json, Encoded]:
+    found = repository_json.repository(repository, mark)
     if shape.files:
         config = shape.config or "config" in shape.wanted
-        found |= recent.details.of(repository, blobs=False, config=config)
-    elif shape.card_data or shape.wanted:
-        found |= card_properties(repository) | {"siblings": b"null"}
-    return found
+        return found, recent.details.of(repository, blobs=False, config=config)
+    return found, card_properties(repository) | {"siblings": b"null"} if shape.card or shape.wanted else {}
+
+
+def _object(found: Json, more: Encoded, wanted: frozenset[str]) -> bytes:
+    """The JSON object of the wanted properties; none: of all."""
+    if not wanted:
+        return joined(found, more)
+    return joined(repository_json.only(wanted, found), repository_json.only(wanted, more))
 
 
 @router.get(
@@ -169,15 +175,14 @@ def info_at(
     sha = hub.refs.resolve(repository, revision)
     repository = recent.details.at_revision(repository, sha)
     mark = hub.publications.marks([repository.id]).get(repository.id)
-    found = encoded(repository_json.repository(repository, mark))
-    found |= recent.details.of(repository, blobs=blobs, config=repository.type == "model")
-    found["spaces"] = b"[]"
+    found = repository_json.repository(repository, mark)
+    more = recent.details.of(repository, blobs=blobs, config=repository.type == "model")
+    found["spaces"] = []
     if security:
         # Commits refuse whatever could run code.
-        found |= encoded({"securityRepoStatus": {"scansDone": True, "filesWithIssues": []}})
-    if expand:
-        found = repository_json.only(frozenset(expand), found)
-    return Response(joined(found), headers={"X-Repo-Commit": sha}, media_type=JSON)
+        found["securityRepoStatus"] = {"scansDone": True, "filesWithIssues": []}
+    content = _object(found, more, frozenset(expand or ()))
+    return Response(content, headers={"X-Repo-Commit": sha}, media_type=MEDIA_TYPE)
 
 
 @router.get("/api/{types}/{name}", include_in_schema=False)

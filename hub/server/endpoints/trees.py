@@ -29,8 +29,8 @@ router = APIRouter(tags=["read"])
 PAGE, EXPANDED_PAGE = 1000, 100
 MOST_PATHS = 1000
 FORM = "application/x-www-form-urlencoded"
-# Limits of the search for the last commit of a path: commits, and files in all of them. 30,000 files take 0.1 s.
-MOST_COMMITS, MOST_ENTRIES = 100, 30_000
+# Limits of the search for the last commit of a path: commits, and files in all of them. 20,000 files take 0.1 s.
+MOST_COMMITS, MOST_ENTRIES = 100, 20_000
 Cursor: TypeAlias = Annotated[int, Query(ge=0, le=1_000_000_000)]
 
 
@@ -201,8 +201,8 @@ def _last_commits(
 
 def _changed(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> set[str]:
     """The paths of files that differ, and of the folders with them."""
-    one, other = ({(path, entry.oid) for path, entry in tree.items()} for tree in (before, after))
-    paths = {path for path, _ in one ^ other}
+    paths = {path for path, entry in after.items() if path not in before or before[path].oid != entry.oid}
+    paths |= before.keys() - after.keys()
     for path in list(paths):
         while (path := path.rpartition("/")[0]) and path not in paths:
             paths.add(path)

@@ -17,7 +17,7 @@ from kcard.hub.server.reading.sized_cache import SizedCache
 from kcard.hub.shared import SharedHub
 from kcard.json_values import parse
 
-__all__ = ["Details", "Encoded", "card_properties", "encoded", "joined"]
+__all__ = ["Details", "Encoded", "card_properties", "joined"]
 
 # Properties with their values as JSON.
 Encoded: TypeAlias = dict[str, bytes]
@@ -30,14 +30,9 @@ MOST_CONFIGS = 1 << 20  # bytes of all parts of config.json that are kept
 MOST_METADATA = 4 << 20  # characters of README.md files whose metadata is kept
 
 
-def encoded(properties: Mapping[str, Any]) -> Encoded:
-    """The properties with their values as JSON."""
-    return {key: _bytes(value) for key, value in properties.items()}
-
-
-def joined(properties: Encoded) -> bytes:
-    """The JSON object of the properties."""
-    return b"{%s}" % b",".join(b"%s:%s" % (_bytes(key), value) for key, value in properties.items())
+def joined(properties: Json, more: Encoded) -> bytes:
+    """The JSON object of the properties, of which there is at least one, and more that are JSON already."""
+    return b",".join([_bytes(properties)[:-1], *(b"%s:%s" % (_bytes(key), more[key]) for key in more)]) + b"}"
 
 
 class Details:

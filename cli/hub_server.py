@@ -40,8 +40,12 @@ def serve(
         typer.Option(help="Storage limit of a namespace, such as 100GB. [default: none]", show_default=False),
     ] = None,
     rate_limit: Annotated[
-        int, typer.Option(min=0, help="Maximum requests per minute and account or address; 0: unlimited.")
-    ] = 0,
+        int,
+        typer.Option(
+            min=0,
+            help="Maximum downloads per minute and account or address; other requests cost more. 0: unlimited.",
+        ),
+    ] = 3000,
     exam: Annotated[
         Literal["required", "optional"],
         typer.Option(help="Whether cards with a model need an exam to be published."),

@@ -12,6 +12,7 @@ from kcard.hub.refusals import Dangerous, Invalid, TooLarge
 __all__ = ["check_yaml", "load_yaml", "split"]
 
 LARGEST = 512 << 10  # characters of front matter
+MOST_NODES = 30_000  # keys, values, lists and mappings; building them takes 150 ms
 DEEPEST = 32
 LONGEST_NUMBER = 100
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
@@ -26,16 +27,19 @@ def split(text: str) -> tuple[str, str]:
     return (found[1] or "", text[found.end() :]) if found else ("", text)
 
 
-def load_yaml(text: str, where: str) -> Any:
+def load_yaml(text: str, where: str, most: int | None = MOST_NODES) -> Any:
     """The value of one YAML document as JSON values: dates, NaN and infinities become strings.
 
-    Raises Dangerous for anchors, aliases and tags, Invalid for malformed or deeply nested YAML, TooLarge.
+    `most`: nodes of the document; None: any number. Raises Dangerous for anchors, aliases and tags, Invalid for
+    malformed or deeply nested YAML, TooLarge.
     """
     if len(text) > LARGEST:
-        raise TooLarge(f"{where} has {len(text)} characters of YAML: the limit is {LARGEST}")
+        raise TooLarge(
+            f"{where} has {len(text)} characters of YAML: the limit is {LARGEST}; move data to a file of its own"
+        )
     loader = None
     try:
-        check_yaml(text, where)
+        check_yaml(text, where, most)
         loader = Loader(text)
         node = loader.get_single_node()
         if node is None:
@@ -49,14 +53,19 @@ def load_yaml(text: str, where: str) -> Any:
             loader.dispose()
 
 
-def check_yaml(text: str, where: str) -> None:
+def check_yaml(text: str, where: str, most: int | None = None) -> None:
     """Check the documents without building them. Raises as `load_yaml` does, and YAMLError."""
-    depth = 0
+    depth, nodes = 0, 0
     for event in yaml.parse(text, Loader):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             raise Dangerous(f"{where}: YAML anchors and aliases are not allowed: write the values out")
         if (tag := getattr(event, "tag", None)) not in (None, "!"):
             raise Dangerous(f"{where}: the YAML tag {str(tag)[:80]!r} is not allowed: use a plain value")
+        nodes += isinstance(event, yaml.NodeEvent)
+        if most is not None and nodes > most:
+            raise TooLarge(
+                f"{where} has more than {most} keys and values of YAML: move data to a file of its own"
+            )
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):

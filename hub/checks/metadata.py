@@ -4,29 +4,52 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from kcard.hub.checks.front_matter import load_yaml, split
-from kcard.hub.refusals import Invalid
+from kcard.hub.checks.front_matter import MOST_NODES, load_yaml, split
+from kcard.hub.refusals import Invalid, TooLarge
 
 if TYPE_CHECKING:
     from kcard.manifest import Manifest
 
-__all__ = ["library", "pipeline_tag", "read", "tags"]
+__all__ = ["LONGEST_DESCRIPTION", "check_manifest", "library", "pipeline_tag", "read", "tags"]
 
+LONGEST_DESCRIPTION = 2000  # characters
+LONGEST_TEXT = 200  # of the other texts of a manifest that pages show
 LONGEST_TAG = 200
 MOST_TAGS = 500
 RELATIONS = ("adapter", "finetune", "merge", "quantized")
 ADAPTER = "adapter_config.json"
 
 
-def read(readme: str) -> tuple[dict[str, Any], str]:
-    """The metadata as JSON values, and the text below it. Raises Invalid, Dangerous, TooLarge."""
+def read(readme: str, most: int | None = MOST_NODES) -> tuple[dict[str, Any], str]:
+    """The metadata as JSON values, and the text below it. Raises Invalid, Dangerous, TooLarge.
+
+    `most`: keys and values; None, for what is stored already: any number.
+    """
     front, body = split(readme)
-    card = load_yaml(front, "README.md") if front.strip() else {}
+    card = load_yaml(front, "README.md", most) if front.strip() else {}
     if card is None:
         return {}, body
     if not isinstance(card, dict):
         raise Invalid(f"README.md: the front matter is a {type(card).__name__}: use `key: value` lines")
     return card, body
+
+
+def check_manifest(manifest: "Manifest") -> None:
+    """Raise TooLarge if a text that lists and pages show is too long."""
+    for name, text, longest in (
+        ("description", manifest.description, LONGEST_DESCRIPTION),
+        ("domain", manifest.domain, LONGEST_TEXT),
+        ("kind", manifest.kind, LONGEST_TEXT),
+        ("language", manifest.language, LONGEST_TEXT),
+        ("licence", manifest.licence, LONGEST_TEXT),
+        ("knowledge_date", manifest.knowledge_date or "", LONGEST_TEXT),
+        ("base.name", manifest.base.name, LONGEST_TEXT),
+    ):
+        if len(text) > longest:
+            raise TooLarge(
+                f"kcard.json: the {name} has {len(text)} characters, the limit is {longest}: shorten it, and put long "
+                "texts in README.md"
+            )
 
 
 def tags(

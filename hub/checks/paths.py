@@ -59,6 +59,8 @@ def check_tree(paths: Iterable[str]) -> None:
             )
         for folder in _folders(path):
             other = folders.setdefault(folded(folder), folder)
+            if len(folders) > MOST_FILES:
+                raise TooLarge(f"too many folders: the limit is {MOST_FILES}; use fewer levels")
             if other != folder:
                 raise Invalid(
                     f"{folder!r} and {other!r} are the same folder on case-insensitive disks: rename one"

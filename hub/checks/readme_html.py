@@ -1,14 +1,22 @@
-"""Renders a README as safe HTML: no scripts, styles or forms, and only pictures from the hub."""
+"""Renders a README as safe HTML: no scripts, styles or forms, and only pictures from the hub.
 
+Some texts take quadratic time, such as many unclosed brackets: rendering has a time limit, and then the text is shown
+as it is.
+"""
+
+import html
 import posixpath
 import re
+import time
 from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
 __all__ = ["render"]
 
-LONGEST = 100_000  # characters; the worst take a second
+LONGEST = 100_000  # characters; ordinary ones take 0.1 s
+SECONDS = 0.2  # of processor time for the Markdown
+DEADLINE = "deadline"
 # Cleaning nested HTML takes quadratic time: with more HTML tags than this, they are shown as text.
 MOST_TAGS = 3000
 OPENED = re.compile(r"<[A-Za-z]")
@@ -74,12 +82,19 @@ ATTRIBUTES = {
     "div": {"align"},
 }
 SCHEMES = {"http", "https", "mailto"}
+REST = '<p><em>The text continues in <a href="README.md">README.md</a>.</em></p>'
+UNFORMATTED = "<p><em>This text takes too long to format.</em></p>"
 
 
-def render(markdown: str, files: str = "") -> str:
+class _TooSlow(Exception):
+    """The time for the Markdown is over."""
+
+
+def render(markdown: str, files: str = "", seconds: float = SECONDS) -> str:
     """The HTML of a README without its front matter.
 
-    files  path of the repository's files, such as /ada/moons/resolve/main, for relative pictures and links
+    files    path of the repository's files, such as /ada/moons/resolve/main, for relative pictures and links
+    seconds  of processor time; a text that takes longer is shown as it is
 
     External pictures lose their URL, so that their hosts don't learn who reads a card; external links stay.
     """
@@ -92,12 +107,8 @@ def render(markdown: str, files: str = "") -> str:
             return own
         return value if attribute == "href" and _elsewhere(value) else None
 
-    text = markdown[:LONGEST]
-    html: str = _parser(len(OPENED.findall(text)) <= MOST_TAGS).render(text)
-    if len(markdown) > LONGEST:
-        html += "<p><em>The text continues in README.md.</em></p>"
     return nh3.clean(
-        html,
+        _formatted(markdown[:LONGEST], seconds) + ("" if len(markdown) <= LONGEST else REST),
         tags=TAGS,
         attributes=ATTRIBUTES,
         attribute_filter=located,
@@ -106,11 +117,31 @@ def render(markdown: str, files: str = "") -> str:
     )
 
 
+def _formatted(text: str, seconds: float) -> str:
+    """HTML that is not yet safe."""
+    parser = _parser(len(OPENED.findall(text)) <= MOST_TAGS)
+    try:
+        formatted: str = parser.render(text, {DEADLINE: time.thread_time() + seconds})
+    except _TooSlow:
+        return f"{UNFORMATTED}<pre>{html.escape(text)}</pre>"
+    return formatted
+
+
 @cache
-def _parser(html: bool) -> Any:
+def _parser(tags: bool) -> Any:
     from markdown_it import MarkdownIt
 
-    return MarkdownIt("commonmark", {"html": html}).enable(["table", "strikethrough"])
+    parser = MarkdownIt("commonmark", {"html": tags}).enable(["table", "strikethrough"])
+    # The first rules of a block and of a position in its text: every loop of the parser comes by here.
+    parser.block.ruler.before("table", DEADLINE, _in_time, {"alt": ["paragraph", "blockquote", "list"]})
+    parser.inline.ruler.before("text", DEADLINE, _in_time)
+    return parser
+
+
+def _in_time(state: Any, *_: object) -> bool:
+    if time.thread_time() > state.env[DEADLINE]:
+        raise _TooSlow
+    return False
 
 
 def _own(address: str, files: str) -> str | None:

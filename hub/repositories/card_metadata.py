@@ -10,6 +10,7 @@ from sqlalchemy import Connection, update
 
 from kcard.errors import CardError
 from kcard.hub.checks import metadata
+from kcard.hub.checks.front_matter import MOST_NODES
 from kcard.hub.records.repository_tables import repositories
 from kcard.hub.repositories import terms, trees
 from kcard.hub.repositories.values import Entry
@@ -34,15 +35,28 @@ class CardMetadata:
     size: int = 0
 
 
-def read(tree: Mapping[str, Entry], blobs: Blobs) -> CardMetadata:
-    """The metadata of a tree. Raises Invalid for an unreadable README.md. Reads blobs: not for transactions."""
+def read(tree: Mapping[str, Entry], blobs: Blobs, before: Mapping[str, Entry] | None = None) -> CardMetadata:
+    """The metadata of a tree. Raises Invalid for an unreadable README.md. Reads blobs: not for transactions.
+
+    With the tree of its parent, `before`, raises TooLarge if README.md or the manifest is new and exceeds the limits;
+    older ones are read whatever their size.
+    """
     readme = text(blobs, tree[README]) if README in tree else ""
-    return describe(tree, readme, manifest(tree, blobs))
+    found = manifest(tree, blobs)
+    if found is not None and before is not None and tree[MANIFEST] != before.get(MANIFEST):
+        metadata.check_manifest(found)
+    limited = before is not None and tree.get(README) != before.get(README)
+    return describe(tree, readme, found, MOST_NODES if limited else None)
 
 
-def describe(tree: Mapping[str, Entry], readme: str, manifest: Manifest | None) -> CardMetadata:
-    """The metadata of a tree with this README.md and manifest. Raises Invalid for an unreadable README.md."""
-    card = metadata.read(readme)[0]
+def describe(
+    tree: Mapping[str, Entry], readme: str, manifest: Manifest | None, most: int | None = None
+) -> CardMetadata:
+    """The metadata of a tree with this README.md and manifest. Raises Invalid for an unreadable README.md.
+
+    `most`: keys and values of its metadata; None: any number.
+    """
+    card = metadata.read(readme, most)[0]
     tags = metadata.tags(card, tree, manifest)
     return CardMetadata(
         card, tags, metadata.pipeline_tag(card), metadata.library(card, tree), trees.size(tree)

@@ -1,9 +1,9 @@
 """Commits of a repository, prepared without a transaction and written in a short one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, select
+from sqlalchemy import CTE, ColumnElement, Connection, literal, select
 
 from kcard.errors import HubError
 from kcard.hub.accounts.identity import Identity
@@ -22,6 +22,7 @@ Found: TypeAlias = list[Commit]  # `list` is a method below
 TITLE, MESSAGE = 500, 20_000
 # How often to retry a commit without a parent after a concurrent one.
 ATTEMPTS = 100
+DEEPEST = 10_000  # commits before a page of the history; walking them takes 30 ms
 
 
 class Commits:
@@ -45,16 +46,15 @@ class Commits:
 
         `parent` is the expected head of the branch; None: any. Every added entry must be an upload of this account,
         or in a repository whose files it may download. Raises WrongParent, NotThere (branch, or an entry to delete or
-        copy), Invalid (paths, a large file that was not uploaded), TooLarge (files, quota).
+        copy), Invalid (paths, a large file that was not uploaded), TooLarge (files, quota, metadata).
         """
         _check_text(title, message)
         for _ in range(ATTEMPTS):
             head = self._head(repository, branch, parent)
-            tree = trees.after(
-                self.tree(repository, head), operations, lambda c: self.tree(repository, c), head
-            )
+            before = self.tree(repository, head)
+            tree = trees.after(before, operations, lambda c: self.tree(repository, c), head)
             draft = history.prepare(str(repository.id), head, tree, title, message, identity.name)
-            shown = card_metadata.read(tree, self._blobs) if branch == MAIN else None
+            shown = card_metadata.read(tree, self._blobs, before) if branch == MAIN else None
             with self._database.write() as connection:
                 if history.head(connection, repository.id, branch) != head:
                     continue  # a concurrent commit: try again
@@ -110,16 +110,26 @@ class Commits:
         return rows.commit(found)
 
     def list(self, repository: Repository, sha: str, page: int = 0, size: int = 50) -> Found:
-        """A page of the history, starting with the commit; pages count from 0."""
-        parents = select(commits.c.sha, commits.c.parent).where(commits.c.repository_id == repository.id)
+        """A page of the history, starting with the commit; pages count from 0.
+
+        Raises Invalid for a page that starts after DEEPEST commits: start with a later commit.
+        """
+        if page * size > DEEPEST:
+            raise Invalid(
+                f"page {page} starts after {page * size} commits, the limit is {DEEPEST}: follow the Link header"
+            )
+        line = _line(repository, sha, (page + 1) * size)
+        query = (
+            select(*rows.COMMIT_COLUMNS)
+            .join(line, commits.c.sha == line.c.sha)
+            .where(commits.c.repository_id == repository.id, line.c.depth >= page * size)
+            .order_by(line.c.depth)
+        )
         with self._database.read() as connection:
-            before = dict(connection.execute(parents).tuples().all())
-            if sha not in before:
+            found = [rows.commit(row) for row in connection.execute(query)]
+            if not found and connection.scalar(select(commits.c.id).where(*_here(repository, sha))) is None:
                 raise history.no_commit(repository, sha)
-            shas = _line(before, sha)[page * size : (page + 1) * size]
-            query = select(*rows.COMMIT_COLUMNS).where(commits.c.repository_id == repository.id)
-            by_sha = {r.sha: rows.commit(r) for r in connection.execute(query.where(commits.c.sha.in_(shas)))}
-        return [by_sha[each] for each in shas]
+        return found
 
     def tree(self, repository: Repository, sha: str) -> dict[str, Entry]:
         """The files of a commit by path, sorted. Raises NotThere."""
@@ -127,13 +137,14 @@ class Commits:
             return history.tree(connection, repository, sha)
 
 
-def _line(before: Mapping[str, str | None], sha: str | None) -> Sequence[str]:
-    """A commit and its ancestors, newest first."""
-    line = []
-    while sha is not None:
-        line.append(sha)
-        sha = before.get(sha)
-    return line
+def _line(repository: Repository, sha: str, length: int) -> CTE:
+    """A commit and its ancestors, up to this number of commits."""
+    columns = (commits.c.sha, commits.c.parent)
+    line = (
+        select(*columns, literal(0).label("depth")).where(*_here(repository, sha)).cte("line", recursive=True)
+    )
+    above = (commits.c.repository_id == repository.id, commits.c.sha == line.c.parent)
+    return line.union_all(select(*columns, line.c.depth + 1).where(*above, line.c.depth + 1 < length))
 
 
 def _check_text(title: str, message: str) -> None:

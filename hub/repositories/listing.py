@@ -7,13 +7,23 @@ long, because the terms are rarely found together, the repositories with all ter
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import prod
 from typing import Any, TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, UnaryExpression, func, intersect, literal, select, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    UnaryExpression,
+    func,
+    intersect,
+    literal,
+    select,
+    tuple_,
+)
 
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.accounts.names import folded
@@ -37,6 +47,8 @@ SORTS = {
     "trendingScore": repositories.c.likes,
 }
 LIMIT, MOST = 100, 1000
+LARGEST_PAGE = 1 << 20  # characters of the tags and metadata of a page
+SOME, FEW = 50, 10  # rows that are read at a time, without and with metadata
 MOST_TERMS = 20
 # Rows of a term are counted up to here; with more, scanning is faster whatever the exact number.
 COUNTED = 10_000
@@ -55,7 +67,8 @@ class ListQuery:
     sort        a key of SORTS, then id; trendingScore means likes
     direction   -1 descending, 1 ascending
     limit       page size, at most MOST
-    cursor      start of the page, from `Listing.page`
+    cursor      start of the page, from `Listing.page` or `Listing.cursor`
+    card        whether to read the metadata of README.md
     """
 
     type: Type
@@ -68,6 +81,7 @@ class ListQuery:
     cursor: str | None = None
     gated: bool | None = None
     pipeline_tag: str | None = None
+    card: bool = False
 
     def __post_init__(self) -> None:
         if self.sort not in SORTS:
@@ -101,17 +115,41 @@ class Listing:
     def page(self, query: ListQuery, identity: Identity | None) -> tuple[list[Repository], str | None]:
         """A page of the repositories that the identity may read, and the cursor of the next page; None: the last page.
 
-        Changes between two pages neither repeat nor omit other repositories. Raises Invalid for a cursor of another
-        query.
+        A page ends early if its tags and metadata exceed LARGEST_PAGE, but has at least one repository. Changes between
+        two pages neither repeat nor omit other repositories. Raises Invalid for a cursor of another query.
         """
         if query.search is not None and query.search.strip() and not words(query.search):
             return [], None
         with self._database.read() as connection:
             ids = _ids(connection, query, identity)
-            here = select(*rows.REPOSITORY_COLUMNS).where(repositories.c.id.in_(ids[: query.limit]))
-            found = {row.id: rows.repository(row) for row in connection.execute(here)}
-        page = [found[id_] for id_ in ids[: query.limit]]
-        return page, _cursor(query, page[-1]) if len(ids) > query.limit else None
+            page = list(_up_to(LARGEST_PAGE, _rows(connection, ids[: query.limit], query.card)))
+        return page, self.cursor(query, page[-1]) if len(ids) > len(page) else None
+
+    def cursor(self, query: ListQuery, last: Repository) -> str:
+        """The cursor of the page after this repository."""
+        return _cursor(query, last)
+
+
+def _rows(connection: Connection, ids: Sequence[int], card: bool) -> Iterator[Row[Any]]:
+    """The rows of repositories in this order, a few at a time, since one may have half a megabyte of metadata."""
+    columns = [
+        literal("{}").label("card") if c.name == "card" and not card else c for c in rows.REPOSITORY_COLUMNS
+    ]
+    some = FEW if card else SOME
+    for first in range(0, len(ids), some):
+        here = select(*columns).where(repositories.c.id.in_(ids[first : first + some]))
+        found = {row.id: row for row in connection.execute(here)}
+        yield from (found[id_] for id_ in ids[first : first + some])
+
+
+def _up_to(largest: int, found: Iterable[Row[Any]]) -> Iterator[Repository]:
+    """The repositories until their texts have `largest` characters, at least one."""
+    size = 0
+    for row in found:
+        size += len(row.card) + len(row.tags)
+        if size > largest and size > len(row.card) + len(row.tags):
+            return
+        yield rows.repository(row)
 
 
 def _ids(connection: Connection, query: ListQuery, identity: Identity | None) -> list[int]:

@@ -6,11 +6,12 @@ The card is called like its repository, namespace/name; the sha256 of its manife
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Row, Select, select
+from sqlalchemy import Row, Select, func, select
 
 from kcard.errors import CardError
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.checks.content import check_file
+from kcard.hub.checks.metadata import LONGEST_DESCRIPTION, check_manifest
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import audits, publications, repositories, versions
 from kcard.hub.records.utc import utc
@@ -89,7 +90,9 @@ class Publications:
     def _manifest(self, entry: Entry) -> tuple[str, Manifest]:
         try:
             text = self._read(entry).decode()
-            return text, Manifest.from_json(text)
+            manifest = Manifest.from_json(text)
+            check_manifest(manifest)
+            return text, manifest
         except (CardError, UnicodeDecodeError) as error:
             raise Invalid(f"can't publish the card: {error}") from error
 
@@ -149,8 +152,10 @@ def _newest() -> Select[Any]:
         select(audits.c.factuality).where(*measured).order_by(audits.c.id.desc()).limit(1).scalar_subquery()
     )
     columns = (versions.c.repository_id, versions.c.factuality, versions.c.sha256, versions.c.number)
+    # Versions that were published before descriptions had a limit, or locally, may have longer ones.
+    description = func.substr(versions.c.description, 1, LONGEST_DESCRIPTION).label("description")
     return (
-        select(*columns, versions.c.description, repositories.c.name, audited.label("audited"))
+        select(*columns, description, repositories.c.name, audited.label("audited"))
         .join_from(versions, repositories)
         .where(version_rows.newest())
     )

@@ -40,7 +40,10 @@ class Refs:
             if sha := found.get(BRANCH) or found.get(TAG):
                 return str(sha)
             if SHA_START.fullmatch(revision):
-                of = (commits.c.repository_id == repository.id, commits.c.sha.startswith(revision))
+                of = (
+                    commits.c.repository_id == repository.id,
+                    commits.c.sha.between(revision, revision + "g"),
+                )
                 shas = list(connection.scalars(select(commits.c.sha).where(*of).limit(2)))
                 if len(shas) == 1:
                     return str(shas[0])

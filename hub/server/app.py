@@ -35,6 +35,8 @@ from kcard.hub.server.middleware.raw_path import RawPath
 from kcard.hub.server.middleware.security_headers import SecurityHeaders
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.page import openapi, pages
+from kcard.hub.server.reading.recent import Recent
+from kcard.hub.server.turns import Turns
 from kcard.hub.shared import SharedHub
 
 __all__ = ["create_app"]
@@ -73,6 +75,8 @@ def create_app(hub: SharedHub, options: ServerOptions | None = None) -> FastAPI:
     )
     app.state.hub = hub
     app.state.options = options or ServerOptions()
+    app.state.recent = Recent(hub)
+    app.state.turns = Turns()
     for module in ROUTERS:
         app.include_router(module.router)
     openapi.describe(app)
@@ -90,7 +94,8 @@ def _add_middleware(app: FastAPI) -> None:
     app.add_middleware(BodyLimit)
     app.add_middleware(IdleTimeout)
     if options.rate:
-        app.add_middleware(RateLimit, options.rate)
+        # A hub with a public URL is behind a proxy, whose clients may seem to be on this machine.
+        app.add_middleware(RateLimit, options.rate, options.counts, own=options.url is not None)
     app.add_middleware(SecurityHeaders, https=(options.url or "").startswith("https:"))
     app.add_middleware(Instrumentation, app.state.metrics.count, log_exchange)
     app.add_middleware(RawPath)

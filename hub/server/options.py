@@ -18,8 +18,9 @@ class ServerOptions:
     quota           default quota of a namespace in bytes; None: no limit
     exam            whether a card with a model needs an exam to be published
     xet             whether to accept uploads by Xet
-    rate            requests a minute from one account or address, in each worker; 0: no limit
+    rate            downloads a minute from one account or address, other requests cost more; 0: no limit
     metrics         the folder for the metrics of all workers; None: only this process
+    counts          the file for the rate limit of all workers; None: only this process
     """
 
     url: str | None = None
@@ -30,5 +31,6 @@ class ServerOptions:
     quota: int | None = None
     exam: Literal["required", "optional"] = "required"
     xet: bool = True
-    rate: int = 0
+    rate: int = 3000
     metrics: str | None = None
+    counts: str | None = None

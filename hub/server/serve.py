@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import HubError, MissingExtra, UsageError
+from kcard.hub.server.middleware import shared_buckets
 from kcard.hub.server.middleware.logs import LogFormat, configuration
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.worker import Location, open_hub, worker
@@ -40,6 +42,7 @@ MODULES = [
 ]
 BACKLOG = 2048
 METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus_client writes its files
+COUNTS = "requests"
 HANG_SECONDS = 10  # a worker that does not answer its supervisor is replaced
 START_SECONDS = 120
 FIRST_TOKEN = "first"
@@ -83,7 +86,10 @@ def serve(
         token = _prepare(location, options, serving.namespace)
         if token is not None:
             first(token)
-        app = functools.partial(worker, location, replace(options, metrics=folder))
+        counts = Path(folder) / COUNTS
+        shared_buckets.create(counts)
+        options = replace(options, metrics=folder, counts=str(counts))
+        app = functools.partial(worker, location, options)
         received = _supervised(serving, app, listener, ready)
     if signal.SIGINT in received:
         raise KeyboardInterrupt
@@ -170,8 +176,8 @@ def _listening(serving: Serving) -> Iterator[socket.socket]:
 
 @contextmanager
 def _counting() -> Iterator[str]:
-    """A folder for the metrics of all workers, which prometheus_client finds in the environment."""
-    with tempfile.TemporaryDirectory(prefix="kcard-metrics-", ignore_cleanup_errors=True) as folder:
+    """A folder for what all workers count: metrics, which prometheus_client finds in the environment, and requests."""
+    with tempfile.TemporaryDirectory(prefix="kcard-counts-", ignore_cleanup_errors=True) as folder:
         os.putenv(METRICS_VARIABLE, folder)
         try:
             yield folder

@@ -223,7 +223,7 @@ def test_pictures_and_links_of_the_repository_are_found_and_links_elsewhere_stay
 
 
 def test_long_readme_is_cut_and_says_so() -> None:
-    assert "The text continues in README.md" in render("long line\n\n" * 10_000)
+    assert f'continues in <a href="{FILES}/README.md"' in render("long line\n\n" * 10_000, FILES)
     assert "The text continues" not in render("long line\n\n" * 1000)
 
 

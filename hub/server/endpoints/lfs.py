@@ -26,6 +26,8 @@ from kcard.hub.server.dependencies import (
     require_download,
 )
 from kcard.hub.server.endpoints.large_files import upload_action
+from kcard.hub.server.reading.recent import Recent, RecentDep
+from kcard.hub.server.turns import IN_TURN
 from kcard.hub.server.writing.quota import remaining
 from kcard.hub.shared import SharedHub
 
@@ -62,20 +64,21 @@ class Batch(BaseModel):
     hash_algo: Literal["sha256"] = "sha256"
 
 
-@router.post(f"{OBJECTS}/batch")
-@router.post(f"{DATASETS}{OBJECTS}/batch")
+@router.post(f"{OBJECTS}/batch", dependencies=[IN_TURN])
+@router.post(f"{DATASETS}{OBJECTS}/batch", dependencies=[IN_TURN])
 def request_batch(
     request: Request,
     batch: Batch,
     repository: WebRepository,
     identity: OptionalIdentity,
     hub: HubDep,
+    recent: RecentDep,
     options: OptionsDep,
 ) -> JSONResponse:
     """Get the URLs for large files."""
     base = base_url(request, options)
     if batch.operation == "download":
-        return _answer("basic", _downloads(base, batch, repository, identity, hub))
+        return _answer("basic", _downloads(base, batch, repository, identity, hub, recent))
     require_write(identity, repository)
     assert identity is not None  # as require_write checked
     in_parts = "multipart" in batch.transfers
@@ -146,12 +149,18 @@ def _uploads(
 
 
 def _downloads(
-    base: str, batch: Batch, repository: Repository, identity: Identity | None, hub: SharedHub
+    base: str,
+    batch: Batch,
+    repository: Repository,
+    identity: Identity | None,
+    hub: SharedHub,
+    recent: Recent,
 ) -> Iterator[dict[str, Any]]:
     require_download(hub, identity, repository)
     name = batch.ref.name.removeprefix("refs/heads/") if batch.ref else "main"
     commit = hub.refs.resolve(repository, name)
-    paths = {entry.sha256: path for path, entry in hub.commits.tree(repository, commit).items() if entry.lfs}
+    tree = recent.trees.get(repository, commit)
+    paths = {entry.sha256: path for path, entry in tree.items() if entry.lfs}
     for file in batch.objects:
         if (path := paths.get(file.oid)) is None:
             yield _refused(file, 404, f"file not found in {repository.name} at {name}")

@@ -1,9 +1,10 @@
 """Models and datasets: lists and descriptions."""
 
+from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Query, Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from kcard.hub.repositories.listing import LIMIT, MOST, SORTS, ListQuery
 from kcard.hub.repositories.permissions import absent
@@ -11,21 +12,26 @@ from kcard.hub.repositories.values import Mark, Repository
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity, OptionsDep, RepositoryDep, repository_type
 from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.reading import repository_json
-from kcard.hub.server.reading.details import at_revision, details
+from kcard.hub.server.reading.details import Encoded, card_properties, joined
 from kcard.hub.server.reading.pagination import next_page
+from kcard.hub.server.reading.recent import Recent, RecentDep
 from kcard.hub.server.reading.repository_json import ABSENT, Json
-from kcard.hub.shared import SharedHub
+from kcard.hub.server.turns import IN_TURN
 
 __all__ = ["router"]
 
 router = APIRouter(tags=["read"])
 
-# The largest page that reads the files of each repository.
+MEDIA_TYPE = "application/json"
+# The largest page that reads the files or the metadata of each repository.
 DETAILED_PAGE = 100
+LARGEST_PAGE = 1 << 20  # bytes; lists of files count even if they are not among the wanted properties
 # Names that some clients use for a sort.
 ALIASES = {"last_modified": "lastModified", "created_at": "createdAt", "trending_score": "trendingScore"}
 # Properties that need the files of each repository.
 IN_FILES = frozenset({"config", "siblings"})
+# Properties that need their metadata.
+IN_CARD = frozenset({"cardData", "model-index"})
 Words: TypeAlias = Annotated[list[str] | None, Query()]
 SecurityStatus: TypeAlias = Annotated[bool, Query(alias="securityStatus")]
 
@@ -38,10 +44,12 @@ SecurityStatus: TypeAlias = Annotated[bool, Query(alias="securityStatus")]
         400: {"description": "An invalid parameter"},
         404: {"description": "Neither models nor datasets"},
     },
+    dependencies=[IN_TURN],
 )
 def listing(
     request: Request,
     hub: HubDep,
+    recent: RecentDep,
     options: OptionsDep,
     identity: OptionalIdentity,
     types: Segment,
@@ -58,10 +66,12 @@ def listing(
     card_data: Annotated[bool, Query(alias="cardData")] = False,
     config: bool = False,
     expand: Words = None,
-) -> JSONResponse:
-    """`full` adds files, `cardData` adds the metadata of README.md, `expand` selects properties."""
-    wanted = frozenset(expand or ())
-    detailed = full or config or bool(wanted & IN_FILES)
+) -> Response:
+    """`full` adds files, `cardData` adds the metadata of README.md, `expand` selects properties.
+
+    Pages of more than about a megabyte end early: follow Link.
+    """
+    shape = _Shape(full, config, card_data, frozenset(expand or ()))
     query = ListQuery(
         type=repository_type(types),
         search=" ".join(search) if search else None,
@@ -69,34 +79,61 @@ def listing(
         filters=tuple(tag for text in filters or () for tag in text.split(",") if tag),
         sort=ALIASES.get(sort, sort),
         direction=direction,
-        limit=min(limit, DETAILED_PAGE if detailed else MOST),
+        limit=min(limit, DETAILED_PAGE if shape.files or shape.card else MOST),
         cursor=cursor,
         gated=gated,
         pipeline_tag=pipeline_tag,
+        card=shape.card,
     )
     page, following = hub.listing.page(query, identity)
     marks = hub.publications.marks([repository.id for repository in page])
-    items = [_listed(hub, each, marks.get(each.id), full, card_data, config, wanted) for each in page]
+    items: list[bytes] = []
+    size = 0
+    for place, repository in enumerate(page):
+        found, more = _listed(recent, repository, marks.get(repository.id), shape)
+        item = _object(found, more, shape.wanted)
+        size += max(len(item), sum(map(len, more.values())))
+        if items and size > LARGEST_PAGE:
+            following = hub.listing.cursor(query, page[place - 1])
+            break
+        items.append(item)
     link = {} if following is None else next_page(request, options, f"/api/{types}", cursor=following)
-    return JSONResponse(items, headers=link)
+    return Response(b"[%s]" % b",".join(items), headers=link, media_type=MEDIA_TYPE)
 
 
-def _listed(
-    hub: SharedHub,
-    repository: Repository,
-    mark: Mark | None,
-    full: bool,
-    card_data: bool,
-    config: bool,
-    wanted: frozenset[str],
-) -> Json:
+@dataclass(frozen=True)
+class _Shape:
+    """What a list says of each repository. `wanted`: the properties; empty: all."""
+
+    full: bool
+    config: bool
+    card_data: bool
+    wanted: frozenset[str]
+
+    @property
+    def files(self) -> bool:
+        """Whether the files of each repository are read."""
+        return self.full or self.config or bool(self.wanted & IN_FILES)
+
+    @property
+    def card(self) -> bool:
+        """Whether the metadata of README.md is read."""
+        return self.files or self.card_data or bool(self.wanted & IN_CARD)
+
+
+def _listed(recent: Recent, repository: Repository, mark: Mark | None, shape: _Shape) -> tuple[Json, Encoded]:
     found = repository_json.repository(repository, mark)
-    if full or config or wanted & IN_FILES:
-        tree = hub.commits.tree(repository, repository.head) if repository.head else {}
-        found |= details(hub, repository, tree, blobs=False, config=config or "config" in wanted)
-    elif card_data or wanted:
-        found |= details(hub, repository, {}, blobs=False, config=False) | {"siblings": None}
-    return repository_json.only(wanted, found) if wanted else found
+    if shape.files:
+        config = shape.config or "config" in shape.wanted
+        return found, recent.details.of(repository, blobs=False, config=config)
+    return found, card_properties(repository) | {"siblings": b"null"} if shape.card or shape.wanted else {}
+
+
+def _object(found: Json, more: Encoded, wanted: frozenset[str]) -> bytes:
+    """The JSON object of the wanted properties; none: of all."""
+    if not wanted:
+        return joined(found, more)
+    return joined(repository_json.only(wanted, found), repository_json.only(wanted, more))
 
 
 @router.get(
@@ -104,16 +141,18 @@ def _listed(
     summary="Describe a model or dataset",
     response_description="Properties, files, and `kcard` with the factuality",
     responses=ABSENT,
+    dependencies=[IN_TURN],
 )
 def info(
     hub: HubDep,
+    recent: RecentDep,
     repository: RepositoryDep,
     blobs: bool = False,
     security: SecurityStatus = False,
     expand: Words = None,
-) -> JSONResponse:
+) -> Response:
     """On branch main."""
-    return info_at(hub, repository, "main", blobs, security, expand)
+    return info_at(hub, recent, repository, "main", blobs, security, expand)
 
 
 @router.get(
@@ -121,29 +160,29 @@ def info(
     summary="Describe a revision of a model or dataset",
     response_description="Properties, files, and `kcard` with the factuality",
     responses=ABSENT,
+    dependencies=[IN_TURN],
 )
 def info_at(
     hub: HubDep,
+    recent: RecentDep,
     repository: RepositoryDep,
     revision: Segment,
     blobs: bool = False,
     security: SecurityStatus = False,
     expand: Words = None,
-) -> JSONResponse:
+) -> Response:
     """`blobs` adds the sizes and hashes of the files, `expand` selects properties."""
     sha = hub.refs.resolve(repository, revision)
-    tree = hub.commits.tree(repository, sha)
-    repository = at_revision(hub, repository, sha, tree)
+    repository = recent.details.at_revision(repository, sha)
     mark = hub.publications.marks([repository.id]).get(repository.id)
     found = repository_json.repository(repository, mark)
-    found |= details(hub, repository, tree, blobs=blobs, config=repository.type == "model")
+    more = recent.details.of(repository, blobs=blobs, config=repository.type == "model")
     found["spaces"] = []
     if security:
         # Commits refuse whatever could run code.
         found["securityRepoStatus"] = {"scansDone": True, "filesWithIssues": []}
-    if expand:
-        found = repository_json.only(frozenset(expand), found)
-    return JSONResponse(found, headers={"X-Repo-Commit": sha})
+    content = _object(found, more, frozenset(expand or ()))
+    return Response(content, headers={"X-Repo-Commit": sha}, media_type=MEDIA_TYPE)
 
 
 @router.get("/api/{types}/{name}", include_in_schema=False)

@@ -17,6 +17,7 @@ from kcard.hub.repositories.values import Entry, Repository
 from kcard.hub.server.dependencies import HubDep, NoPullRequest, OptionsDep, WritableRepository
 from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.options import ServerOptions
+from kcard.hub.server.reading.recent import Recent, RecentDep
 from kcard.hub.server.writing.gitignore import gitignore
 from kcard.hub.shared import SharedHub
 
@@ -57,10 +58,11 @@ def preupload(
     _: NoPullRequest,
     repository: WritableRepository,
     hub: HubDep,
+    recent: RecentDep,
     options: OptionsDep,
 ) -> JSONResponse:
     """Fails at the first file that a commit would refuse, unless the .gitignore excludes it."""
-    tree = _tree(hub, repository, revision)
+    tree = _tree(hub, recent, repository, revision)
     ignores = _ignores(hub, body.gitIgnore, tree)
     wanted = [file for file in body.files if not ignores(check_path(file.path))]
     regular = _regular(wanted, options)
@@ -105,9 +107,9 @@ def _ignores(hub: SharedHub, sent: str | None, tree: Mapping[str, Entry]) -> Cal
     return gitignore(sent or "")
 
 
-def _tree(hub: SharedHub, repository: Repository, revision: str) -> Mapping[str, Entry]:
+def _tree(hub: SharedHub, recent: Recent, repository: Repository, revision: str) -> Mapping[str, Entry]:
     """The existing files; none if the revision does not exist, which the commit will report."""
     try:
-        return hub.commits.tree(repository, hub.refs.resolve(repository, revision))
+        return recent.trees.get(repository, hub.refs.resolve(repository, revision))
     except NotThere:
         return {}

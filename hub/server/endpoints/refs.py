@@ -20,6 +20,7 @@ from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.reading import repository_json
 from kcard.hub.server.reading.pagination import next_page
 from kcard.hub.server.reading.repository_json import ABSENT
+from kcard.hub.server.turns import IN_TURN
 
 __all__ = ["router"]
 
@@ -51,6 +52,7 @@ def refs(hub: HubDep, repository: RepositoryDep) -> JSONResponse:
     summary="List the commits up to a revision",
     response_description="Newest first; Link has the next page",
     responses=ABSENT,
+    dependencies=[IN_TURN],
 )
 def commits(
     request: Request,
@@ -62,13 +64,13 @@ def commits(
     limit: Annotated[int, Query(ge=1, le=1000)] = PAGE,
     expand: Annotated[list[str] | None, Query(alias="expand[]")] = None,
 ) -> JSONResponse:
-    """All pages show the same commit, whatever is pushed meanwhile."""
+    """The next page starts with the parent of the last commit of this one."""
     sha = hub.refs.resolve(repository, revision)
     page = hub.commits.list(repository, sha, p, limit)
     headers = {"X-Repo-Commit": sha}
     if page and page[-1].parent is not None:
-        here = f"/api/{repository.type}s/{repository.name}/commits/{sha}"
-        headers |= next_page(request, options, here, p=p + 1)
+        here = f"/api/{repository.type}s/{repository.name}/commits/{page[-1].parent}"
+        headers |= next_page(request, options, here, p=0)
     formatted = "formatted" in (expand or ())
     return JSONResponse([repository_json.commit(commit, formatted) for commit in page], headers=headers)
 

@@ -23,7 +23,7 @@ from kcard.hub.server.dependencies import HubDep, OptionalIdentity, WebRepositor
 from kcard.hub.server.middleware.raw_path import Rest, Segment
 from kcard.hub.server.reading.byte_range import Unsatisfiable, matches, wanted
 from kcard.hub.server.reading.downloads import counted, counting
-from kcard.hub.server.reading.recent_trees import TreesDep
+from kcard.hub.server.reading.recent import RecentDep
 from kcard.hub.server.reading.repository_json import Responses
 from kcard.hub.shared import SharedHub
 
@@ -58,7 +58,7 @@ class ResolvedFile:
 
 def _resolved(
     hub: HubDep,
-    trees: TreesDep,
+    recent: RecentDep,
     identity: OptionalIdentity,
     repository: WebRepository,
     revision: Segment,
@@ -66,7 +66,7 @@ def _resolved(
 ) -> ResolvedFile:
     require_download(hub, identity, repository)
     sha = hub.refs.resolve(repository, revision)
-    tree = trees.get(repository, sha)
+    tree = recent.trees.get(repository, sha)
     entry = tree.get(path)
     if entry is None:
         # Given the commit, clients remember that the file does not exist.

@@ -1,8 +1,10 @@
 """Limit of the size of request bodies.
 
-JSON and forms are read into memory, so they are limited to a few megabytes, whatever Content-Length says. Endpoints
-that stream the body to disk lift the limit and count for themselves.
+JSON and forms are read into memory, so they are limited to a megabyte, whatever Content-Length says. Endpoints that
+take larger ones, or stream the body to disk and count for themselves, change the limit.
 """
+
+import math
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -10,8 +12,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 __all__ = ["LARGEST", "BodyLimit", "lift"]
 
-LARGEST = 4 << 20  # bytes
-LIFTED = "kcard.body_limit_lifted"
+LARGEST = 1 << 20  # bytes
+LIMIT = "kcard.body_limit"
 
 
 class BodyLimit:
@@ -27,7 +29,7 @@ class BodyLimit:
         declared, read, answered = _declared(scope), 0, False
 
         def too_large() -> bool:
-            return LIFTED not in scope and max(declared, read) > self._largest
+            return bool(max(declared, read) > scope.get(LIMIT, self._largest))
 
         async def counted() -> Message:
             nonlocal read
@@ -38,7 +40,7 @@ class BodyLimit:
                     return message
             if answered:  # the application only waits for the client to disconnect
                 return {"type": "http.disconnect"}
-            raise self._refusal()
+            raise _refusal(scope.get(LIMIT, self._largest))
 
         async def noted(message: Message) -> None:
             nonlocal answered
@@ -47,15 +49,16 @@ class BodyLimit:
 
         await self._app(scope, counted, noted)
 
-    def _refusal(self) -> HTTPException:
-        # FastAPI passes on an HTTPException; any other becomes a generic error about the body.
-        message = f"request body too large: the limit is {self._largest} bytes"
-        return HTTPException(413, message, headers={"X-Error-Message": message, "Connection": "close"})
+
+def lift(request: Request, largest: float = math.inf) -> None:
+    """Change the limit for this request. Without one, the endpoint counts the bytes and keeps them out of memory."""
+    request.scope[LIMIT] = largest
 
 
-def lift(request: Request) -> None:
-    """Lift the limit for this request; the endpoint counts the bytes and keeps them out of memory."""
-    request.scope[LIFTED] = True
+def _refusal(largest: float) -> HTTPException:
+    # FastAPI passes on an HTTPException; any other becomes a generic error about the body.
+    message = f"request body too large: the limit is {largest} bytes"
+    return HTTPException(413, message, headers={"X-Error-Message": message, "Connection": "close"})
 
 
 def _declared(scope: Scope) -> int:

@@ -1,74 +1,73 @@
-"""Rate limit: a token bucket for each account or address, in every worker.
+"""Rate limit: a token bucket for each account or address, shared by the workers of a server.
 
-A bucket holds a minute's worth of requests. A request counts for its account only once this worker has seen the token
-accepted, and for its address before that: made-up tokens don't evade the limit.
+A bucket holds five minutes' worth of requests. A request counts for its account only once this worker has seen the
+token accepted, and for its address before that: made-up tokens don't evade the limit.
 """
 
 import hashlib
 import ipaddress
-import time
+import math
 from collections import OrderedDict
-from collections.abc import Callable
+from pathlib import Path
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kcard.hub.refusals import TooMany
 from kcard.hub.server.errors import answer
 from kcard.hub.server.middleware.instrumentation import QUIET
+from kcard.hub.server.middleware.request_cost import cost
+from kcard.hub.server.middleware.shared_buckets import WINDOW, SharedBuckets, Taken
 
-__all__ = ["Buckets", "RateLimit", "is_this_machine"]
+__all__ = ["RateLimit", "is_this_machine"]
 
 MOST_KEYS = 100_000
 NETWORK = 64  # prefix of an IPv6 address that one customer's network shares
 
 
-class Buckets:
-    """A bucket for each key, refilled at `rate` a minute; the least recently used are dropped."""
-
-    def __init__(self, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rate, self._clock = rate, clock
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def take(self, key: str) -> float:
-        """Take one token: 0, or the seconds until the next one if the bucket is empty."""
-        now = self._clock()
-        left, at = self._left.pop(key, (float(self._rate), now))
-        left = min(self._rate, left + (now - at) * self._rate / 60)
-        wait = 0.0 if left >= 1 else (1 - left) * 60 / self._rate
-        self._left[key] = (left if wait else left - 1, now)
-        if len(self._left) > MOST_KEYS:
-            self._left.popitem(last=False)
-        return wait
-
-
 class RateLimit:
-    """ASGI middleware: 429 with Retry-After for more than `rate` requests a minute, except probes."""
+    """ASGI middleware: 429 with Retry-After for too many requests, except probes.
 
-    def __init__(self, app: ASGIApp, rate: int) -> None:
-        self._app, self._buckets = app, Buckets(rate)
+    rate     downloads a minute; other requests cost more (request_cost.py)
+    counts   the file that the workers share, from shared_buckets.create; None: this process counts alone
+    own      whether requests from this machine count too
+    """
+
+    def __init__(self, app: ASGIApp, rate: int, counts: str | None = None, own: bool = False) -> None:
+        self._app, self._own = app, own
+        self._buckets = SharedBuckets(rate, None if counts is None else Path(counts))
+        self._policy = f'"fixed window";"requests";q={self._buckets.size};w={WINDOW}'
         self._accounts: OrderedDict[bytes, str] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in QUIET:
+        if scope["type"] != "http" or scope["path"] in QUIET or (is_this_machine(scope) and not self._own):
             await self._app(scope, receive, send)
             return
         login = _login(scope)
         account = self._accounts.get(login) if login else None
         key = f"account {account}" if account else f"address {_network(scope)}"
-        if wait := self._buckets.take(key):
-            error = TooMany(
-                f"too many requests from this {key.partition(' ')[0]}: try again later", seconds=wait
-            )
-            await answer(error)(scope, receive, send)
-            return
+        taken = self._buckets.take(key, cost(scope["path"], scope.get("query_string", b"")))
 
-        async def learned(message: Message) -> None:
-            if login and message["type"] == "http.response.start":
-                self._learn(login, scope.get("state", {}).get("account"))
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                if login and taken.allowed:
+                    self._learn(login, scope.get("state", {}).get("account"))
+                self._tell(message, taken)
             await send(message)
 
-        await self._app(scope, receive, learned)
+        await (self._app if taken.allowed else answer(self._refusal(key, taken)))(scope, receive, told)
+
+    def _refusal(self, key: str, taken: Taken) -> TooMany:
+        who = key.partition(" ")[0]
+        wait = math.ceil(taken.wait)
+        return TooMany(f"too many requests from this {who}: try again in {wait} s", seconds=wait)
+
+    def _tell(self, message: Message, taken: Taken) -> None:
+        """Set the headers by which the Hugging Face clients wait (draft-ietf-httpapi-ratelimit-headers)."""
+        left = taken.left if taken.allowed else 0
+        headers = MutableHeaders(scope=message)
+        headers["RateLimit"] = f'"requests";r={left};t={max(1, math.ceil(taken.wait))}'
+        headers["RateLimit-Policy"] = self._policy
 
     def _learn(self, login: bytes, account: str | None) -> None:
         self._accounts.pop(login, None)

@@ -1,25 +1,25 @@
 """The data that the pages show, without HTML or HTTP."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Literal
 
 from kcard.errors import CardError, HubError
 from kcard.hub.accounts.identity import Identity
-from kcard.hub.checks.metadata import read
-from kcard.hub.checks.readme_html import render
 from kcard.hub.repositories import card_metadata
 from kcard.hub.repositories.listing import ListQuery
 from kcard.hub.repositories.permissions import may_download
 from kcard.hub.repositories.values import Commit, Entry, Mark, Publication, Ref, Repository, Type
 from kcard.hub.server.dependencies import get_repository, has_access
+from kcard.hub.server.reading.recent import Recent
 from kcard.hub.shared import SharedHub
 from kcard.manifest import Manifest
 
 __all__ = ["CardView", "Row", "address", "card", "listed"]
 
 MAIN = "main"
-MOST_FILES = 500
+MOST_FILES, MOST_REFS = 500, 50
 # Tags of a card. The longest domain is the card's own, the others contain it.
 KIND, DOMAIN, BASE = "kcard:kind:", "domain:", "base_model:"
 
@@ -52,6 +52,7 @@ class CardView:
 
     released   whether the client may download the files; if not, there is no README and no manifest
     readme     safe HTML
+    refs       branches, and tags that published nothing: at most MOST_REFS
     files      at most MOST_FILES; `more` are omitted
     threshold  of the hub's quarantine
     note       why the README is not shown, if so
@@ -63,8 +64,7 @@ class CardView:
     released: bool
     threshold: float | None
     publications: Sequence[Publication]
-    branches: Sequence[Ref]
-    tags: Sequence[Ref]
+    refs: Sequence[Ref]
     files: Sequence[Entry] = ()
     more: int = 0
     manifest: Manifest | None = None
@@ -79,45 +79,51 @@ def listed(hub: SharedHub, query: ListQuery, identity: Identity | None) -> tuple
     return [Row(repository, marks.get(repository.id)) for repository in page], following
 
 
-def card(hub: SharedHub, type_: Type, name: str, revision: str, identity: Identity | None) -> CardView:
+def card(
+    hub: SharedHub, recent: Recent, type_: Type, name: str, revision: str, identity: Identity | None
+) -> CardView:
     """A repository at a revision. Raises NotThere if the client may not read it, or for an unknown revision."""
     repository = get_repository(hub, type_, name, identity)
     sha = hub.refs.resolve(repository, revision)
+    publications = hub.publications.of(repository)[::-1]
     view = CardView(
         row=Row(repository, hub.publications.marks([repository.id]).get(repository.id)),
         revision=revision,
         commit=hub.commits.get(repository, sha),
         released=may_download(identity, repository, has_access(hub, identity, repository)),
         threshold=hub.registry.quarantine.threshold,
-        publications=hub.publications.of(repository)[::-1],
-        branches=hub.refs.branches(repository),
-        tags=hub.refs.tags(repository),
+        publications=publications,
+        refs=_refs(hub, repository, {publication.tag for publication in publications}),
     )
-    return _opened(hub, view) if view.released else view
+    return _opened(hub, recent, view) if view.released else view
 
 
-def _opened(hub: SharedHub, view: CardView) -> CardView:
+def _refs(hub: SharedHub, repository: Repository, published: Container[str]) -> list[Ref]:
+    tags = (tag for tag in hub.refs.tags(repository) if tag.name not in published)
+    return list(islice(chain(hub.refs.branches(repository), tags), MOST_REFS))
+
+
+def _opened(hub: SharedHub, recent: Recent, view: CardView) -> CardView:
     """The view with the contents of the files."""
     repository, sha = view.row.repository, view.commit.sha
-    tree = hub.commits.tree(repository, sha)
-    readme, note = _readme(hub, tree.get(card_metadata.README), address(repository, "resolve", sha))
-    files = list(tree.values())
+    tree = recent.trees.get(repository, sha)
+    readme, note = _readme(recent, tree.get(card_metadata.README), address(repository, "resolve", sha))
     return replace(
         view,
-        files=files[:MOST_FILES],
-        more=max(0, len(files) - MOST_FILES),
+        files=list(islice(tree.values(), MOST_FILES)),
+        more=max(0, len(tree) - MOST_FILES),
         manifest=card_metadata.manifest(tree, hub.blobs),
         readme=readme,
         note=note,
     )
 
 
-def _readme(hub: SharedHub, entry: Entry | None, files: str) -> tuple[str, str]:
+def _readme(recent: Recent, entry: Entry | None, files: str) -> tuple[str, str]:
     """The README as HTML, or why it is not shown."""
     if entry is None:
         return "", "There is no README.md."
     try:
-        return render(read(card_metadata.text(hub.blobs, entry))[1], files), ""
+        return recent.readmes.html(entry, files), ""
     except (HubError, CardError) as error:  # the page is shown even if a file is damaged
         return "", f"README.md can't be shown: {error}"
 

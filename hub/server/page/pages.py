@@ -20,6 +20,8 @@ from kcard.hub.server.dependencies import HubDep, OptionalIdentity, OptionsDep, 
 from kcard.hub.server.errors import answer
 from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.page.card_views import address, card, listed
+from kcard.hub.server.reading.recent import RecentDep
+from kcard.hub.server.turns import IN_TURN
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -54,8 +56,8 @@ def _parameters(
 Parameters = Annotated[dict[str, Any], Depends(_parameters)]
 
 
-@router.get("/")
-@router.get("/datasets")
+@router.get("/", dependencies=[IN_TURN])
+@router.get("/datasets", dependencies=[IN_TURN])
 def repositories(
     request: Request, hub: HubDep, identity: OptionalIdentity, parameters: Parameters
 ) -> Response:
@@ -77,27 +79,29 @@ def repositories(
     return page("list.html", rows=rows, following=following, asked=parameters, type=type_, orders=ORDERS)
 
 
-@router.get("/{namespace}/{name}")
-@router.get("/datasets/{namespace}/{name}")
+@router.get("/{namespace}/{name}", dependencies=[IN_TURN])
+@router.get("/datasets/{namespace}/{name}", dependencies=[IN_TURN])
 def repository(
     request: Request,
     hub: HubDep,
+    recent: RecentDep,
     identity: OptionalIdentity,
     options: OptionsDep,
     namespace: Segment,
     name: Segment,
 ) -> Response:
     """A card, model or dataset, on branch main."""
-    return repository_at(request, hub, identity, options, namespace, name, "main")
+    return repository_at(request, hub, recent, identity, options, namespace, name, "main")
 
 
-@router.get("/{namespace}/{name}/commit/{revision}")
-@router.get("/{namespace}/{name}/tree/{revision}")
-@router.get("/datasets/{namespace}/{name}/commit/{revision}")
-@router.get("/datasets/{namespace}/{name}/tree/{revision}")
+@router.get("/{namespace}/{name}/commit/{revision}", dependencies=[IN_TURN])
+@router.get("/{namespace}/{name}/tree/{revision}", dependencies=[IN_TURN])
+@router.get("/datasets/{namespace}/{name}/commit/{revision}", dependencies=[IN_TURN])
+@router.get("/datasets/{namespace}/{name}/tree/{revision}", dependencies=[IN_TURN])
 def repository_at(
     request: Request,
     hub: HubDep,
+    recent: RecentDep,
     identity: OptionalIdentity,
     options: OptionsDep,
     namespace: Segment,
@@ -107,7 +111,7 @@ def repository_at(
     """A card, model or dataset at a revision."""
     type_ = web_type(request)
     try:
-        view = card(hub, type_, f"{namespace}/{name}", revision, identity)
+        view = card(hub, recent, type_, f"{namespace}/{name}", revision, identity)
     except Refused as error:
         return _refusal(request, error)
     return page("card.html", view=view, type=type_, url=base_url(request, options))

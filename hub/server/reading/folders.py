@@ -1,13 +1,16 @@
 """The folders of a commit, derived from its paths, with the ids of git's trees: equal folders have equal ids."""
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
 from typing import TypeAlias
 
 from kcard.hub.repositories.values import Entry
 
-__all__ = ["Folder", "Listed", "contents", "folders"]
+__all__ = ["Folder", "Folders", "Listed"]
 
 FILE_MODE, FOLDER_MODE = b"100644", b"40000"
 
@@ -29,16 +32,44 @@ class _Node:
     folders: "dict[str, _Node]" = field(default_factory=dict)
 
 
-def folders(tree: Mapping[str, Entry]) -> dict[str, Folder]:
-    """Every folder by its path; the path of the root is empty."""
-    root = _Node()
-    for path, entry in tree.items():
-        *parents, name = path.split("/")
-        node = root
-        for parent in parents:
-            node = node.folders.setdefault(parent, _Node())
-        node.files[name] = entry.oid
-    return {folder.path: folder for folder in _named(root, "")}
+class Folders:
+    """The files of a commit by path, and its folders, which are derived when they are first used."""
+
+    def __init__(self, files: Mapping[str, Entry]) -> None:
+        self.files = files
+
+    def get(self, path: str) -> Listed | None:
+        """The file or folder at a path; the path of the root is empty."""
+        return self.files.get(path) or self._folders.get(path)
+
+    def inside(self, path: str, recursive: bool) -> list[Listed] | None:
+        """The files and folders in a folder, sorted by path; `recursive`: at any depth. None: no such folder."""
+        if path not in self._folders:
+            return None
+        start = f"{path}/" if path else ""
+        first = bisect_left(self._paths, start)
+        found: list[Listed] = []
+        for here in islice(self._paths, first, None):
+            if not here.startswith(start):
+                break
+            if here and (recursive or "/" not in here[len(start) :]):
+                found.append(self.files.get(here) or self._folders[here])
+        return found
+
+    @cached_property
+    def _folders(self) -> dict[str, Folder]:
+        root = _Node()
+        for path, entry in self.files.items():
+            *parents, name = path.split("/")
+            node = root
+            for parent in parents:
+                node = node.folders.setdefault(parent, _Node())
+            node.files[name] = entry.oid
+        return {folder.path: folder for folder in _named(root, "")}
+
+    @cached_property
+    def _paths(self) -> list[str]:
+        return sorted([*self.files, *self._folders])
 
 
 def _named(node: _Node, path: str) -> Iterator[Folder]:
@@ -53,20 +84,3 @@ def _named(node: _Node, path: str) -> Iterator[Folder]:
         b"%s %s\0%s" % (mode, name.encode(), bytes.fromhex(oid)) for _, mode, name, oid in sorted(rows)
     )
     yield Folder(path, hashlib.sha1(b"tree %d\0" % len(body) + body, usedforsecurity=False).hexdigest())
-
-
-def contents(tree: Mapping[str, Entry], path: str, recursive: bool) -> list[Listed] | None:
-    """The files and folders in a folder, sorted by path; `recursive`: at any depth. None: no such folder."""
-    every = folders(tree)
-    if path not in every:
-        return None
-    start = f"{path}/" if path else ""
-    items: list[Listed] = [*every.values(), *tree.values()]
-    inside = [
-        item
-        for item in items
-        if item.path.startswith(start)
-        and item.path != path
-        and (recursive or "/" not in item.path[len(start) :])
-    ]
-    return sorted(inside, key=lambda item: item.path)

@@ -3,7 +3,7 @@
 import html
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from kcard.hub.repositories.file_entries import pointer
 from kcard.hub.repositories.values import Commit, Entry, Mark, Ref, Repository
@@ -29,6 +29,7 @@ Json: TypeAlias = dict[str, Any]
 Responses: TypeAlias = dict[int | str, dict[str, Any]]
 ABSENT: Responses = {404: {"description": "No such repository, revision or path: see X-Error-Code"}}
 UNAUTHORIZED: Responses = {401: {"description": "A missing or invalid token"}}
+Value = TypeVar("Value")
 QUARANTINED = "quarantined"
 # The commit endpoint has checked every file, but not with a virus scanner.
 CHECKED = {"status": "safe", "avScan": None, "pickleImportScan": None}
@@ -77,7 +78,7 @@ def _marked(mark: Mark) -> Json:
     }
 
 
-def only(properties: Collection[str], found: Mapping[str, Any]) -> Json:
+def only(properties: Collection[str], found: Mapping[str, Value]) -> dict[str, Value]:
     """The properties that `expand` requests, and those that are always included."""
     kept = {"_id", "id", "modelId", "kcard", *properties}
     return {key: value for key, value in found.items() if key in kept}

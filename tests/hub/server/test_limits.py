@@ -1,39 +1,103 @@
 """How much one client may ask for, how long it is waited for, and what browsers are told."""
 
 import asyncio
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from huggingface_hub.utils import RateLimitInfo, parse_ratelimit_headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from kcard.hub.server.middleware.idle_timeout import IdleTimeout
-from kcard.hub.server.middleware.rate_limit import Buckets, RateLimit, is_this_machine
+from kcard.hub.server.middleware.rate_limit import RateLimit, is_this_machine
+from kcard.hub.server.middleware.request_cost import DEAR, DOWNLOAD, USUAL, cost
 from kcard.hub.server.middleware.security_headers import SecurityHeaders
+from kcard.hub.server.middleware.shared_buckets import SharedBuckets, Taken, create
+
+FILE = "/ada/moons/resolve/main/config.json"
 
 
 class Clock:
     def __init__(self) -> None:
-        self.now = 0.0
+        self.now = 1000.0
 
     def __call__(self) -> float:
         return self.now
 
 
-def test_a_bucket_holds_a_minutes_worth_and_fills_steadily() -> None:
-    clock = Clock()
-    buckets = Buckets(60, clock)
-    assert [buckets.take("ada") for _ in range(60)] == [0.0] * 60
-    assert buckets.take("ada") == pytest.approx(1)
-    assert buckets.take("bob") == 0
-    clock.now = 0.75
-    assert buckets.take("ada") == pytest.approx(0.25)  # asking too early costs nothing
-    clock.now = 1
-    assert buckets.take("ada") == 0
-    clock.now = 3600
-    assert [buckets.take("ada") for _ in range(60)] == [0.0] * 60
-    assert buckets.take("ada") > 0
+def test_a_bucket_holds_five_minutes_worth_and_fills_steadily(tmp_path: Path) -> None:
+    create(tmp_path / "counts")
+    for path in (None, tmp_path / "counts"):
+        clock = Clock()
+        buckets = SharedBuckets(60, path, clock)
+        assert [buckets.take("ada").allowed for _ in range(300)] == [True] * 300
+        assert buckets.take("ada") == Taken(False, 0, pytest.approx(1))
+        assert buckets.take("bob") == Taken(True, 299, pytest.approx(1))
+        clock.now += 0.75
+        assert buckets.take("ada").wait == pytest.approx(0.25)  # asking too early costs nothing
+        clock.now += 0.25
+        assert buckets.take("ada").allowed
+        clock.now += 3600
+        assert [buckets.take("ada", 10).allowed for _ in range(31)] == [True] * 30 + [False]
+
+
+def test_a_request_that_costs_more_than_a_bucket_holds_takes_all_of_it() -> None:
+    buckets = SharedBuckets(1, clock=Clock())
+    assert buckets.take("ada", 20) == Taken(True, 0, pytest.approx(300))
+    assert not buckets.take("ada").allowed
+
+
+def test_many_new_keys_do_not_free_a_key_that_has_spent_its_tokens() -> None:
+    buckets = SharedBuckets(60, clock=Clock())
+    buckets.take("greedy", 300)
+    for number in range(100_000):  # more than there are places
+        buckets.take(f"address 10.0.{number}")
+    assert not buckets.take("greedy").allowed
+
+
+TAKE = """
+import sys
+from pathlib import Path
+from kcard.hub.server.middleware.shared_buckets import SharedBuckets
+buckets = SharedBuckets(600, Path(sys.argv[1]), lambda: 1000.0)
+print(sum(buckets.take("ada").allowed for _ in range(1000)))
+"""
+
+
+def test_processes_count_together_and_none_twice(tmp_path: Path) -> None:
+    create(tmp_path / "counts")
+    command = [sys.executable, "-c", TAKE, str(tmp_path / "counts")]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    assert sum(int(process.communicate(timeout=60)[0]) for process in running) == 3000
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "expected"),
+    [
+        ("/ada/moons/resolve/main/config.json", b"", DOWNLOAD),
+        ("/datasets/ada/moons/resolve/main/a/b.csv", b"full=1", DOWNLOAD),
+        ("/lfs/00", b"ticket=x", DOWNLOAD),
+        ("/api/whoami-v2", b"", USUAL),
+        ("/api/models/ada/moons", b"", USUAL),
+        ("/api/models/ada/moons/tree/main", b"recursive=1", USUAL),
+        ("/api/models/resolve/x/tree/main/raw/y", b"", USUAL),
+        ("/ada/moons", b"", USUAL),
+        ("/api/models", b"limit=20", DEAR),
+        ("/api/%6Dodels", b"", DEAR),
+        ("/api/models/ada/moons/tree/main", b"e%78pand=1", DEAR),
+        ("/api/models/resolve/x/tree/main/resolve/y", b"expand=1", DEAR),
+        ("/api/datasets/ada/moons/paths-info/main", b"", DEAR),
+        ("/api/validate-yaml", b"", DEAR),
+        ("/", b"q=moons", DEAR),
+    ],
+)
+def test_requests_cost_what_they_take(path: str, query: bytes, expected: int) -> None:
+    assert cost(path, query) == expected
 
 
 async def answered(scope: Scope, receive: Receive, send: Send) -> None:
@@ -44,7 +108,7 @@ async def answered(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def ask(
-    app: ASGIApp, path: str = "/", address: str = "10.0.0.1", token: str | None = None
+    app: ASGIApp, path: str = FILE, address: str = "10.0.0.1", token: str | None = None
 ) -> httpx.Response:
     transport = httpx.ASGITransport(app=with_state(app), client=(address, 1))
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -69,39 +133,72 @@ def statuses(app: ASGIApp, *calls: dict[str, Any]) -> list[int]:
 def test_too_many_requests_are_told_when_to_come_back() -> None:
     limited = RateLimit(answered, rate=2)
 
-    async def run() -> httpx.Response:
-        await ask(limited)
-        await ask(limited)
-        return await ask(limited)
+    async def run() -> list[httpx.Response]:
+        return [await ask(limited) for _ in range(11)]
 
-    refused = asyncio.run(run())
+    *_, last, refused = asyncio.run(run())
+    assert last.status_code == 200
     assert refused.status_code == 429
     assert 25 <= int(refused.headers["retry-after"]) <= 30
-    assert "too many requests" in refused.json()["error"]
+    assert "too many requests from this address: try again in" in refused.json()["error"]
+
+
+def test_the_hugging_face_client_reads_how_much_is_left() -> None:
+    limited = RateLimit(answered, rate=2)
+
+    async def run() -> list[RateLimitInfo | None]:
+        return [parse_ratelimit_headers((await ask(limited)).headers) for _ in range(11)]
+
+    first, *_, refused = asyncio.run(run())
+    assert first == RateLimitInfo("requests", 9, 30, limit=10, window_seconds=300)
+    assert refused is not None
+    assert refused.remaining == 0
+    assert 25 <= refused.reset_in_seconds <= 30
 
 
 def test_addresses_are_counted_apart_and_probes_not_at_all() -> None:
     limited = RateLimit(answered, rate=1)
-    assert statuses(limited, {}, {"address": "10.0.0.2"}, {}) == [200, 200, 429]
+    first = [{}] * 5
+    assert statuses(limited, *first, {"address": "10.0.0.2"}, {}) == [200] * 6 + [429]
     assert statuses(limited, *[{"path": path} for path in ("/healthz", "/readyz", "/metrics")]) == [200] * 3
 
 
 def test_an_ipv6_client_has_one_bucket_for_its_whole_network() -> None:
     limited = RateLimit(answered, rate=1)
-    near, far = {"address": "2001:db8::1"}, {"address": "2001:db8:0:1::1"}
-    assert statuses(limited, near, {"address": "2001:db8::ffff"}, far) == [200, 429, 200]
+    near = [{"address": f"2001:db8::{n}"} for n in range(1, 7)]
+    assert statuses(limited, *near, {"address": "2001:db8:0:1::1"}) == [200] * 5 + [429, 200]
 
 
 def test_an_account_has_one_bucket_wherever_it_asks_from() -> None:
-    limited = RateLimit(answered, rate=2)
-    first, others = {"token": "good"}, [{"token": "good", "address": f"10.0.1.{n}"} for n in range(3)]
-    assert statuses(limited, first, *others) == [200, 200, 200, 429]
-    assert statuses(limited, {}) == [200]  # the address itself was counted once only
+    limited = RateLimit(answered, rate=1)
+    first, others = {"token": "good"}, [{"token": "good", "address": f"10.0.1.{n}"} for n in range(6)]
+    assert statuses(limited, first, *others) == [200] * 6 + [429]
+    assert statuses(limited, *[{}] * 5) == [200] * 4 + [429]  # the address itself was counted once only
 
 
 def test_tokens_that_were_made_up_count_for_the_address_that_tries_them() -> None:
-    limited = RateLimit(answered, rate=3)
-    assert statuses(limited, *[{"token": f"guess-{n}"} for n in range(5)]) == [200, 200, 200, 429, 429]
+    limited = RateLimit(answered, rate=1)
+    assert statuses(limited, *[{"token": f"guess-{n}"} for n in range(7)]) == [200] * 5 + [429] * 2
+
+
+def test_this_machine_is_counted_only_for_a_hub_with_a_public_url() -> None:
+    own = [{"address": "127.0.0.1"}, {"address": "::1"}] * 6
+    assert statuses(RateLimit(answered, rate=1), *own) == [200] * 12
+    assert statuses(RateLimit(answered, rate=1, own=True), *own)[-1] == 429
+
+
+def test_the_address_that_a_proxy_names_counts_only_if_the_proxy_is_trusted() -> None:
+    async def run(proxy: str) -> int:
+        limited = ProxyHeadersMiddleware(RateLimit(answered, rate=1), trusted_hosts="10.0.0.1")
+        transport = httpx.ASGITransport(app=with_state(limited), client=(proxy, 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://hub") as client:
+            for number in range(5):
+                await client.get(FILE, headers={"X-Forwarded-For": f"10.9.9.9, 203.0.113.{number}"})
+            answer = await client.get(FILE, headers={"X-Forwarded-For": "203.0.113.5"})
+        return answer.status_code
+
+    assert asyncio.run(run("10.0.0.1")) == 200  # six clients
+    assert asyncio.run(run("10.0.0.2")) == 429  # one that makes up addresses
 
 
 def test_only_this_machine_is_this_machine() -> None:

@@ -25,7 +25,7 @@ from kcard.hub.records.account_tables import accounts
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import commits, holdings, publications, refs, repositories, versions
 from kcard.hub.records.repository_tables import terms as term_rows
-from kcard.hub.repositories import terms, trees
+from kcard.hub.repositories import stored_trees, terms
 from kcard.hub.repositories.values import Entry
 from kcard.hub.store.blobs import Blobs, put_stream
 from kcard.manifest import MANIFEST, Base, Manifest
@@ -86,7 +86,7 @@ class _Card:
     sha256: str
     card: dict[str, Any]
     tags: tuple[str, ...]
-    tree: str
+    tree: bytes
     entries: Sequence[Entry]
     at: datetime
     downloads: int
@@ -195,7 +195,7 @@ def _card(
         "tags": ["kcard", topic, _often(draw, topics)],
     }
     tags = metadata.tags(card, [entry.path for entry in entries], manifest)
-    tree = trees.dumps({entry.path: entry for entry in entries})
+    tree = stored_trees.full({entry.path: entry for entry in entries}).content
     downloads = int(draw.paretovariate(0.7))
     return _Card(
         number, f"{owner}/{own}", topic, text_, sha256, card, tags, tree, entries, at, min(downloads, 10**9)
@@ -282,7 +282,7 @@ def _repository(card: _Card, sha: str) -> dict[str, Any]:
 def _commit(card: _Card, sha: str) -> dict[str, Any]:
     said = {"title": "Upload", "message": "", "author": card.name.partition("/")[0], "date": card.at}
     key = {"id": card.number, "repository_id": card.number, "sha": sha, "parent": None}
-    return {**key, **said, "tree": card.tree}
+    return {**key, **said, "tree": card.tree, "delta": False}
 
 
 def _version(card: _Card, sha: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, and_, select
+from sqlalchemy import Connection, select
 
 from kcard.errors import CardError, DamagedCard, HubError, UsageError
 from kcard.faults import reach
@@ -21,11 +21,12 @@ from kcard.hub.checks.paths import check_path, check_tree
 from kcard.hub.records.copying import copy_rows, filled
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import commits, holdings, repositories, versions
-from kcard.hub.repositories import own_namespace
+from kcard.hub.repositories import own_namespace, stored_trees
 from kcard.hub.repositories.blob_references import kept
 from kcard.hub.repositories.catalogue import Catalogue
 from kcard.hub.repositories.own_namespace import OwnNamespace
-from kcard.hub.repositories.trees import loads
+from kcard.hub.repositories.stored_trees import Stored, StoredTree
+from kcard.hub.repositories.trees import Tree
 from kcard.hub.safety import refuse_pickles
 from kcard.hub.store.blobs import Blobs, put_stream
 from kcard.hub.store.disk import Readable, copy_hashing, partial_folder
@@ -165,37 +166,62 @@ def _check_cards(source: Database, blobs: Blobs, path: Path) -> None:
 
 def _check_trees(source: Database, path: Path) -> None:
     """The checks of a commit: safe paths that don't conflict, of files that exist."""
-    columns = (commits.c.repository_id, commits.c.sha, commits.c.tree)
     with source.read() as connection:
-        for repository, sha, text in connection.execute(select(*columns).execution_options(yield_per=20)):
+        for repository in connection.scalars(select(commits.c.repository_id).distinct()).all():
             theirs = select(holdings.c.sha256).where(holdings.c.repository_id == repository)
             held = set(connection.scalars(theirs))
             try:
-                tree = loads(text)
-                check_tree(map(check_path, tree))
-                whole = all(entry.sha256 in held for entry in tree.values())
-            except (HubError, ValueError, TypeError, IndexError, KeyError) as error:
-                raise HubError(f"{path}: commit {sha}: {error}; nothing was restored") from error
-            if not whole:
-                raise HubError(f"{path}: commit {sha} has unlisted files; nothing was restored")
+                for sha, new in _new_files(connection, repository):
+                    if any(entry.sha256 not in held for entry in new.values()):
+                        raise HubError(f"commit {sha} has unlisted files")
+            except HubError as error:
+                raise HubError(f"{path}: {error}; nothing was restored") from error
+
+
+def _new_files(connection: Connection, repository: int) -> Iterator[tuple[str, Tree]]:
+    """Each commit with the files that its stored tree sets, after checks of their paths.
+
+    Most commits follow their parent, whose tree then is not read again.
+    """
+    columns = (commits.c.sha, commits.c.parent, commits.c.tree, commits.c.delta)
+    rows = select(*columns).where(commits.c.repository_id == repository).order_by(commits.c.id)
+    last, tree = None, Tree()
+    for row in connection.execute(rows.execution_options(yield_per=20)):
+        stored, known = Stored(row.tree, row.delta), set[str]()
+        try:
+            if row.delta and row.parent == last:
+                known.update(tree)
+                new = stored_trees.apply(tree, stored)
+            else:
+                found = stored_trees.find(connection, repository, row.sha)
+                assert found is not None  # as just read
+                tree, new = found.tree, stored_trees.changed(stored)[0]
+            for each in new:
+                check_path(each)
+            if not new.keys() <= known:
+                check_tree(tree)
+        except HubError as error:
+            raise HubError(f"commit {row.sha}: {error}") from error
+        last = row.sha
+        yield row.sha, new
 
 
 def inconsistent(database: Database) -> list[str]:
     """References of versions whose rows do not match their manifest."""
-    columns = (repositories.c.name, versions.c.number, versions.c.sha256, versions.c.manifest, commits.c.tree)
-    same = and_(commits.c.repository_id == versions.c.repository_id, commits.c.sha == versions.c.sha)
-    query = select(*columns).select_from(versions.join(repositories).outerjoin(commits, same))
+    query = select(repositories.c.name, versions).join_from(versions, repositories)
     with database.read() as connection:
         own = own_namespace.find(connection)
         rows = connection.execute(query.execution_options(yield_per=20))
         return sorted(
-            f"{own_namespace.bare(own, row.name)}@v{row.number}" for row in rows if not _consistent(row, own)
+            f"{own_namespace.bare(own, row.name)}@v{row.number}"
+            for row in rows
+            if not _consistent(row, stored_trees.find(connection, row.repository_id, row.sha), own)
         )
 
 
-def _consistent(row: Any, own: OwnNamespace | None) -> bool:
+def _consistent(row: Any, stored: StoredTree | None, own: OwnNamespace | None) -> bool:
     manifest, card = Manifest.from_json(row.manifest), own_namespace.bare(own, row.name)
     named = card == manifest.name or "/" in card  # cards in other namespaces are called namespace/name
     right = hashlib.sha256(row.manifest.encode()).hexdigest() == row.sha256
-    files = {} if row.tree is None else {path: entry.sha256 for path, entry in loads(row.tree).items()}
+    files = {} if stored is None else {path: entry.sha256 for path, entry in stored.tree.items()}
     return named and right and {**manifest.files, MANIFEST: row.sha256}.items() <= files.items()

@@ -2,12 +2,14 @@
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     DateTime,
     Float,
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     String,
     Table,
     Text,
@@ -93,7 +95,8 @@ terms = Table(
     sqlite_with_rowid=False,
 )
 
-# `tree` is JSON: [[path, oid, sha256, size, lfs], ...], sorted by path.
+# `tree` is compressed JSON: [[path, oid, sha256, size, lfs], ...], sorted by path; with `delta`, those that differ from
+# the parent's tree, and the paths that are gone.
 commits = Table(
     "commits",
     metadata,
@@ -105,7 +108,8 @@ commits = Table(
     Column("message", Text, nullable=False),
     Column("author", String(96), nullable=False),
     Column("date", DateTime(timezone=True), nullable=False),
-    Column("tree", Text, nullable=False),
+    Column("tree", LargeBinary, nullable=False),
+    Column("delta", Boolean, nullable=False),
     UniqueConstraint("repository_id", "sha"),
 )
 

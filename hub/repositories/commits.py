@@ -13,6 +13,7 @@ from kcard.hub.records.repository_tables import commits, repositories
 from kcard.hub.refusals import Invalid, NotThere, WrongParent
 from kcard.hub.repositories import card_metadata, history, readable, rows, trees
 from kcard.hub.repositories.history import Draft
+from kcard.hub.repositories.stored_trees import StoredTree
 from kcard.hub.repositories.values import MAIN, Add, Commit, Entry, Operation, Repository
 from kcard.hub.store.blobs import Blobs
 
@@ -51,10 +52,10 @@ class Commits:
         _check_text(title, message)
         for _ in range(ATTEMPTS):
             head = self._head(repository, branch, parent)
-            before = self.tree(repository, head)
-            tree = trees.after(before, operations, lambda c: self.tree(repository, c), head)
-            draft = history.prepare(str(repository.id), head, tree, title, message, identity.name)
-            shown = card_metadata.read(tree, self._blobs, before) if branch == MAIN else None
+            before = self._stored_tree(repository, head)
+            tree = trees.after(before.tree, operations, lambda c: self.tree(repository, c), head)
+            draft = history.prepare(str(repository.id), before, tree, title, message, identity.name)
+            shown = card_metadata.read(tree, self._blobs, before.tree) if branch == MAIN else None
             with self._database.write() as connection:
                 if history.head(connection, repository.id, branch) != head:
                     continue  # a concurrent commit: try again
@@ -133,8 +134,11 @@ class Commits:
 
     def tree(self, repository: Repository, sha: str) -> dict[str, Entry]:
         """The files of a commit by path, sorted. Raises NotThere."""
+        return self._stored_tree(repository, sha).tree
+
+    def _stored_tree(self, repository: Repository, sha: str) -> StoredTree:
         with self._database.read() as connection:
-            return history.tree(connection, repository, sha)
+            return history.stored_tree(connection, repository, sha)
 
 
 def _line(repository: Repository, sha: str, length: int) -> CTE:

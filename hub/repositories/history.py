@@ -5,37 +5,40 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from kcard.hub.records.repository_tables import commits, holdings, refs
 from kcard.hub.records.utc import now
 from kcard.hub.refusals import NotThere
-from kcard.hub.repositories import trees
+from kcard.hub.repositories import stored_trees, trees
+from kcard.hub.repositories.stored_trees import Stored, StoredTree
 from kcard.hub.repositories.trees import Tree
 from kcard.hub.repositories.values import BRANCH, Commit, Entry, Repository
 
-__all__ = ["Draft", "drop", "head", "hold", "no_commit", "point", "prepare", "tree", "write"]
+__all__ = ["Draft", "drop", "head", "hold", "no_commit", "point", "prepare", "stored_tree", "tree", "write"]
 
 
 @dataclass(frozen=True)
 class Draft:
-    """An unwritten commit, and its tree as JSON."""
+    """An unwritten commit with its stored tree, and older commits to rewrite: see stored_trees.chosen."""
 
     commit: Commit
-    text: str
+    stored: Stored
+    rewritten: Mapping[str, Stored]
 
 
 def prepare(
-    identity: str, parent: str | None, files: Mapping[str, Entry], title: str, message: str, author: str
+    identity: str, before: StoredTree | None, files: Mapping[str, Entry], title: str, message: str, author: str
 ) -> Draft:
-    """A commit of that tree; its sha is the sha1 of its canonical JSON.
+    """A commit of that tree after the commit `before`; its sha is the sha1 of its canonical JSON.
 
     `identity` makes equal commits of two repositories differ.
     """
-    text, date = trees.dumps(files), now()
+    parent, text, date = None if before is None else before.sha, trees.dumps(files), now()
     said = [identity, parent, text, title, message, author, date.isoformat()]
     sha = hashlib.sha1(json.dumps(said).encode(), usedforsecurity=False).hexdigest()
-    return Draft(Commit(sha, parent, title, message, author, date), text)
+    stored, rewritten = stored_trees.chosen(before, files)
+    return Draft(Commit(sha, parent, title, message, author, date), stored, rewritten)
 
 
 def head(connection: Connection, repository_id: int, branch: str) -> str | None:
@@ -46,12 +49,16 @@ def head(connection: Connection, repository_id: int, branch: str) -> str | None:
 
 
 def tree(connection: Connection, repository: Repository, sha: str) -> Tree:
-    """The files of a commit by path, sorted. Raises NotThere."""
-    here = (commits.c.repository_id == repository.id, commits.c.sha == sha)
-    text = connection.scalar(select(commits.c.tree).where(*here))
-    if text is None:
+    """The files of a commit by path, sorted. Raises NotThere, and HubError if they are damaged."""
+    return stored_tree(connection, repository, sha).tree
+
+
+def stored_tree(connection: Connection, repository: Repository, sha: str) -> StoredTree:
+    """As `tree`, with what it was read from, which `prepare` needs of a parent."""
+    found = stored_trees.find(connection, repository.id, sha)
+    if found is None:
         raise no_commit(repository, sha)
-    return trees.loads(text)
+    return found
 
 
 def no_commit(repository: Repository, sha: str) -> NotThere:
@@ -59,8 +66,11 @@ def no_commit(repository: Repository, sha: str) -> NotThere:
     return NotThere("revision", f"commit {sha[:64]!r} not found in {repository.name}")
 
 
-def write(connection: Connection, repository_id: int, branch: str, draft: Draft) -> None:
-    """Write a commit and point the branch at it, creating the branch if needed."""
+def write(connection: Connection, repository_id: int, branch: str, draft: Draft) -> int:
+    """Write a commit and point the branch at it, creating the branch if needed.
+
+    Returns the bytes by which the stored trees of the repository grew.
+    """
     commit = draft.commit
     values = {
         "repository_id": repository_id,
@@ -70,10 +80,23 @@ def write(connection: Connection, repository_id: int, branch: str, draft: Draft)
         "message": commit.message,
         "author": commit.author,
         "date": commit.date,
-        "tree": draft.text,
+        "tree": draft.stored.content,
+        "delta": draft.stored.delta,
     }
     connection.execute(insert(commits).values(values))
     point(connection, repository_id, branch, commit.sha)
+    grown = [_rewrite(connection, repository_id, sha, stored) for sha, stored in draft.rewritten.items()]
+    return len(draft.stored.content) + sum(grown)
+
+
+def _rewrite(connection: Connection, repository_id: int, sha: str, stored: Stored) -> int:
+    """Store the tree of a commit in another way; returns the bytes by which it grew."""
+    here = (commits.c.repository_id == repository_id, commits.c.sha == sha)
+    before = connection.scalar(select(func.length(commits.c.tree)).where(*here))
+    if before is None:  # removed since
+        return 0
+    connection.execute(update(commits).where(*here).values(tree=stored.content, delta=stored.delta))
+    return len(stored.content) - int(before)
 
 
 def point(connection: Connection, repository_id: int, branch: str, sha: str) -> None:
@@ -88,16 +111,28 @@ def drop(connection: Connection, repository_id: int, sha: str) -> str | None:
     """Delete a commit, its refs and the holdings that only it needs. Its children get its parent, which is returned."""
     mine = commits.c.repository_id == repository_id
     parent: str | None = connection.scalar(select(commits.c.parent).where(mine, commits.c.sha == sha))
+    _detach(connection, repository_id, sha, parent)
     connection.execute(update(commits).where(mine, commits.c.parent == sha).values(parent=parent))
     connection.execute(delete(refs).where(refs.c.repository_id == repository_id, refs.c.sha == sha))
     connection.execute(delete(commits).where(mine, commits.c.sha == sha))
-    texts = connection.scalars(select(commits.c.tree).where(mine))
-    named = {entry.sha256 for text in texts for entry in trees.loads(text).values()}
+    rows = connection.execute(select(commits.c.tree, commits.c.delta).where(mine))
+    named = {entry.sha256 for row in rows for entry in stored_trees.changed(Stored(*row))[0].values()}
     held = connection.scalars(select(holdings.c.sha256).where(holdings.c.repository_id == repository_id))
     for sha256 in set(held) - named:
         here = (holdings.c.repository_id == repository_id, holdings.c.sha256 == sha256)
         connection.execute(delete(holdings).where(*here))
     return parent
+
+
+def _detach(connection: Connection, repository_id: int, sha: str, parent: str | None) -> None:
+    """Store the trees of a commit's children without reference to it."""
+    of = commits.c.repository_id == repository_id
+    children = connection.scalars(select(commits.c.sha).where(of, commits.c.parent == sha, commits.c.delta))
+    before = None if parent is None else stored_trees.find(connection, repository_id, parent)
+    for child in list(children):
+        found = stored_trees.find(connection, repository_id, child)
+        assert found is not None  # as just read
+        _rewrite(connection, repository_id, child, stored_trees.chosen(before, found.tree)[0])
 
 
 def hold(connection: Connection, repository_id: int, entries: Mapping[str, Entry]) -> bool:

@@ -153,8 +153,9 @@ def _publish(connection: Connection, repository: Repository, text: str, card: _D
     """Write the next version: a commit on main, the row, and its tag. Returns the version's id."""
     tag, name = f"v{new_versions.following(connection, repository.id)}", card.manifest.name
     head = history.head(connection, repository.id, MAIN)
+    before = None if head is None else history.stored_tree(connection, repository, head)
     description = card.manifest.description
-    draft = history.prepare(str(repository.id), head, card.tree, f"{name} {tag}", description, author)
+    draft = history.prepare(str(repository.id), before, card.tree, f"{name} {tag}", description, author)
     sha, at = draft.commit.sha, draft.commit.date
     history.write(connection, repository.id, MAIN, draft)
     history.hold(connection, repository.id, {entry.sha256: entry for entry in card.tree.values()})
@@ -192,13 +193,14 @@ def _forget(connection: Connection, repository_id: int, sha: str, blobs: Blobs) 
         return
     history.point(connection, repository_id, MAIN, parent)
     commit = (commits.c.repository_id == repository_id, commits.c.sha == parent)
-    text, date = connection.execute(select(commits.c.tree, commits.c.date).where(*commit)).tuples().one()
-    tree, name = trees.loads(text), connection.execute(select(repositories.c.name).where(here)).scalar_one()
+    date = connection.execute(select(commits.c.date).where(*commit)).scalar_one()
+    repository = rows.repository(connection.execute(select(*rows.REPOSITORY_COLUMNS).where(here)).one())
+    tree = history.tree(connection, repository, parent)
     try:
         shown = card_metadata.read(tree, blobs)
     except (Refused, DamagedCard):  # an invalid or missing README.md
         shown = CardMetadata(size=trees.size(tree))
-    card_metadata.write(connection, repository_id, name, shown, sha=parent, at=utc(date))
+    card_metadata.write(connection, repository_id, repository.name, shown, sha=parent, at=utc(date))
 
 
 def _ensure(connection: Connection) -> OwnNamespace:

@@ -10,20 +10,19 @@ from alembic.config import Config
 
 import kcard.hub.records.database
 from kcard.hub.registry import Hub
+from kcard.hub.repositories import stored_trees, trees
 from kcard.hub.repositories.blob_references import kept
 from kcard.hub.repositories.versions import Version
 from kcard.manifest import MANIFEST
 
 __all__ = ["as_before"]
 
-# What became of these is another table, or rows that a version of before did not have.
-CHANGED = {"alembic_version", "versions"}
 
 
 def as_before(home: Path, revision: str, *, adopted: bool = False) -> None:
     """Put a database of an older schema that holds the same in the place of a hub's.
 
-    `adopted`: the hub was served, so that the cards of its own are repositories too.
+    `adopted`: the hub was served, so that the cards of its own are repositories too, as they all are since 0005.
     """
     hub = Hub(home)
     versions = hub._catalogue.versions()
@@ -42,22 +41,27 @@ def as_before(home: Path, revision: str, *, adopted: bool = False) -> None:
         exams = {row["id"]: row["factuality"] for row in _rows(source, "versions")}
         own = next((row["value"] for row in _rows(source, "settings") if row["name"] == "namespace"), "")
         cards: dict[str, int] = {}
-        for version in versions:
+        changed = {"alembic_version", "versions"} if "cards" in tables else {"alembic_version"}
+        for version in versions if "cards" in tables else ():
             name = version.name if "/" in version.name else f"{own}/{version.name}"
             card = cards.setdefault(version.name, len(cards) + 1)
             _put_version(
                 target, tables, card, there[name, version.sha256], version, texts[version.sha256], sizes
             )
+        adopted = adopted or "cards" not in tables
         hidden = set() if adopted else {id_ for id_, name in names.items() if name.startswith(f"{own}/")}
         for table in tables.values():
-            if table.name in CHANGED or table.name not in new_tables:
+            if table.name in changed or table.name not in new_tables:
                 continue
             rows = [row for row in _rows(source, table.name) if row.get("repository_id") not in hidden]
             rows = [row for row in rows if table.name != "repositories" or row["id"] not in hidden]
-            rows = [row for row in rows if table.name != "settings" or row["name"] != "namespace"]
+            if "cards" in tables:
+                rows = [row for row in rows if table.name != "settings" or row["name"] != "namespace"]
             rows = [row for row in rows if adopted or table.name != "accounts" or row["name"] != own]
-            if table.name == "publications":
+            if table.name == "publications" and "cards" in tables:
                 rows = [row | {"factuality": exams[row["version_id"]]} for row in rows]
+            if table.name == "commits":
+                rows = [row | {"tree": _text(source, row)} for row in rows]
             for row in rows:
                 same = {key: value for key, value in row.items() if key in table.c}
                 target.execute(sa.insert(table).values(same))
@@ -92,6 +96,13 @@ def _tables(connection: sa.Connection) -> dict[str, sa.Table]:
 
 def _rows(connection: sa.Connection, table: str) -> list[dict[str, Any]]:
     return [dict(row) for row in connection.execute(sa.select(_tables(connection)[table])).mappings()]
+
+
+def _text(source: sa.Connection, row: dict[str, Any]) -> str:
+    """The tree of a commit as it was stored."""
+    found = stored_trees.find(source, row["repository_id"], row["sha"])
+    assert found is not None
+    return trees.dumps(found.tree)
 
 
 def _put_version(

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import sqlalchemy as sa
 
 from kcard.errors import DamagedCard, HubError, UsageError
 from kcard.hub.registry import Hub
+from kcard.hub.repositories import stored_trees
 from kcard.manifest import Manifest, seal
 
 LIMITED = """
@@ -190,6 +192,9 @@ def sql(members: Members, tmp: Path, *statements: str) -> None:
     (tmp / "hub.db").write_bytes(members["hub/hub.db"])
     engine = sa.create_engine(f"sqlite:///{tmp}/hub.db", poolclass=sa.NullPool)
     with engine.begin() as connection:
+        raw = connection.connection.driver_connection
+        raw.create_function("packed", 1, stored_trees.packed)
+        raw.create_function("unpacked", 1, lambda content: zlib.decompress(content).decode())
         for statement in statements:
             connection.exec_driver_sql(statement)
     members["hub/hub.db"] = (tmp / "hub.db").read_bytes()
@@ -237,8 +242,11 @@ def test_a_manifest_in_a_backup_passes_what_a_published_one_must(
         "does not match its manifest": "UPDATE versions SET manifest = replace(manifest, 'Tumours', 'Hearts')",
         "manifest format": "UPDATE versions SET manifest = replace(manifest, '\"format\": 1', '\"format\": 9')",
         "not listed": "UPDATE holdings SET sha256 = '" + "0" * 64 + f"' WHERE sha256 = '{config}'",
-        "commit .*Expecting value": "UPDATE commits SET tree = 'no JSON'",
-        r"commit .*unsafe path": 'UPDATE commits SET tree = replace(tree, \'[[\', \'[["../x","","",0,false],[\')',
+        "commit .*Expecting value": "UPDATE commits SET tree = packed('no JSON')",
+        "commit .*incorrect header check": "UPDATE commits SET tree = 'not compressed'",
+        "commit .*a commit before it is missing": "UPDATE commits SET delta = 1",
+        r"commit .*unsafe path": "UPDATE commits SET tree = packed(replace(unpacked(tree), '[[', "
+        """'[["../x","","",0,false],['))""",
     }
     for number, (words, statement) in enumerate(attacks.items()):
         path = hub.backup(tmp_path / f"{number}.tar")
@@ -268,7 +276,7 @@ def test_a_pickle_does_not_come_in_by_a_backup(hub: Hub, other: Hub, tmp_path: P
             tmp_path / "db",
             f"UPDATE versions SET manifest = '{quoted}', sha256 = '{new}' WHERE sha256 = '{version.sha256}'",
             *(f"UPDATE holdings SET sha256 = '{b}' WHERE sha256 = '{a}'" for a, b in swapped.items()),
-            *(f"UPDATE commits SET tree = replace(tree, '{a}', '{b}')" for a, b in swapped.items()),
+            *(f"UPDATE commits SET tree = packed(replace(unpacked(tree), '{a}', '{b}'))" for a, b in swapped.items()),
         )
 
     with pytest.raises(HubError, match="contains a pickle"):

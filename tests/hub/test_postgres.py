@@ -23,6 +23,7 @@ from kcard.hub.records.repository_tables import commits, holdings, repositories,
 from kcard.hub.records.tables import metadata
 from kcard.hub.registry import Hub
 from kcard.hub.repositories.audits import AuditFinding
+from kcard.hub.repositories.stored_trees import packed
 from kcard.manifest import Manifest, seal
 from tests.hub.postgres import Cluster, running
 
@@ -75,7 +76,7 @@ def repository(connection: Connection, name: str, sha256: str, size: int) -> int
     connection.execute(insert(holdings).values(repository_id=found, sha256=sha256, size=size))
     tree = f'[["weights.bin","{"0" * 40}","{sha256}",{size},true]]'
     row = {"repository_id": found, "sha": "1" * 40, "title": "first", "message": "", "author": name}
-    connection.execute(insert(commits).values(**row, date=NOW, tree=tree))
+    connection.execute(insert(commits).values(**row, date=NOW, tree=packed(tree), delta=False))
     return found
 
 
@@ -228,7 +229,7 @@ def test_a_commit_in_a_backup_passes_what_a_sent_one_must(
     kept = stored(hub, b"weights")
     with hub.database.write() as connection:
         repository(connection, "ada", kept, 7)
-        connection.execute(commits.update().values(tree=tree.replace("{}", kept)))
+        connection.execute(commits.update().values(tree=packed(tree.replace("{}", kept))))
     other = Hub(tmp_path / "other")
     with pytest.raises(HubError, match=words):
         other.restore(hub.backup(tmp_path / "hub.tar"))

@@ -1,0 +1,279 @@
+"""What the trees of commits take in the database, and that they are read as they were written. On both databases."""
+
+import random
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import func, select, update
+
+from kcard.errors import HubError
+from kcard.hub.records.repository_tables import commits
+from kcard.hub.registry import Hub
+from kcard.hub.repositories import history, stored_trees, trees
+from kcard.hub.repositories.stored_trees import LONGEST, Stored, StoredTree
+from kcard.hub.repositories.values import Add, Commit, Delete, DeleteFolder, Entry, Operation, Repository
+from kcard.manifest import Manifest, seal
+from tests.hub.old_hub import as_before
+from tests.hub.stand import Stand, entry_of, opened, stand
+
+FILES = 1000
+
+
+@pytest.fixture
+def hub(tmp_path: Path, any_database: str | None) -> Iterator[Stand]:
+    with stand(tmp_path / "hub", any_database) as made:
+        yield made
+
+
+@pytest.fixture
+def card(hub: Stand) -> Repository:
+    return hub.make("ada/onco")
+
+
+@pytest.fixture
+def light(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chains as long as those of trees of ten thousand files."""
+    monkeypatch.setattr(stored_trees, "ROW", 16)
+
+
+def named(path: str) -> Add:
+    """A file of the repository whose content was sent before."""
+    return Add(entry_of(path, b"same"))
+
+
+def commit(hub: Stand, card: Repository, *operations: Operation, branch: str = "main") -> Commit:
+    return hub.commit(card, {}, *operations, branch=branch)
+
+
+def large(hub: Stand, card: Repository) -> Commit:
+    """A commit of many files; their ids don't compress."""
+    hub.sent("ada", "x", b"same")
+    draw = random.Random(0)
+    entry = entry_of("x", b"same")
+    files = (replace(entry, path=f"data/{n:05d}.txt", oid=draw.randbytes(20).hex()) for n in range(FILES))
+    return commit(hub, card, *map(Add, files))
+
+
+def stored(hub: Stand) -> int:
+    """Bytes of all stored trees."""
+    with hub.registry.database.read() as connection:
+        return int(connection.scalar(select(func.sum(func.length(commits.c.tree)))) or 0)
+
+
+def chain(hub: Stand, card: Repository, sha: str) -> StoredTree:
+    with hub.registry.database.read() as connection:
+        return history.stored_tree(connection, card, sha)
+
+
+def test_a_small_change_of_a_large_tree_takes_few_bytes(hub: Stand, card: Repository) -> None:
+    large(hub, card)
+    before = stored(hub)
+    for number in range(40):
+        made = commit(hub, card, named(f"new/{number}.txt"))
+    assert before > 20_000
+    assert stored(hub) - before < before + 40 * 500  # at most one more full tree
+    assert len(hub.commits.tree(card, made.sha)) == FILES + 41
+
+
+def test_branches_of_one_commit_take_few_bytes_wherever_they_start(hub: Stand, card: Repository) -> None:
+    """Each start is the last commit of a chain that is as heavy as its full tree, so that the next one shortens it."""
+    large(hub, card)
+    before, made = stored(hub), 0
+    while True:  # up to the first commit that rewrites another
+        head = commit(hub, card, named(f"new/{made}.txt"))
+        made += 1
+        if len(chain(hub, card, head.sha).chain) < made:
+            break
+    assert head.parent is not None
+    for number in range(20):
+        hub.refs.create_branch(card, f"b{number}", head.parent)
+        commit(hub, card, named(f"other/{number}.txt"), branch=f"b{number}")
+        made += 1
+    assert stored(hub) - before < 2 * before  # the one full tree, and differences
+
+
+@pytest.mark.usefixtures("light")
+def test_every_commit_has_the_files_that_it_was_written_with(hub: Stand, card: Repository) -> None:
+    expected = history_of(hub, card, 60)
+    for sha, files in expected.items():
+        assert hub.commits.tree(card, sha) == files
+        assert list(hub.commits.tree(card, sha)) == sorted(files)
+    assert any(len(chain(hub, card, sha).chain) > 2 for sha in expected)
+
+
+def history_of(hub: Stand, card: Repository, count: int) -> dict[str, Mapping[str, Entry]]:
+    """Random changes on branches that start anywhere; the files of every commit by its sha."""
+    draw, heads = random.Random(7), {"main": card.head or ""}
+    expected: dict[str, Mapping[str, Entry]] = {heads["main"]: hub.commits.tree(card, heads["main"])}
+    contents = [bytes([number]) for number in range(8)]
+    for content in contents:
+        hub.sent("ada", "x", content)
+    for number in range(count):
+        if number % 20 == 19:
+            heads[f"b{number}"] = draw.choice([*expected])
+            hub.refs.create_branch(card, f"b{number}", heads[f"b{number}"])
+        branch = draw.choice([*heads])
+        files = expected[heads[branch]]
+        paths = [f"{draw.choice('abc')}/{draw.randrange(400)}.txt" for _ in range(draw.choice([1, 2, 60]))]
+        changes: list[Operation] = [Add(entry_of(path, draw.choice(contents))) for path in paths]
+        if len(files) > 5 and number % 3 == 0:
+            gone = draw.choice([path for path in files if path not in paths])
+            changes.append(Delete(gone) if number % 2 else DeleteFolder(gone.partition("/")[0]))
+            if gone == ".gitattributes":
+                changes[-1] = Delete(gone)
+        made = commit(hub, card, *changes, branch=branch)
+        heads[branch] = made.sha
+        expected[made.sha] = trees.after(files, changes, lambda sha: expected[sha])
+    return expected
+
+
+def test_a_chain_is_as_short_as_its_full_tree_is_small(hub: Stand, card: Repository) -> None:
+    for number in range(30):
+        made = commit(hub, card, hub.sent("ada", f"{number}.txt", b"x"))
+        found = chain(hub, card, made.sha)
+        whole = len(found.chain[0][1].content)
+        assert len(found.chain) <= 2 + whole / 1024
+        assert len(found.chain) < LONGEST
+        assert sum(len(link.content) for _, link in found.chain) <= 2 * whole + 1024
+
+
+def test_writing_a_commit_tells_by_how_much_the_stored_trees_grew(hub: Stand, card: Repository) -> None:
+    before, head, grown = stored(hub), card.head or "", 0
+    draw = random.Random(1)
+    for number in range(40):
+        with hub.registry.database.write() as connection:
+            parent = history.stored_tree(connection, card, head)
+            new = {
+                f"{number}/{n}.txt": Entry(f"{number}/{n}.txt", draw.randbytes(20).hex(), "0" * 64, 1, lfs=False)
+                for n in range(draw.choice([1, 30]))
+            }
+            draft = history.prepare(str(card.id), parent, {**parent.tree, **new}, "t", "", "ada")
+            grown += history.write(connection, card.id, "main", draft)
+            head = draft.commit.sha
+    assert grown == stored(hub) - before
+
+
+@pytest.mark.usefixtures("light")
+@pytest.mark.parametrize("damage", ["cut", "swapped", "parent", "cycle", "text"])
+def test_a_damaged_tree_is_one_clear_error_and_no_other_commit_suffers(
+    hub: Stand, card: Repository, damage: str
+) -> None:
+    first = large(hub, card)
+    made = [commit(hub, card, named(f"new/{n}.txt"), *old_file(n)) for n in range(3)]
+    middle = made[1].sha
+    content = dict(chain(hub, card, made[2].sha).chain)[made[2].sha].content
+    values = {
+        "cut": {"tree": content[:-5]},
+        "swapped": {"tree": content},
+        "parent": {"parent": "0" * 40},
+        "cycle": {"parent": made[2].sha},
+        "text": {"tree": stored_trees.packed("[1,2]")},
+    }
+    with hub.registry.database.write() as connection:
+        connection.execute(update(commits).where(commits.c.sha == middle).values(values[damage]))
+    with pytest.raises(HubError, match=rf"the tree of commit {made[2].sha} is damaged .*restore a backup"):
+        hub.commits.tree(card, made[2].sha)
+    assert len(hub.commits.tree(card, made[0].sha)) == FILES + 1
+    assert len(hub.commits.tree(card, first.sha)) == FILES + 1
+
+
+def old_file(number: int) -> list[Operation]:
+    return [Delete(f"data/{number:05d}.txt")]
+
+
+@pytest.mark.usefixtures("light")
+def test_a_removed_version_leaves_the_files_of_the_others(hub: Stand, tmp_path: Path) -> None:
+    registry, folder = hub.registry, tmp_path / "draft"
+    folder.mkdir()
+    for number in range(100):
+        (folder / f"part{number}.json").write_text(f'"{number}"', encoding="utf-8")
+    for number in range(6):
+        (folder / "config.json").write_text(f'"{number}"', encoding="utf-8")
+        seal(folder, Manifest(name="rivers", description="Rivers"))
+        registry.publish(folder)
+    card = hub.repositories.get("model", "library/rivers")
+    found = [len(chain(hub, card, ref.sha).chain) for ref in hub.refs.tags(card)]
+    assert max(found) > 1  # some are stored as differences
+    for number in (3, 2, 6, 1):
+        registry.remove(f"rivers@v{number}")
+    for ref in hub.refs.tags(card):
+        files = {path: entry.sha256 for path, entry in hub.commits.tree(card, ref.sha).items()}
+        assert files == registry.get(f"rivers@{ref.name}").files
+    assert [ref.name for ref in hub.refs.tags(card)] == ["v4", "v5"]
+    assert registry.verify() == []
+    assert registry.gc() == []
+
+
+def test_a_backup_has_every_commit(hub: Stand, card: Repository, tmp_path: Path) -> None:
+    expected = history_of(hub, card, 30)
+    hub.registry.backup(tmp_path / "hub.tar")
+    with opened(tmp_path / "other") as other:
+        other.registry.restore(tmp_path / "hub.tar")
+        assert {sha: other.commits.tree(card, sha) for sha in expected} == expected
+        assert other.registry.gc() == []
+        commit(other, card, other.sent("ada", "more.txt", b"more"))
+
+
+def test_a_conflict_that_differences_bring_is_found_in_a_backup(hub: Stand, card: Repository, tmp_path: Path) -> None:
+    large(hub, card)
+    made = commit(hub, card, named("new/1.txt"))
+    entry = entry_of("DATA/00001.TXT", b"same")
+    with hub.registry.database.write() as connection:
+        delta = stored_trees.delta({}, {entry.path: entry})
+        connection.execute(update(commits).where(commits.c.sha == made.sha).values(tree=delta.content))
+    path = hub.registry.backup(tmp_path / "hub.tar")
+    with pytest.raises(HubError, match=rf"commit {made.sha}: .*case-insensitive.*nothing was restored"):
+        Hub(tmp_path / "other").restore(path)
+
+
+@pytest.mark.usefixtures("light")
+def test_a_hub_of_before_keeps_every_commit_and_takes_less(tmp_path: Path) -> None:
+    home = tmp_path / "hub"
+    with stand(home) as hub:
+        card = hub.make("ada/onco")
+        expected = history_of(hub, card, 100)
+        hub.make("eve/other")
+    as_before(home, "0005")
+    before = whole_trees(home)
+    with opened(home) as again:
+        assert {sha: again.commits.tree(card, sha) for sha in expected} == expected
+        assert stored(again) < before / 8
+        assert again.repositories.get("model", "eve/other").head is not None
+        commit(again, card, again.sent("ada", "more.txt", b"more"))
+        assert again.registry.gc() == []
+
+
+def whole_trees(home: Path) -> int:
+    """Bytes of the trees of a hub of before."""
+    connection = sqlite3.connect(home / "hub" / "hub.db")
+    try:
+        return int(connection.execute("SELECT sum(length(tree)) FROM commits").fetchone()[0])
+    finally:
+        connection.close()
+
+
+def test_a_damaged_tree_of_a_hub_of_before_stops_no_migration(tmp_path: Path) -> None:
+    home = tmp_path / "hub"
+    with stand(home) as hub:
+        card = hub.make("ada/onco")
+        first = hub.commit(card, {"a.txt": b"1"})
+        second = hub.commit(card, {"b.txt": b"2"})
+    as_before(home, "0005")
+    with sqlite3.connect(home / "hub" / "hub.db") as connection:
+        connection.execute("UPDATE commits SET tree = '[[1,' WHERE sha = ?", (first.sha,))
+    connection.close()
+    with opened(home) as again:
+        assert list(again.commits.tree(card, second.sha)) == [".gitattributes", "a.txt", "b.txt"]
+        with pytest.raises(HubError, match=f"the tree of commit {first.sha} is damaged"):
+            again.commits.tree(card, first.sha)
+
+
+def test_content_that_unpacks_to_more_than_any_tree_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = Stored(stored_trees.packed("[" + " " * 5000 + "]"), delta=False)
+    assert stored_trees.changed(bomb) == ({}, ())
+    monkeypatch.setattr(stored_trees, "LARGEST", 1000)
+    with pytest.raises(HubError, match="incomplete or too large"):
+        stored_trees.changed(bomb)

@@ -58,11 +58,11 @@ def threshold(
         hub.quarantine.set(_threshold(value))
     now, held = hub.quarantine.threshold, hub.quarantine.held(hub.list())
     if json_:
-        print_json({"threshold": now, "quarantined": held})
+        print_json({"threshold": now, "quarantined": {key: as_data(reason) for key, reason in held.items()}})
         return
     typer.echo("off" if now is None else f"{now:g}")
-    for reference, factuality in held.items():
-        note(f"quarantined: {reference}, factuality {factuality:.2f}")
+    for reference, reason in held.items():
+        note(f"quarantined: {reference}: {reason}")
 
 
 def _threshold(text: str) -> float | None:

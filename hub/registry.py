@@ -72,7 +72,7 @@ class Hub:
         self._catalogue = Catalogue(self.database)
         self.pools: Pools = Pools(self.database, self.get)
         self.audits: Audits = Audits(self.database)
-        self.quarantine: Quarantine = Quarantine(self.database, self.audits)
+        self.quarantine: Quarantine = Quarantine(self.database)
         self._snapshots = Snapshots(root / "snapshots", self.blobs)
 
     @property

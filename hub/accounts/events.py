@@ -23,6 +23,7 @@ Action: TypeAlias = Literal[
     "card.measured",
     "card.published",
     "card.quarantined",
+    "job.failed",
     "member.changed",
     "quarantine.set",
     "repository.created",

@@ -203,7 +203,8 @@ audits = Table(
     Column("record", Text, nullable=False),
 )
 
-# Appeals against the quarantine that an audit caused, one for each audit. `decision` is released, kept or null.
+# Appeals against the quarantine that an audit caused, one for each audit. `second_id` is the second audit.
+# `decision` is released, kept or null.
 appeals = Table(
     "appeals",
     metadata,
@@ -212,6 +213,7 @@ appeals = Table(
     Column("note", Text, nullable=False),
     Column("author", String(96)),
     Column("at", DateTime(timezone=True), nullable=False),
+    Column("second_id", Integer, ForeignKey("audits.id", ondelete="SET NULL")),
     Column("decision", String(16)),
     Column("decided_by", String(96)),
     Column("decided_at", DateTime(timezone=True)),

@@ -79,7 +79,8 @@ class Audits:
                 raise UnknownCard(
                     f"{version.reference} was removed during its audit: the result was not stored"
                 )
-            taken = store(connection, row.id, version.reference, finding, by)
+            number = store(connection, row.id, version.reference, finding, by)
+            taken = utc(connection.execute(select(audits.c.taken).where(audits.c.id == number)).scalar_one())
         return StoredAudit(version.name, version.number, taken, finding)
 
     def list(self, card: str | None = None) -> "list[StoredAudit]":
@@ -95,20 +96,24 @@ class Audits:
 
 
 def store(
-    connection: Connection, version_id: int, reference: str, finding: AuditFinding, by: str | None
-) -> datetime:
-    """Write a finding and its events; returns the time of the audit."""
-    taken = now()
-    values = {"version_id": version_id, "taken": taken, **asdict(finding)}
-    number = connection.execute(insert(audits).values(values).returning(audits.c.id)).scalar_one()
+    connection: Connection,
+    version_id: int,
+    reference: str,
+    finding: AuditFinding,
+    by: str | None,
+    **detail: object,
+) -> int:
+    """Write a finding and its events, with more details; returns the number of the audit."""
+    values = {"version_id": version_id, "taken": now(), **asdict(finding)}
+    number = int(connection.execute(insert(audits).values(values).returning(audits.c.id)).scalar_one())
     reach("rows.audit")
     found = {key: getattr(finding, key) for key in ("recall", "faithfulness", "factuality", "evidence")}
-    write(connection, by, "card.measured", reference, audit=number, kind=finding.kind, **found)
+    write(connection, by, "card.measured", reference, audit=number, kind=finding.kind, **found, **detail)
     limit, score = threshold(connection), finding.factuality
     if finding.kind == AUDIT and limit is not None and score is not None and score < limit:
-        detail = {"factuality": score, "threshold": limit, "evidence": finding.evidence}
-        write(connection, by, "card.quarantined", reference, audit=number, **detail)
-    return taken
+        why = {"factuality": score, "threshold": limit, "evidence": finding.evidence}
+        write(connection, by, "card.quarantined", reference, audit=number, **why)
+    return number
 
 
 def _stored(row: Row[Any], card: str) -> StoredAudit:

@@ -9,14 +9,13 @@ from kcard.hub.records.repository_tables import appeals, audits
 from kcard.hub.records.utc import utc
 from kcard.hub.repositories.figures import Verified
 
-__all__ = ["APPEAL", "AUDIT", "EXAM", "RELEASED", "AuditKind", "verified"]
+__all__ = ["APPEAL", "AUDIT", "EXAM", "AuditKind", "verified"]
 
 # An audit decides about quarantine. The second audit after an appeal does not: an administrator decides.
 AuditKind: TypeAlias = Literal["audit", "exam", "appeal"]
 AUDIT: AuditKind = "audit"
 EXAM: AuditKind = "exam"
 APPEAL: AuditKind = "appeal"
-RELEASED = "released"
 MOST_NAMED = 500  # versions from which reading all audits is faster
 
 
@@ -36,24 +35,28 @@ def verified(connection: Connection, wanted: Collection[int]) -> dict[int, Verif
 def _rows() -> Select[Any]:
     """The audits of all versions, oldest first."""
     columns = [column for column in audits.c if column.name != "record"]
-    decided = select(*columns, appeals.c.decision).select_from(audits.outerjoin(appeals))
-    return decided.where(audits.c.kind != APPEAL).order_by(audits.c.id)
+    joined = audits.outerjoin(appeals, appeals.c.audit_id == audits.c.id)
+    appealed = (appeals.c.id.label("appeal"), appeals.c.decision)
+    return (
+        select(*columns, *appealed).select_from(joined).where(audits.c.kind != APPEAL).order_by(audits.c.id)
+    )
 
 
 def _verified(rows: Iterable[Row[Any]]) -> Verified:
     rows = [*rows]
     measured = _latest(rows, AUDIT, "factuality")
+    faithful = _latest(rows, AUDIT, "faithfulness") or _latest(rows, EXAM, "faithfulness")
     return Verified(
         at=utc(rows[-1].taken),
         recall=getattr(_latest(rows, EXAM, "recall"), "recall", None),
-        faithfulness=getattr(_latest(rows, AUDIT, "faithfulness"), "faithfulness", None),
+        faithfulness=getattr(faithful, "faithfulness", None),
         factuality=getattr(measured, "factuality", None),
         audit=getattr(measured, "id", None),
         taken=None if measured is None else utc(measured.taken),
         evidence=getattr(measured, "evidence", None),
         evidence_sha256=getattr(measured, "evidence_sha256", None),
         checker=getattr(measured, "checker", None),
-        released=getattr(measured, "decision", None) == RELEASED,
+        appeal=None if measured is None or measured.appeal is None else measured.decision or "open",
     )
 
 

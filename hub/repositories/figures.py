@@ -7,9 +7,11 @@ but only a verified figure can release one.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal, TypeAlias
 
-__all__ = ["DECLARED", "VERIFIED", "Declared", "Reason", "Verified", "quarantine_reason", "shown"]
+__all__ = ["DECLARED", "VERIFIED", "Decision", "Declared", "Reason", "Verified", "quarantine_reason", "shown"]
 
+Decision: TypeAlias = Literal["released", "kept"]
 DECLARED, VERIFIED = "self-declared", "verified"
 
 
@@ -32,12 +34,12 @@ class Verified:
 
     at            when the latest of them was measured, in UTC
     recall        in [0, 1], by the hub's exam; None if not measured
-    faithfulness  in [0, 1], by the latest audit that measured it; None if not measured
-    factuality    likewise
+    faithfulness  in [0, 1], by the latest audit that measured it, else by the hub's exam; None if not measured
+    factuality    in [0, 1], by the latest audit that measured it; None if not measured
     audit         the number of the audit that measured factuality; None without one
     taken         when that was, in UTC
     evidence      the evidence of that audit by name and digest, and `checker`, who judged
-    released      whether an administrator released the version from the quarantine that this audit caused
+    appeal        the state of the appeal against the quarantine that this audit caused; None without one
     """
 
     at: datetime
@@ -49,7 +51,12 @@ class Verified:
     evidence: str | None = None
     evidence_sha256: str | None = None
     checker: str | None = None
-    released: bool = False
+    appeal: Literal["open"] | Decision | None = None
+
+    @property
+    def released(self) -> bool:
+        """Whether an administrator released the version after an appeal against this audit."""
+        return self.appeal == "released"
 
     @property
     def source(self) -> str:

@@ -40,6 +40,7 @@ def _create_tables() -> None:
         sa.Column("note", sa.Text(), nullable=False),
         sa.Column("author", sa.String(96)),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("second_id", sa.Integer(), sa.ForeignKey("audits.id", ondelete="SET NULL")),
         sa.Column("decision", sa.String(16)),
         sa.Column("decided_by", sa.String(96)),
         sa.Column("decided_at", sa.DateTime(timezone=True)),

@@ -94,7 +94,7 @@ def _verified(figures: Verified) -> Json:
         "evidence": figures.evidence,
         "evidenceSha256": figures.evidence_sha256,
         "checker": figures.checker,
-        "released": figures.released,
+        "appeal": figures.appeal,
     }
 
 

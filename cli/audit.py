@@ -49,11 +49,8 @@ def _say_where(hub: "Hub", reference: str | None, taken: "Audit") -> None:
         )
         return
     note(f"stored in the hub; `kcard browse {taken.card.partition('@')[0]}` shows it")
-    if reference in hub.quarantine.held([hub.get(reference)]):
-        note(
-            f"{reference} is quarantined: its factuality is below the hub's threshold of "
-            f"{hub.quarantine.threshold:g}, so it is used only if named"
-        )
+    if (reason := hub.quarantine.held([hub.get(reference)]).get(reference)) is not None:
+        note(f"{reference} is quarantined, so it is used only if named: {reason}")
 
 
 def _print(taken: "Audit") -> None:

@@ -8,7 +8,7 @@ import typer
 
 from kcard.api.browse import browse as verb
 from kcard.cli.command import command_for
-from kcard.cli.output import Json, console, interval, note, print_json, table
+from kcard.cli.output import Json, as_data, console, interval, note, print_json, table
 from kcard.sizes import shown_size
 
 if TYPE_CHECKING:
@@ -64,12 +64,19 @@ def _row(report: "CardReport") -> dict[str, Any]:
         "factuality_scores": report.factuality_scores,
     }
     sources = {
+        "recall_from": report.recall_origin,
         "faithfulness_from": report.faithful.origin if report.faithful else None,
         "factuality_from": report.factual.origin if report.factual else None,
     }
     audits = [_audit(past) for past in report.audits]
-    marks = {"quarantined": True} if report.quarantined else {}
-    return {key: getattr(report, key) for key in keys} | scores | sources | {"audits": audits} | marks
+    marks: dict[str, Any] = {"unexamined": report.unexamined}
+    if report.quarantine is not None:
+        marks |= {"quarantined": True, "quarantine": as_data(report.quarantine)}
+    trust = {
+        "declared": None if report.declared is None else as_data(report.declared),
+        "verified": None if report.verified is None else as_data(report.verified),
+    }
+    return {key: getattr(report, key) for key in keys} | scores | sources | trust | {"audits": audits} | marks
 
 
 def _audit(past: "PastAudit") -> dict[str, Any]:
@@ -98,17 +105,21 @@ def _print_table(reports: "list[CardReport]") -> None:
         rows.add_column(heading, justify="right", no_wrap=True)
     for r in reports:
         rows.add_row(
-            escape(r.reference) + (" (quarantined)" if r.quarantined else ""),
+            escape(r.reference) + "".join(f" ({mark})" for mark in _marks(r)),
             escape(r.domain),
             escape(r.base),
             shown_size(r.size),
-            _number(r.recall),
-            _number(r.lift, "+"),
+            f"{_number(r.recall)} {r.recall_source}".strip(),
+            f"{_number(r.lift, '+')} {r.recall_source if r.lift is not None else ''}".strip(),
             *([_number(r.given)] if given else []),
-            f"{histogram(r.faithfulness_scores)} {_number(r.faithfulness)}".strip(),
+            f"{histogram(r.faithfulness_scores)} {_number(r.faithfulness)} {_source(r.faithful)}".strip(),
             f"{histogram(r.factuality_scores)} {_number(r.factuality)} {_source(r.factual)}".strip(),
         )
     console().print(rows)
+
+
+def _marks(r: "CardReport") -> list[str]:
+    return ["quarantined"] * r.quarantined + ["unexamined weights"] * r.unexamined
 
 
 def _source(measured: "Measured | None") -> str:
@@ -124,7 +135,11 @@ def _print_detail(r: "CardReport") -> None:
     out.print(f"[bold]{escape(r.reference)}[/bold]  {escape(r.description)}")
     out.print(f"{escape(r.domain)} · {escape(r.base)} · {shown_size(r.size)}")
     if r.quarantined:
-        out.print(f"quarantined: its factuality is below the hub's threshold of {r.threshold:g}")
+        out.print(f"quarantined: {r.quarantine}", markup=False)
+    if r.unexamined:
+        out.print("unexamined: it has weights, but no plausible exam")
+    if r.declared and r.declared.fault:
+        out.print(f"its exam.json is not plausible: {r.declared.fault}", markup=False)
     for line in _recalls(r):
         out.print(escape(line))
     if r.note:
@@ -134,7 +149,7 @@ def _print_detail(r: "CardReport") -> None:
         ("factuality", r.factuality_scores, r.factuality, r.factual),
     ):
         against = "own corpus" if what == "faithfulness" else by.against if by else "independent evidence"
-        origin = f", by its {by.origin}" if by else ""
+        origin = f", {by.origin}" if by else ""
         out.print(f"\n{what} ({escape(against)}) {_number(mean)}{origin}")
         found = counts(scores) if scores else []
         for i, count in enumerate(found):
@@ -142,7 +157,7 @@ def _print_detail(r: "CardReport") -> None:
     _print_audits(r)
     for what, passages in (("best", r.best), ("worst", r.worst)):
         if passages:
-            out.print(f"\n{what} passages of the exam")
+            out.print(f"\n{what} passages of the card's own exam")
         for passage in passages:
             out.print(_passage(passage), soft_wrap=True)
 
@@ -172,13 +187,17 @@ def _print_audits(r: "CardReport") -> None:
 
 
 def _recalls(r: "CardReport") -> list[str]:
-    """What was recalled of which questions, and above what."""
-    if r.exam is None:
-        return []
+    """What was recalled of which questions, and above what, by the hub's exam and by the card's own."""
+    from kcard.evaluation.history import origin
+
+    taken = [] if r.hub_exam is None else [(r.hub_exam.exam, origin(r.hub_exam.taken))]
+    taken += [] if r.exam is None else [(r.exam, origin(None))]
     return [
-        f"recall {s.recall or '-'}, lift {s.lift or '-'} over {r.exam.base}, {s.questions} questions ({s.asked})"
-        for s in (r.exam.own, r.exam.given)
-        if s is not None
+        f"recall {run.recall or '-'}, lift {run.lift or '-'} over {exam.base}, {run.questions} questions "
+        f"({run.asked}), {source}"
+        for exam, source in taken
+        for run in (exam.own, exam.given)
+        if run is not None
     ]
 
 

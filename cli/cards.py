@@ -9,8 +9,9 @@ import typer
 
 from kcard.cli.completion import published
 from kcard.cli.hub_option import LOCAL, HubOption, elsewhere, here
-from kcard.cli.output import Json, console, echo, note, print_json, table
+from kcard.cli.output import Json, as_data, console, echo, note, print_json, table
 from kcard.errors import UsageError
+from kcard.hub.repositories.figures import shown
 from kcard.sizes import shown_size
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from kcard.hub.client.listing import Listed
     from kcard.hub.registry import Hub
+    from kcard.hub.repositories.figures import Reason
     from kcard.hub.repositories.versions import Version
     from kcard.manifest import Manifest
 
@@ -95,6 +97,8 @@ def show(card: Reference, json_: Json = False) -> None:
         "knowledge": m.knowledge_date or "undated",
         "licence": m.licence,
         "proof": _proof(m),
+        "figures": "; ".join(shown(version.declared, version.verified)) or "not measured",
+        "unexamined": "it has weights, but no plausible exam" if version.unexamined else "-",
         "quarantine": _quarantine(version, held),
         "size": shown_size(version.size),
         "versions": ", ".join(f"v{v.number}" for v in hub.versions(version.name)),
@@ -103,13 +107,13 @@ def show(card: Reference, json_: Json = False) -> None:
         out.print(f"  {key:<10} {value}", markup=False)
 
 
-def _quarantine(version: "Version", held: "Mapping[str, float]") -> str:
+def _quarantine(version: "Version", held: "Mapping[str, Reason]") -> str:
     if version.reference not in held:
         return "-"
-    return f"used only if named: factuality {held[version.reference]:.2f} is below the hub's threshold"
+    return f"used only if named: {held[version.reference]}"
 
 
-def _held(version: "Version", held: "Mapping[str, float]") -> dict[str, Any]:
+def _held(version: "Version", held: "Mapping[str, Reason]") -> dict[str, Any]:
     """The mark of a quarantined version, in JSON."""
     return {"quarantined": True} if version.reference in held else {}
 
@@ -222,6 +226,9 @@ def row(version: "Version") -> dict[str, Any]:
         "size": version.size,
         "published": version.published.isoformat(),
         "aliases": list(version.aliases),
+        "declared": None if version.declared is None else as_data(version.declared),
+        "verified": None if version.verified is None else as_data(version.verified),
+        "unexamined": version.unexamined,
     }
 
 

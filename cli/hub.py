@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kcard.cli import hub_accounts, hub_server
+from kcard.cli import hub_accounts, hub_jobs, hub_server
 from kcard.cli.hub_option import here
 from kcard.cli.output import Json, as_data, counter, echo, note, print_json
 from kcard.errors import UsageError
@@ -23,6 +23,7 @@ whole = typer.Typer(
 
 def register(app: typer.Typer) -> None:
     hub_server.register(whole)
+    hub_jobs.register(whole)
     hub_accounts.register(whole)
     app.add_typer(whole, name="hub")
 
@@ -58,11 +59,11 @@ def threshold(
         hub.quarantine.set(_threshold(value))
     now, held = hub.quarantine.threshold, hub.quarantine.held(hub.list())
     if json_:
-        print_json({"threshold": now, "quarantined": held})
+        print_json({"threshold": now, "quarantined": {key: as_data(reason) for key, reason in held.items()}})
         return
     echo("off" if now is None else f"{now:g}")
-    for reference, factuality in held.items():
-        note(f"quarantined: {reference}, factuality {factuality:.2f}")
+    for reference, reason in held.items():
+        note(f"quarantined: {reference}: {reason}")
 
 
 def _threshold(text: str) -> float | None:

@@ -64,6 +64,9 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    job_workers: Annotated[
+        int, typer.Option(min=0, max=64, help="Number of processes that measure published versions.")
+    ] = 1,
     log_format: Annotated[
         Literal["text", "json"], typer.Option(help="Format of the log on stderr.")
     ] = "text",
@@ -72,6 +75,7 @@ def serve(
 
     The first start creates the account admin and prints its token, then the URL.
     """
+    from kcard.api.worker import work_for_server
     from kcard.hub.server.options import ServerOptions
     from kcard.hub.server.serve import Serving
     from kcard.hub.server.serve import serve as run
@@ -85,9 +89,9 @@ def serve(
         xet=xet,
         rate=rate_limit,
     )
-    serving = Serving(host, port, workers, log_format, proxies, grace, namespace)
+    serving = Serving(host, port, workers, log_format, proxies, grace, namespace, job_workers)
     places = Location(None, database_url, blobs_url)
-    run(serving, places, options, first=_first, ready=_ready)
+    run(serving, places, options, first=_first, ready=_ready, work=work_for_server)
 
 
 def _first(token: str) -> None:

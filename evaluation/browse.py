@@ -1,4 +1,4 @@
-"""What is known of a published card: its exam, and the audits of all its versions."""
+"""What is known of a published card: its own exam, which is self-declared, and what this hub measured."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,12 +7,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import CardError
-from kcard.evaluation.history import Measured, PastAudit, measured, read
+from kcard.evaluation.history import Measured, PastAudit, PastExam, latest_exam, measured, origin, read
 from kcard.evaluation.record import EXAM, Exam, Judged, mean_of
 
 if TYPE_CHECKING:
     from kcard.hub.registry import Hub
     from kcard.hub.repositories.audits import StoredAudit
+    from kcard.hub.repositories.figures import Declared, Reason, Verified
     from kcard.hub.repositories.versions import Version
 
 __all__ = ["SORTS", "CardReport", "reports"]
@@ -20,11 +21,14 @@ __all__ = ["SORTS", "CardReport", "reports"]
 
 @dataclass(frozen=True)
 class CardReport:
-    """One published card, its exam, and the audits of all its versions, oldest first.
+    """One published card, its exams, and the audits of all its versions, oldest first.
 
     size         in bytes
+    exam         the one that came with the card
+    hub_exam     the latest one that this hub took
     note         why it has no exam, or an audit can't be read, where that is so
-    quarantined  whether its factuality is under the hub's `threshold`
+    quarantine   why it is quarantined, where it is: its factuality is under the hub's `threshold`
+    declared, verified, unexamined  as of the hub's Version
     """
 
     reference: str
@@ -38,9 +42,17 @@ class CardReport:
     published: datetime
     exam: Exam | None = None
     note: str = ""
+    hub_exam: PastExam | None = None
     audits: tuple[PastAudit, ...] = ()
-    quarantined: bool = False
+    quarantine: "Reason | None" = None
     threshold: float | None = None
+    declared: "Declared | None" = None
+    verified: "Verified | None" = None
+    unexamined: bool = False
+
+    @property
+    def quarantined(self) -> bool:
+        return self.quarantine is not None
 
     @property
     def own_audits(self) -> tuple[PastAudit, ...]:
@@ -53,14 +65,33 @@ class CardReport:
         return self.own_audits[-1] if self.own_audits else None
 
     @property
+    def best_exam(self) -> Exam | None:
+        """The exam that recall and lift come from: the hub's, else the card's own."""
+        return self.hub_exam.exam if self.hub_exam else self.exam
+
+    @property
+    def recall_source(self) -> str:
+        """Whether recall and lift are verified or self-declared; empty without an exam."""
+        if self.best_exam is None:
+            return ""
+        return VERIFIED if self.hub_exam else DECLARED
+
+    @property
+    def recall_origin(self) -> str | None:
+        """Where recall and lift come from; None without an exam."""
+        if self.best_exam is None:
+            return None
+        return origin(self.hub_exam.taken if self.hub_exam else None)
+
+    @property
     def recall(self) -> float | None:
         """Share of held-out questions answered, in [0, 1]; None without an exam."""
-        return self.exam.recall.mean if self.exam and self.exam.recall else None
+        return self.best_exam.recall.mean if self.best_exam and self.best_exam.recall else None
 
     @property
     def lift(self) -> float | None:
         """Recall less that of the card's base, or less chance, in [-1, 1]; None where it is not known."""
-        return self.exam.lift.mean if self.exam and self.exam.lift else None
+        return self.best_exam.lift.mean if self.best_exam and self.best_exam.lift else None
 
     @property
     def given(self) -> float | None:
@@ -70,13 +101,13 @@ class CardReport:
 
     @property
     def faithful(self) -> Measured | None:
-        """Scores against the card's own corpus: by its latest audit that has them, else by its exam."""
-        return measured("faithfulness", self.own_audits, self.exam)
+        """Scores against the card's own corpus: those that this hub measured, else those of its own exam."""
+        return measured("faithfulness", self.own_audits, self.hub_exam, self.exam)
 
     @property
     def factual(self) -> Measured | None:
         """Scores against independent evidence, likewise; None where there was none."""
-        return measured("factuality", self.own_audits, self.exam)
+        return measured("factuality", self.own_audits, self.hub_exam, self.exam)
 
     @property
     def faithfulness(self) -> float | None:
@@ -105,16 +136,17 @@ class CardReport:
         return self.exam.worst if self.exam else ()
 
 
-# What is better or bigger comes first; what is unknown comes last.
+VERIFIED, DECLARED = "verified", "self-declared"
+# What is better or bigger comes first; self-declared figures come after all verified ones, and what is unknown last.
 SORTS: dict[str, Callable[[CardReport], Any]] = {
     "name": lambda r: r.name,
     "domain": lambda r: (r.domain, r.name),
     "base": lambda r: (r.base, r.name),
     "size": lambda r: -r.size,
-    "recall": lambda r: _descending(r.recall),
-    "lift": lambda r: _descending(r.lift),
-    "faithfulness": lambda r: _descending(r.faithfulness),
-    "factuality": lambda r: _descending(r.factuality),
+    "recall": lambda r: _descending(r.recall, r.recall_source),
+    "lift": lambda r: _descending(r.lift, r.recall_source),
+    "faithfulness": lambda r: _descending(r.faithfulness, r.faithful.source if r.faithful else ""),
+    "factuality": lambda r: _descending(r.factuality, r.factual.source if r.factual else ""),
 }
 
 
@@ -128,7 +160,7 @@ def reports(hub: "Hub", chosen: "Sequence[Version]") -> list[CardReport]:
     return [
         replace(
             _report(hub, version, kept.get(version.name, ())),
-            quarantined=version.reference in held,
+            quarantine=held.get(version.reference),
             threshold=threshold,
         )
         for version in chosen
@@ -158,9 +190,13 @@ def _report(hub: "Hub", version: "Version", kept: "Sequence[StoredAudit]") -> Ca
         published=version.published,
         exam=found,
         note="; ".join(filter(None, (note, problem))),
+        hub_exam=latest_exam(kept, version.number),
         audits=audits,
+        declared=version.declared,
+        verified=version.verified,
+        unexamined=version.unexamined,
     )
 
 
-def _descending(value: float | None) -> float:
-    return math.inf if value is None else -value
+def _descending(value: float | None, source: str) -> tuple[bool, float]:
+    return source != VERIFIED, math.inf if value is None else -value

@@ -12,7 +12,7 @@ from kcard.evaluation.record import Distribution, Exam
 if TYPE_CHECKING:
     from kcard.hub.repositories.audits import StoredAudit
 
-__all__ = ["Measured", "PastAudit", "measured", "read"]
+__all__ = ["Measured", "PastAudit", "PastExam", "latest_exam", "measured", "origin", "read"]
 
 
 @dataclass(frozen=True)
@@ -35,31 +35,53 @@ class PastAudit:
 
 
 @dataclass(frozen=True)
+class PastExam:
+    """An exam that the hub took, the number of the version that it is about, and when it was taken, in UTC."""
+
+    version: int
+    taken: datetime
+    exam: Exam
+
+
+@dataclass(frozen=True)
 class Measured:
-    """Scores and where they come from: `against` names the evidence; `taken`: when, of an audit, None of an exam."""
+    """Scores and where they come from: `against` names the evidence; `taken`: when this hub measured them, in UTC.
+
+    `taken` is None for what the card's own exam says.
+    """
 
     scores: Distribution
     against: str
     taken: datetime | None = None
 
     @property
-    def source(self) -> Literal["audit", "exam"]:
-        return "exam" if self.taken is None else "audit"
+    def source(self) -> Literal["verified", "self-declared"]:
+        return "self-declared" if self.taken is None else "verified"
 
     @property
     def origin(self) -> str:
         """The source with its day."""
-        return "exam" if self.taken is None else f"audit of {self.taken:%Y-%m-%d}"
+        return origin(self.taken)
+
+
+def origin(taken: datetime | None) -> str:
+    """Where a figure comes from: the hub measured it then, or the card's own exam says so."""
+    return (
+        "self-declared, in the card's exam" if taken is None else f"verified by this hub on {taken:%Y-%m-%d}"
+    )
 
 
 def read(stored: Sequence["StoredAudit"]) -> tuple[tuple[PastAudit, ...], str]:
-    """The audits in the order in which they were stored, and why some can't be read; empty where all can."""
+    """The audits in the order in which they were stored, and why some can't be read; empty where all can.
+
+    Second audits after an appeal are left out: an administrator judges them.
+    """
     found, problem = [], ""
     for row in stored:
+        if row.finding.kind != "audit":
+            continue
         try:
-            audit = Audit.from_json(
-                row.finding.record, f"the audit of {row.reference} at {row.taken:%Y-%m-%d}"
-            )
+            audit = Audit.from_json(row.finding.record, _where("audit", row))
         except CardError as error:
             problem = str(error)  # one foreign record must not hide the others
         else:
@@ -67,18 +89,40 @@ def read(stored: Sequence["StoredAudit"]) -> tuple[tuple[PastAudit, ...], str]:
     return tuple(found), problem
 
 
-def measured(what: str, audits: Sequence[PastAudit], exam: Exam | None) -> Measured | None:
-    """The faithfulness or factuality of one version: by its latest audit that measured it, else by its exam.
+def latest_exam(stored: Sequence["StoredAudit"], version: int) -> PastExam | None:
+    """The latest exam that the hub took of a version; None without one that can be read."""
+    for row in reversed(stored):
+        if row.finding.kind == "exam" and row.version == version:
+            try:
+                return PastExam(version, row.taken, Exam.from_json(row.finding.record, _where("exam", row)))
+            except CardError:
+                continue
+    return None
 
-    An exam comes with the card, from whoever made it; an audit was taken here. The hub decides by the same number
-    whether the card is quarantined (kcard.hub.repositories.quarantine).
+
+def measured(
+    what: Literal["faithfulness", "factuality"],
+    audits: Sequence[PastAudit],
+    taken: PastExam | None,
+    declared: Exam | None,
+) -> Measured | None:
+    """The scores of one version: by its latest audit that has them, else by the hub's exam, else by its own.
+
+    The hub decides by the same number whether the card is quarantined (kcard.hub.repositories.figures).
     """
     for past in reversed(audits):
         scores: Distribution | None = getattr(past.audit, what)
         if scores is not None and scores.mean is not None:
             return Measured(scores, _against(what, past.audit.evidence), past.taken)
-    scores = getattr(exam, what) if exam else None
-    return None if scores is None else Measured(scores, _against(what, exam.evidence if exam else None))
+    for exam, at in ((taken.exam, taken.taken) if taken else (None, None), (declared, None)):
+        scores = getattr(exam, what) if exam else None
+        if exam is not None and scores is not None:
+            return Measured(scores, _against(what, exam.evidence), at)
+    return None
+
+
+def _where(what: str, row: "StoredAudit") -> str:
+    return f"the {what} of {row.reference} at {row.taken:%Y-%m-%d}"
 
 
 def _against(what: str, evidence: str | None) -> str:

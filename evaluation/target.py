@@ -103,14 +103,18 @@ def find(card: Path | str, corpus: Path | str | None = None, field: str | None =
     return Target(found, _read(corpus, field, known, found), reference)
 
 
-def find_published(card: Path | str, hub: "Hub") -> Target:
+def find_published(card: Path | str, hub: "Hub | None" = None) -> Target:
     """The published card that a reference means; else the draft or folder that `find` finds.
 
-    Raises what `find` raises.
+    `hub`: where it is published; None: in the local hub. Raises what `find` raises.
     """
     name = str(card)
     if isinstance(card, Path) or Path(name).name != name:
         return find(card)
+    if hub is None:
+        from kcard.hub.registry import Hub
+
+        hub = Hub()
     try:
         version = hub.get(name)
     except UnknownCard:

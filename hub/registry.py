@@ -27,6 +27,8 @@ from kcard.manifest import MANIFEST, Manifest, check_files
 
 if TYPE_CHECKING:
     from kcard.hub.garbage import Garbage
+    from kcard.hub.repositories.appeals import Appeals
+    from kcard.hub.repositories.jobs import Jobs
     from kcard.hub.repositories.own_cards import OwnCards
 
 __all__ = ["Hub"]
@@ -72,7 +74,7 @@ class Hub:
         self._catalogue = Catalogue(self.database)
         self.pools: Pools = Pools(self.database, self.get)
         self.audits: Audits = Audits(self.database)
-        self.quarantine: Quarantine = Quarantine(self.database, self.audits)
+        self.quarantine: Quarantine = Quarantine(self.database)
         self._snapshots = Snapshots(root / "snapshots", self.blobs)
 
     @property
@@ -85,6 +87,20 @@ class Hub:
         from kcard.hub.repositories.own_cards import OwnCards  # what asking does not need
 
         return OwnCards(self.database, self.blobs)
+
+    @cached_property
+    def jobs(self) -> "Jobs":
+        """The measurements that workers make."""
+        from kcard.hub.repositories.jobs import Jobs
+
+        return Jobs(self.database)
+
+    @cached_property
+    def appeals(self) -> "Appeals":
+        """Appeals against quarantine."""
+        from kcard.hub.repositories.appeals import Appeals
+
+        return Appeals(self.database)
 
     def _read(self, sha256: str) -> bytes:
         return b"".join(self.blobs.read(sha256))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kcard.errors import HubError, UnknownCard, UsageError
+from kcard.hub.repositories.figures import Reason
 from kcard.hub.repositories.versions import Version
 
 if TYPE_CHECKING:
@@ -26,15 +27,15 @@ SHOWN = 5
 class Selection:
     """The distinct versions to use, in the order given.
 
-    left_out   references of excluded quarantined versions, with their factuality
+    left_out   references of excluded quarantined versions, with the reason
     spared     likewise, of those that are used because they are named
     threshold  the hub's, if any version is quarantined
     elsewhere  references of excluded versions that would send the question to another service
     """
 
     versions: tuple[Version, ...]
-    left_out: tuple[tuple[str, float], ...] = ()
-    spared: tuple[tuple[str, float], ...] = ()
+    left_out: tuple[tuple[str, Reason], ...] = ()
+    spared: tuple[tuple[str, Reason], ...] = ()
     threshold: float | None = None
     elsewhere: tuple[str, ...] = ()
 
@@ -75,8 +76,8 @@ def select(hub: "Hub", selection: Sequence[str] | None) -> Selection:
     every = {v.reference: v for found in meant for v in found}
     elsewhere = tuple(r for r, v in every.items() if v.manifest.asks_elsewhere and r not in named)
     held = hub.quarantine.held([v for r, v in every.items() if r not in elsewhere])
-    left_out = tuple((reference, score) for reference, score in held.items() if reference not in named)
-    spared = tuple((reference, score) for reference, score in held.items() if reference in named)
+    left_out = tuple((reference, reason) for reference, reason in held.items() if reference not in named)
+    spared = tuple((reference, reason) for reference, reason in held.items() if reference in named)
     chosen: dict[str, Version] = {}
     for version in (version for found in meant for version in found):
         if version.reference not in named and version.reference in {*held, *elsewhere}:
@@ -116,7 +117,7 @@ def _subtree(hub: "Hub", domain: str) -> list[Version]:
     return found
 
 
-def _none(held: Sequence[tuple[str, float]], threshold: float | None, elsewhere: Sequence[str]) -> HubError:
+def _none(held: Sequence[tuple[str, Reason]], threshold: float | None, elsewhere: Sequence[str]) -> HubError:
     if elsewhere and not held:
         return HubError(
             f"{', '.join(elsewhere)} would send the question to another service: to allow that, name the card (--cards "
@@ -131,7 +132,9 @@ def _none(held: Sequence[tuple[str, float]], threshold: float | None, elsewhere:
     )
 
 
-def _quarantined(held: Sequence[tuple[str, float]], threshold: float | None) -> str:
-    names = ", ".join(f"{reference} ({score:.2f})" for reference, score in held[:SHOWN])
+def _quarantined(held: Sequence[tuple[str, Reason]], threshold: float | None) -> str:
+    names = ", ".join(
+        f"{reference} ({reason.factuality:.2f} {reason.word})" for reference, reason in held[:SHOWN]
+    )
     more = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
     return f"{names}{more}, with factuality below the hub's threshold of {threshold:g}"

@@ -20,9 +20,11 @@ from kcard.hub.records.tables import metadata
 
 __all__ = [
     "access",
+    "appeals",
     "audits",
     "commits",
     "holdings",
+    "jobs",
     "likes",
     "publications",
     "refs",
@@ -142,7 +144,9 @@ uploads = Table(
     Column("at", DateTime(timezone=True), nullable=False, index=True),
 )
 
-# Published versions. `sha256` is that of the manifest, `sha` the commit, `factuality` that of the card's exam.
+# Published versions. `sha256` is that of the manifest, `sha` the commit. `weights`: whether it has weights, under any
+# kind of card. Self-declared: `examined` (whether there is an exam.json), its `recall` and `factuality`, and `fault`,
+# why it is not plausible.
 versions = Table(
     "versions",
     metadata,
@@ -157,7 +161,11 @@ versions = Table(
     Column("base", Text, nullable=False, index=True),
     Column("size", BigInteger, nullable=False),
     Column("published", DateTime(timezone=True), nullable=False),
+    Column("weights", Boolean, nullable=False),
+    Column("examined", Boolean, nullable=False),
+    Column("recall", Float),
     Column("factuality", Float),
+    Column("fault", Text, nullable=False),
     UniqueConstraint("repository_id", "number"),
     UniqueConstraint("repository_id", "sha256"),
 )
@@ -176,12 +184,14 @@ publications = Table(
     UniqueConstraint("repository_id", "tag"),
 )
 
-# Audits of versions. `record` is the whole audit as JSON, which the hub does not read.
+# Verified figures of versions. `kind` is audit, exam (taken by the hub), or appeal (the second audit after an appeal,
+# which decides nothing). `record` is the whole audit or exam as JSON, which the hub does not read.
 audits = Table(
     "audits",
     metadata,
     Column("id", Integer, primary_key=True),
     Column("version_id", Integer, ForeignKey("versions.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("kind", String(16), nullable=False),
     Column("taken", DateTime(timezone=True), nullable=False),
     Column("checker", Text, nullable=False),
     Column("checker_sha256", String(64)),
@@ -190,9 +200,48 @@ audits = Table(
     Column("queries", Text, nullable=False),
     Column("queries_sha256", String(64), nullable=False),
     Column("seed", BigInteger, nullable=False),
+    Column("recall", Float),
     Column("faithfulness", Float),
     Column("factuality", Float),
     Column("record", Text, nullable=False),
+)
+
+# Appeals against the quarantine that an audit caused, one for each audit. `second_id` is the second audit.
+# `decision` is released, kept or null.
+appeals = Table(
+    "appeals",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("audit_id", Integer, ForeignKey("audits.id", ondelete="CASCADE"), nullable=False, unique=True),
+    Column("note", Text, nullable=False),
+    Column("author", String(96)),
+    Column("at", DateTime(timezone=True), nullable=False),
+    Column("second_id", Integer, ForeignKey("audits.id", ondelete="SET NULL")),
+    Column("decision", String(16)),
+    Column("decided_by", String(96)),
+    Column("decided_at", DateTime(timezone=True)),
+    Column("decision_note", Text),
+)
+
+# Measurements to be made. `state` is waiting, running, done or failed; a job that is due (`due`) waits for a worker.
+# `worker` holds a running job until `lease`; then another may claim it. `attempts` counts the claims. `seed` is that
+# of the questions and the sampling; `appeal_id` is that of the appeal that it is for.
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("version_id", Integer, ForeignKey("versions.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("appeal_id", Integer, ForeignKey("appeals.id", ondelete="CASCADE"), index=True),
+    Column("seed", BigInteger, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("created", DateTime(timezone=True), nullable=False),
+    Column("due", DateTime(timezone=True), nullable=False),
+    Column("worker", String(96)),
+    Column("lease", DateTime(timezone=True)),
+    Column("ended", DateTime(timezone=True)),
+    Column("error", Text),
+    Index("ix_jobs_state_due", "state", "due"),
 )
 
 likes = Table("likes", metadata, _repository(), _account(index=True))

@@ -1,33 +1,37 @@
-"""Audits of published versions. They are append-only and never change the files of a version."""
+"""The hub's own measurements of published versions. They are append-only and never change the files of a version."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, insert, select
+from sqlalchemy import Connection, Row, insert, select
 
 from kcard.errors import UnknownCard
 from kcard.faults import reach
+from kcard.hub.accounts.events import write
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import audits, repositories, versions
 from kcard.hub.records.utc import now, utc
 from kcard.hub.repositories import own_namespace, version_rows
+from kcard.hub.repositories.figure_rows import AUDIT, AuditKind
+from kcard.hub.repositories.quarantine import threshold
 from kcard.hub.repositories.versions import Version
 
-__all__ = ["AuditFinding", "Audits", "StoredAudit"]
+__all__ = ["AuditFinding", "Audits", "StoredAudit", "store"]
 
 
 @dataclass(frozen=True)
 class AuditFinding:
-    """The result of an audit, as far as the hub reads it.
+    """The result of an audit or of the hub's own exam, as far as the hub reads it.
 
     checker         name of the checker, and the sha256 of its weights if known
     evidence        independent evidence by name and digest; None without any
     queries         the questions, by name and digest
     faithfulness    mean score against the card's own corpus, in [0, 1]; None if not measured
     factuality      mean score against the independent evidence, in [0, 1]; None if not measured
-    record          the whole audit as JSON
+    record          the whole audit or exam as JSON
+    kind            audit, exam, or appeal: the second audit after an appeal, which does not decide about quarantine
+    recall          of the exam, in [0, 1]; None if not measured
     """
 
     checker: str
@@ -40,6 +44,8 @@ class AuditFinding:
     faithfulness: float | None
     factuality: float | None
     record: str
+    kind: AuditKind = AUDIT
+    recall: float | None = None
 
 
 @dataclass(frozen=True)
@@ -62,17 +68,19 @@ class Audits:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, version: Version, finding: AuditFinding) -> StoredAudit:
-        """Store a finding. Raises UnknownCard if the version has been removed."""
+    def add(self, version: Version, finding: AuditFinding, *, by: str | None = None) -> StoredAudit:
+        """Store a finding. Raises UnknownCard if the version has been removed.
+
+        `by`: the account that took the audit, for the event log; None: the command line.
+        """
         with self._database.write() as connection:
             row = version_rows.key(connection, version)
             if row is None:
                 raise UnknownCard(
                     f"{version.reference} was removed during its audit: the result was not stored"
                 )
-            taken = now()
-            connection.execute(insert(audits).values(version_id=row.id, taken=taken, **asdict(finding)))
-            reach("rows.audit")
+            number = store(connection, row.id, version.reference, finding, by)
+            taken = utc(connection.execute(select(audits.c.taken).where(audits.c.id == number)).scalar_one())
         return StoredAudit(version.name, version.number, taken, finding)
 
     def list(self, card: str | None = None) -> "list[StoredAudit]":
@@ -86,17 +94,26 @@ class Audits:
             rows = connection.execute(query.order_by(audits.c.id))
             return [_stored(row, own_namespace.bare(own, row.name)) for row in rows]
 
-    def factuality(self, wanted: Sequence[Version]) -> dict[str, float]:
-        """Factuality by reference, from the latest audit that measured it; other versions are omitted."""
-        columns = (repositories.c.name, versions.c.number, audits.c.factuality)
-        query = select(*columns).select_from(audits.join(versions).join(repositories))
-        query = query.where(audits.c.factuality.is_not(None)).order_by(audits.c.id)
-        with self._database.read() as connection:
-            own = own_namespace.find(connection)
-            rows = connection.execute(query).tuples()
-            latest = {(own_namespace.bare(own, name), number): score for name, number, score in rows}
-        measured = {v.reference: latest.get((v.name, v.number)) for v in wanted}
-        return {reference: float(score) for reference, score in measured.items() if score is not None}
+
+def store(
+    connection: Connection,
+    version_id: int,
+    reference: str,
+    finding: AuditFinding,
+    by: str | None,
+    **detail: object,
+) -> int:
+    """Write a finding and its events, with more details; returns the number of the audit."""
+    values = {"version_id": version_id, "taken": now(), **asdict(finding)}
+    number = int(connection.execute(insert(audits).values(values).returning(audits.c.id)).scalar_one())
+    reach("rows.audit")
+    found = {key: getattr(finding, key) for key in ("recall", "faithfulness", "factuality", "evidence")}
+    write(connection, by, "card.measured", reference, audit=number, kind=finding.kind, **found, **detail)
+    limit, score = threshold(connection), finding.factuality
+    if finding.kind == AUDIT and limit is not None and score is not None and score < limit:
+        why = {"factuality": score, "threshold": limit, "evidence": finding.evidence}
+        write(connection, by, "card.quarantined", reference, audit=number, **why)
+    return number
 
 
 def _stored(row: Row[Any], card: str) -> StoredAudit:

@@ -5,7 +5,9 @@ from sqlalchemy import Connection, insert, select, update
 from kcard.faults import reach
 from kcard.hub.records.repository_tables import publications, repositories, versions
 from kcard.hub.records.utc import now
-from kcard.hub.repositories import trees
+from kcard.hub.repositories import job_rows, trees
+from kcard.hub.repositories.exams import has_weights
+from kcard.hub.repositories.figures import Declared
 from kcard.hub.repositories.trees import Tree
 from kcard.manifest import MANIFEST, Manifest
 
@@ -25,11 +27,12 @@ def add(
     manifest: Manifest,
     tree: Tree,
     sha: str,
-    factuality: float | None,
+    declared: Declared | None,
 ) -> int:
-    """Write the next version of a repository's card and return its id.
+    """Write the next version of a repository's card, have it measured if the hub does so, and return its id.
 
-    `text` is that of kcard.json, `tree` has the files of the card, `sha` is their commit.
+    `text` is that of kcard.json, `tree` has the files of the card, `sha` is their commit, `declared` has the figures of
+    its exam.
     """
     number = following(connection, repository_id)
     connection.execute(update(repositories).where(repositories.c.id == repository_id).values(newest=number))
@@ -44,9 +47,15 @@ def add(
         "base": manifest.base.name,
         "size": trees.size(tree),
         "published": now(),
-        "factuality": factuality,
+        "weights": has_weights(manifest),
+        "examined": declared is not None,
+        "recall": declared and declared.recall,
+        "factuality": declared and declared.factuality,
+        "fault": declared.fault if declared else "",
     }
     made = int(connection.execute(insert(versions).values(values).returning(versions.c.id)).scalar_one())
+    if job_rows.measurable(manifest) and job_rows.is_on(connection):
+        job_rows.enqueue(connection, made)
     reach("rows.version")
     return made
 

@@ -28,7 +28,8 @@ from kcard.hub.repositories import (
     version_rows,
 )
 from kcard.hub.repositories.card_metadata import README, CardMetadata
-from kcard.hub.repositories.exams import EXAM, examined
+from kcard.hub.repositories.exams import EXAM, declared
+from kcard.hub.repositories.figures import Declared
 from kcard.hub.repositories.file_entries import file_entry
 from kcard.hub.repositories.own_namespace import SETTING, OwnNamespace
 from kcard.hub.repositories.refs import put_tag
@@ -126,7 +127,7 @@ class _Described:
     manifest: Manifest
     tree: Tree
     metadata: CardMetadata
-    factuality: float | None
+    declared: Declared | None
 
 
 def _described(text: str, blobs: Mapping[str, Blob], content: Callable[[str], bytes]) -> _Described:
@@ -137,7 +138,7 @@ def _described(text: str, blobs: Mapping[str, Blob], content: Callable[[str], by
         metadata = card_metadata.describe(tree, readme, manifest)
     except Refused:  # an invalid README.md
         metadata = card_metadata.describe(tree, "", manifest)
-    return _Described(manifest, tree, metadata, examined(content(EXAM)) if EXAM in tree else None)
+    return _Described(manifest, tree, metadata, declared(content(EXAM), manifest) if EXAM in tree else None)
 
 
 def _repository(connection: Connection, own: OwnNamespace, card: str) -> Repository:
@@ -161,9 +162,7 @@ def _publish(connection: Connection, repository: Repository, text: str, card: _D
     history.hold(connection, repository.id, {entry.sha256: entry for entry in card.tree.values()})
     reach("rows.commit")
     card_metadata.write(connection, repository.id, repository.name, card.metadata, sha=sha, at=at)
-    version = new_versions.add(
-        connection, repository.id, text, card.manifest, card.tree, sha, card.factuality
-    )
+    version = new_versions.add(connection, repository.id, text, card.manifest, card.tree, sha, card.declared)
     put_tag(connection, repository, tag, sha, f"{name} {card.tree[MANIFEST].sha256}")
     new_versions.publication(connection, repository.id, tag, sha, version, author)
     return version

@@ -13,11 +13,12 @@ from kcard.hub.accounts.identity import Identity
 from kcard.hub.checks.content import check_file
 from kcard.hub.checks.metadata import LONGEST_DESCRIPTION, check_manifest
 from kcard.hub.records.database import Database
-from kcard.hub.records.repository_tables import audits, publications, repositories, versions
+from kcard.hub.records.repository_tables import publications, repositories, versions
 from kcard.hub.records.utc import utc
 from kcard.hub.refusals import Invalid, TooLarge
-from kcard.hub.repositories import history, new_versions, version_rows
-from kcard.hub.repositories.exams import EXAM, examined, is_exam
+from kcard.hub.repositories import figure_rows, history, new_versions, version_rows
+from kcard.hub.repositories.exams import EXAM, declared
+from kcard.hub.repositories.figures import Declared, Verified, quarantine_reason
 from kcard.hub.repositories.quarantine import Quarantine
 from kcard.hub.repositories.refs import put_tag
 from kcard.hub.repositories.values import Entry, Mark, Publication, Repository
@@ -57,13 +58,13 @@ class Publications:
             return None
         text, manifest = self._manifest(tree[MANIFEST])
         files = self._files(tree, manifest)
-        factuality = self._exam(files, manifest)
+        figures = self._declared(files, manifest)
         with self._database.write() as connection:
             put_tag(connection, repository, tag, sha, message)
             same = (versions.c.repository_id == repository.id, versions.c.sha256 == files[MANIFEST].sha256)
             version = connection.scalar(select(versions.c.id).where(*same))
             if version is None:
-                version = new_versions.add(connection, repository.id, text, manifest, files, sha, factuality)
+                version = new_versions.add(connection, repository.id, text, manifest, files, sha, figures)
             new_versions.publication(connection, repository.id, tag, sha, version, identity.name)
             row = connection.execute(_rows(repository).where(publications.c.tag == tag)).one()
         return _publication(row)
@@ -81,7 +82,8 @@ class Publications:
         threshold = self._quarantine.threshold
         with self._database.read() as connection:
             rows = connection.execute(_newest().where(versions.c.repository_id.in_(wanted))).all()
-        return {row.repository_id: _mark(row, threshold) for row in rows}
+            verified = figure_rows.verified(connection, {row.id for row in rows})
+        return {row.repository_id: _mark(row, verified.get(row.id), threshold) for row in rows}
 
     def _tree(self, repository: Repository, sha: str) -> Mapping[str, Entry]:
         with self._database.read() as connection:
@@ -113,16 +115,16 @@ class Publications:
             check_file(path, entry.size, lambda sha256=entry.sha256: self._blobs.open(sha256))  # type: ignore[misc]
         return files
 
-    def _exam(self, files: Mapping[str, Entry], manifest: Manifest) -> float | None:
-        """The mean factuality of the card's exam; None if not measured. Raises Invalid if it is required."""
-        text = self._read(files[EXAM]) if EXAM in files else None
+    def _declared(self, files: Mapping[str, Entry], manifest: Manifest) -> Declared | None:
+        """The figures of the card's exam; None without one. Raises Invalid if a plausible one is required."""
+        found = declared(self._read(files[EXAM]), manifest) if EXAM in files else None
         needed = self._exam_required and manifest.has_model and manifest.kind not in UNTRAINED
-        if needed and (text is None or not is_exam(text)):
-            fault = "missing" if text is None else "invalid"
+        if needed and (found is None or found.fault):
+            fault = "missing" if found is None else f"not plausible ({found.fault})"
             raise Invalid(
                 f"can't publish the card: {EXAM} is {fault}; run `kcard exam CARD` and commit the card again"
             )
-        return None if text is None else examined(text)
+        return found
 
     def _read(self, entry: Entry) -> bytes:
         if entry.size > LONGEST:
@@ -146,23 +148,26 @@ def _publication(row: Row[Any]) -> Publication:
 
 
 def _newest() -> Select[Any]:
-    """The newest version of each repository, with the factuality of its exam and its latest audit."""
-    measured = (audits.c.version_id == versions.c.id, audits.c.factuality.is_not(None))
-    audited = (
-        select(audits.c.factuality).where(*measured).order_by(audits.c.id.desc()).limit(1).scalar_subquery()
-    )
-    columns = (versions.c.repository_id, versions.c.factuality, versions.c.sha256, versions.c.number)
+    """The newest version of each repository."""
+    dropped = {"manifest", "description"}
+    columns = [column for column in versions.c if column.name not in dropped]
     # Versions that were published before descriptions had a limit, or locally, may have longer ones.
     description = func.substr(versions.c.description, 1, LONGEST_DESCRIPTION).label("description")
     return (
-        select(*columns, description, repositories.c.name, audited.label("audited"))
+        select(*columns, description, repositories.c.name)
         .join_from(versions, repositories)
         .where(version_rows.newest())
     )
 
 
-def _mark(row: Row[Any], threshold: float | None) -> Mark:
-    factuality = row.factuality if row.audited is None else row.audited
-    held = threshold is not None and factuality is not None and factuality < threshold
-    reference = f"{row.name}@v{row.number}"
-    return Mark(reference, row.sha256, factuality, row.audited is not None, held, row.description)
+def _mark(row: Row[Any], verified: Verified | None, threshold: float | None) -> Mark:
+    figures = version_rows.declared(row)
+    return Mark(
+        reference=f"{row.name}@v{row.number}",
+        version=row.sha256,
+        description=row.description,
+        declared=figures,
+        verified=verified,
+        unexamined=version_rows.unexamined(row),
+        quarantine=quarantine_reason(figures, verified, threshold),
+    )

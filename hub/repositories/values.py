@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
+from kcard.hub.repositories.figures import Declared, Reason, Verified
+
 __all__ = [
     "BRANCH",
     "MAIN",
@@ -145,14 +147,21 @@ class Publication:
 class Mark:
     """A summary of the newest version of a repository.
 
-    factuality   in [0, 1], from the latest audit, else from the card's exam; None: not measured
-    audited      whether it comes from an audit
-    quarantined  whether it is below the hub's threshold
+    declared    figures of the exam that came with the card; None without one
+    verified    figures that this hub measured; None without any
+    unexamined  whether it has weights, but no plausible exam
+    quarantine  why it is quarantined, if it is
     """
 
     reference: str
     version: str
-    factuality: float | None = None
-    audited: bool = False
-    quarantined: bool = False
     description: str = ""
+    declared: Declared | None = None
+    verified: Verified | None = None
+    unexamined: bool = False
+    quarantine: Reason | None = None
+
+    @property
+    def quarantined(self) -> bool:
+        """Whether it is used only if named."""
+        return self.quarantine is not None

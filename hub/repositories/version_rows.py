@@ -8,13 +8,14 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, selec
 from kcard.hub.accounts.names import folded
 from kcard.hub.records.repository_tables import refs, repositories, versions
 from kcard.hub.records.utc import utc
-from kcard.hub.repositories import own_namespace
+from kcard.hub.repositories import figure_rows, own_namespace
+from kcard.hub.repositories.figures import Declared, Verified
 from kcard.hub.repositories.own_namespace import OwnNamespace
 from kcard.hub.repositories.values import BRANCH, MAIN
 from kcard.hub.repositories.versions import Version
 from kcard.manifest import Manifest
 
-__all__ = ["Key", "find", "key", "named", "newest"]
+__all__ = ["Key", "declared", "find", "key", "named", "newest", "unexamined"]
 
 
 class Key(NamedTuple):
@@ -44,7 +45,9 @@ def find(connection: Connection, *conditions: ColumnElement[bool]) -> list[Versi
     """The versions that match, by card name, oldest first."""
     own = own_namespace.find(connection)
     rows = connection.execute(_rows().where(*conditions)).all()
-    found = [_version(list(same), own) for _, same in groupby(rows, key=lambda row: row.id)]
+    verified = figure_rows.verified(connection, {row.id for row in rows})
+    grouped = groupby(rows, key=lambda row: row.id)
+    found = [_version(list(same), own, verified.get(id_)) for id_, same in grouped]
     return sorted(found, key=lambda version: (version.name, version.number))
 
 
@@ -54,6 +57,16 @@ def key(connection: Connection, version: Version) -> Key | None:
     query = select(*columns).join_from(versions, repositories).where(named(connection, version.name))
     row = connection.execute(query.where(versions.c.sha256 == version.sha256)).one_or_none()
     return None if row is None else Key(*row)
+
+
+def declared(row: Row[Any]) -> Declared | None:
+    """The self-declared figures of a row of `versions`."""
+    return Declared(row.recall, row.factuality, row.fault) if row.examined else None
+
+
+def unexamined(row: Row[Any]) -> bool:
+    """Whether a row of `versions` has weights, but no plausible exam."""
+    return bool(row.weights and (not row.examined or row.fault))
 
 
 def _rows() -> Select[Any]:
@@ -68,7 +81,7 @@ def _rows() -> Select[Any]:
     return select(*columns).select_from(joined).order_by(versions.c.id, refs.c.name)
 
 
-def _version(rows: list[Row[Any]], own: OwnNamespace | None) -> Version:
+def _version(rows: list[Row[Any]], own: OwnNamespace | None, verified: Verified | None) -> Version:
     row = rows[0]
     name = own_namespace.bare(own, row.repository)
     return Version(
@@ -79,5 +92,7 @@ def _version(rows: list[Row[Any]], own: OwnNamespace | None) -> Version:
         size=row.size,
         published=utc(row.published),
         aliases=tuple(r.alias for r in rows if r.alias is not None),
-        factuality=row.factuality,
+        declared=declared(row),
+        verified=verified,
+        unexamined=unexamined(row),
     )

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from kcard.errors import DamagedCard, UsageError
+from kcard.hub.repositories.figures import Declared, Verified
 from kcard.manifest import MANIFEST, NAME, Manifest
 
 __all__ = ["Contents", "Problem", "Reference", "Version", "check_alias", "damaged"]
@@ -23,7 +24,9 @@ class Version:
     sha256      of kcard.json, which lists the sha256 of every other file
     size        bytes of all files
     published   in UTC
-    factuality  of the card's exam, in [0, 1]; None without one
+    declared    figures of the exam that came with the card; None without one
+    verified    figures that this hub measured; None without any
+    unexamined  whether it has weights, but no plausible exam
     """
 
     name: str
@@ -33,7 +36,9 @@ class Version:
     size: int
     published: datetime
     aliases: tuple[str, ...] = ()
-    factuality: float | None = None
+    declared: Declared | None = None
+    verified: Verified | None = None
+    unexamined: bool = False
 
     @property
     def reference(self) -> str:

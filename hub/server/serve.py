@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import HubError, MissingExtra, UsageError
+from kcard.hub.server.job_workers import Work, job_workers
 from kcard.hub.server.middleware import shared_buckets
 from kcard.hub.server.middleware.logs import LogFormat, configuration
 from kcard.hub.server.options import ServerOptions
@@ -52,10 +53,11 @@ FIRST_TOKEN = "first"
 class Serving:
     """Options of the server process.
 
-    port       0: any free port
-    proxies    comma-separated addresses of proxies whose X-Forwarded-For is trusted
-    grace      seconds that running requests get to finish when the server is stopped
-    namespace  the organisation for the hub's own cards; None: unchanged
+    port         0: any free port
+    job_workers  processes that measure published versions
+    proxies      comma-separated addresses of proxies whose X-Forwarded-For is trusted
+    grace        seconds that running requests get to finish when the server is stopped
+    namespace    the organisation for the hub's own cards; None: unchanged
     """
 
     host: str = "127.0.0.1"
@@ -65,6 +67,7 @@ class Serving:
     proxies: str = "127.0.0.1,::1"
     grace: int = 30
     namespace: str | None = None
+    job_workers: int = 1
 
 
 def serve(
@@ -74,11 +77,13 @@ def serve(
     *,
     first: Callable[[str], None],
     ready: Callable[[str], None],
+    work: Work | None = None,
 ) -> None:
     """Serve until SIGTERM, or until Ctrl-C raises KeyboardInterrupt. A second signal aborts running requests.
 
     first  is called with an administrator's token if the hub has no account yet
     ready  is called with the URL once it answers
+    work   what the job workers do; None: there are none
     Raises MissingExtra without the extra `server`, HubError if the address is in use or the hub can't be opened.
     """
     _require_server()
@@ -90,7 +95,8 @@ def serve(
         shared_buckets.create(counts)
         options = replace(options, metrics=folder, counts=str(counts))
         app = functools.partial(worker, location, options)
-        received = _supervised(serving, app, listener, ready)
+        with job_workers(serving.job_workers, work, location, serving.log_format):
+            received = _supervised(serving, app, listener, ready)
     if signal.SIGINT in received:
         raise KeyboardInterrupt
     if not received:

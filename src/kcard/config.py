@@ -45,6 +45,7 @@ class Settings:
     hub_url   the hub of `kcard publish` and `kcard pull` where none is named; None: the local one
     cache_mb  how large the cache of embeddings and scores may grow, in MB; 0: there is none
     offline   whether HF_HUB_OFFLINE is set
+    hub_evidence   what workers audit the hub's cards against, as for `kcard audit`; empty: no audits
     database_url, blobs_url   where the hub in `home` keeps its database and its files; None: in `home`
 
     `home`, `cache_mb`, `llm` and `llm_url` raise UsageError for a value of the wrong type; the latter two also for
@@ -87,6 +88,18 @@ class Settings:
     @property
     def blobs_url(self) -> str | None:
         return self._text("blobs_url") or None
+
+    @property
+    def hub_evidence(self) -> tuple[str, ...]:
+        if "hub_evidence" not in self.found:
+            return ()
+        setting = self.found["hub_evidence"]
+        given: list[str] = typed(setting, list[str])
+        folder = setting.origin.folder
+        # A file's relative paths start from its folder; names of evidence stay as they are.
+        return tuple(
+            str(folder / item) if folder and (folder / item).exists() else item for item in given if item
+        )
 
     @property
     def llm(self) -> str:

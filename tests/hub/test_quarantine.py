@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import HubError, UnknownCard, UsageError
+from kcard.hub.accounts.events import Events
 from kcard.hub.registry import Hub
 from kcard.hub.repositories.audits import AuditFinding
+from kcard.hub.repositories.figures import Reason
 from kcard.manifest import Manifest, seal
 
 
@@ -118,7 +120,7 @@ def test_a_card_under_the_threshold_is_seen_but_used_only_where_it_is_named(hub:
     hub.quarantine.set(0.5)
     hub.pools.create("clinic", ["liar", "honest"])
     assert [v.name for v in hub.list()] == ["honest", "liar", "unknown"]
-    assert hub.quarantine.held(hub.list()) == {"liar@v1": 0.2}
+    assert hub.quarantine.held(hub.list()) == {"liar@v1": reason(hub)}
     assert used(hub) == used(hub, "politics/") == ["honest", "unknown"]
     assert used(hub, "pool:clinic") == ["honest"]
     for name in ("liar", "liar@v1", f"liar@{hub.get('liar').sha256[:8]}"):
@@ -126,9 +128,32 @@ def test_a_card_under_the_threshold_is_seen_but_used_only_where_it_is_named(hub:
     assert used(hub, "politics/", "liar@v1") == ["honest", "liar", "unknown"]
 
 
+def reason(hub: Hub) -> Reason:
+    [audit] = hub.audits.list("liar")
+    return Reason(0.2, 0.5, 2, audit.taken, "atlas")
+
+
+def test_the_reason_names_audit_score_threshold_and_evidence(hub: Hub) -> None:
+    hub.quarantine.set(0.5)
+    [audit] = hub.audits.list("liar")
+    assert str(hub.quarantine.held(hub.list())["liar@v1"]) == (
+        f"factuality 0.20 (verified, by audit 2 of {audit.taken:%Y-%m-%d} against atlas) is below the hub's threshold "
+        "of 0.5"
+    )
+    hub.audits.add(hub.get("honest"), found(0.4))
+    events = {event.action: event for event in Events(hub.database).list(2)}
+    assert events["card.measured"].target == events["card.quarantined"].target == "honest@v1"
+    assert events["card.quarantined"].detail == {
+        "audit": 3,
+        "factuality": 0.4,
+        "threshold": 0.5,
+        "evidence": "atlas",
+    }
+
+
 def test_what_is_left_out_or_used_in_spite_of_it_is_told(hub: Hub) -> None:
     hub.quarantine.set(0.5)
-    why = "liar@v1 (0.20), with factuality below the hub's threshold of 0.5"
+    why = "liar@v1 (0.20 verified), with factuality below the hub's threshold of 0.5"
     assert hub.select(["politics/"]).note == f"left out: {why}; name a card to use it anyway"
     assert hub.select(["honest", "liar"]).note == f"used because it is named: {why}"
     assert hub.select(["honest"]).note == ""
@@ -138,7 +163,7 @@ def test_where_all_are_quarantined_the_error_says_how_to_name_one(hub: Hub) -> N
     hub.quarantine.set(0.5)
     hub.pools.create("clinic", ["liar"])
     with pytest.raises(
-        HubError, match=r"all selected cards are quarantined: liar@v1 \(0\.20\).*--cards liar"
+        HubError, match=r"all selected cards are quarantined: liar@v1 \(0\.20 verified\).*--cards liar"
     ):
         hub.resolve(["pool:clinic"])
 

@@ -13,8 +13,10 @@ from sqlalchemy import event
 from kcard.errors import UnknownCard
 from kcard.hub.refusals import Conflict, Forbidden, Invalid, NotThere
 from kcard.hub.repositories.audits import AuditFinding
+from kcard.hub.repositories.figures import Declared, Reason
 from kcard.hub.repositories.values import Delete, Mark, Repository
 from kcard.manifest import MANIFEST, Manifest
+from tests.hub.exams import exam
 from tests.hub.stand import Stand, stand
 
 
@@ -34,15 +36,10 @@ def tensors(value: float = 1.0) -> bytes:
     return struct.pack("<Q", len(header)) + header + struct.pack("<f", value)
 
 
-def exam(factuality: object) -> bytes:
-    found = None if factuality is None else {"mean": {"mean": factuality}}
-    return json.dumps({"own": {"recall": {"mean": 0.9}, "factuality": found}}).encode()
-
-
 def card(kind: str = "full", factuality: object = 0.9, **files: bytes) -> dict[str, bytes]:
     """The files of a card; `factuality` None: without an exam."""
     content = {"model.safetensors": tensors(), "config.json": b"{}"}
-    content |= {} if factuality is None else {"exam.json": exam(factuality)}
+    content |= {} if factuality is None else {"exam.json": exam("onco", factuality)}
     content |= {name.replace("_", "."): text for name, text in files.items()}
     digests = {path: hashlib.sha256(text).hexdigest() for path, text in content.items()}
     manifest = Manifest(
@@ -104,13 +101,16 @@ def test_the_same_card_under_another_tag_is_the_same_version(hub: Stand, reposit
     ]
 
 
+# What a publisher can write without any exam.
+FORGED = b'{"own":{"recall":{"mean":1},"factuality":{"mean":{"mean":1}}}}'
 BROKEN = {
     "is not a card manifest": {MANIFEST: b"{}", "a.txt": b""},
     "sha256": {**card(), "config.json": b'{"changed": 1}'},
     "is not in the commit": {k: v for k, v in card().items() if k != "config.json"},
     "exam.json is missing": card(factuality=None),
-    "exam.json is invalid; run": card(factuality=None, exam_json=b"[]"),
-    "exam.json is invalid": card(factuality=7),
+    "its format is not 2": card(factuality=None, exam_json=b"[]"),
+    "list of scores between 0 and 1": card(factuality=7),
+    "exam.json is not plausible": card(factuality=None, exam_json=FORGED),
 }
 
 
@@ -150,8 +150,29 @@ def test_what_nobody_trained_needs_no_exam(tmp_path: Path, kind: str) -> None:
 def test_an_exam_without_independent_evidence_leaves_factuality_unknown(tmp_path: Path) -> None:
     with stand(tmp_path) as hub:
         repository = hub.make("ada/onco")
-        publish(hub, repository, card(factuality=None, exam_json=exam(None)), "v1")
-        assert hub.publications.marks([repository.id])[repository.id].factuality is None
+        publish(hub, repository, card(factuality=None, exam_json=exam("onco")), "v1")
+        assert hub.publications.marks([repository.id])[repository.id].declared == Declared(0.9)
+
+
+def test_a_forged_exam_is_self_declared_and_not_plausible_and_verifies_nothing(tmp_path: Path) -> None:
+    with stand(tmp_path, exam_required=False) as hub:
+        repository = hub.make("ada/onco")
+        publish(hub, repository, card(factuality=None, exam_json=FORGED), "v1")
+        mark = hub.publications.marks([repository.id])[repository.id]
+        assert (mark.declared, mark.verified) == (Declared(1, 1, "its format is not 2"), None)
+        assert mark.unexamined
+        version = hub.registry.get("ada/onco")
+        assert (version.declared, version.verified, version.unexamined) == (mark.declared, None, True)
+
+
+@pytest.mark.parametrize("kind", ["reference", "llm", "search", "retrieval", "full"])
+def test_weights_without_an_exam_are_marked_under_every_kind_of_card(tmp_path: Path, kind: str) -> None:
+    with stand(tmp_path, exam_required=False) as hub:
+        repository, other = hub.make("ada/onco"), hub.make("ada/other")
+        publish(hub, repository, card(kind, factuality=None), "v1")
+        publish(hub, other, card(kind), "v1")
+        marks = hub.publications.marks([repository.id, other.id])
+        assert (marks[repository.id].unexamined, marks[other.id].unexamined) == (True, False)
 
 
 def test_an_exam_may_be_optional(tmp_path: Path) -> None:
@@ -203,7 +224,9 @@ def found(factuality: float | None) -> AuditFinding:
     return AuditFinding("minilm", None, "atlas", None, "asked", "ef" * 32, 7, None, factuality, "{}")
 
 
-def test_marks_are_the_latest_audit_s_factuality_else_the_exam_s(hub: Stand, repository: Repository) -> None:
+def test_marks_tell_the_figures_of_the_exam_from_those_of_the_latest_audit(
+    hub: Stand, repository: Repository
+) -> None:
     publish(hub, repository, card(factuality=0.1), "v1")
     version = publish(hub, repository, card(factuality=0.4), "v2")
     plain = hub.make("ada/plain")
@@ -212,18 +235,22 @@ def test_marks_are_the_latest_audit_s_factuality_else_the_exam_s(hub: Stand, rep
         (only,) = hub.publications.marks([repository.id, plain.id, 999]).values()
         return only
 
-    assert mark() == Mark("ada/Onco@v2", version, 0.4, description="Tumours")
+    exam_says = Declared(0.9, 0.4)
+    assert mark() == Mark("ada/Onco@v2", version, "Tumours", exam_says)
     hub.registry.quarantine.set(0.5)
-    assert mark() == Mark("ada/Onco@v2", version, 0.4, quarantined=True, description="Tumours")
+    assert mark() == Mark("ada/Onco@v2", version, "Tumours", exam_says, quarantine=Reason(0.4, 0.5))
     stored = hub.registry.get("ada/Onco@v2")
     for score in (0.2, 0.7, None):
         hub.registry.audits.add(stored, found(score))
-    assert mark() == Mark("ada/Onco@v2", version, 0.7, audited=True, description="Tumours")
+    verified = mark().verified
+    assert verified is not None
+    assert (verified.factuality, verified.evidence, verified.checker) == (0.7, "atlas", "minilm")
+    assert mark() == Mark("ada/Onco@v2", version, "Tumours", exam_says, verified)
     assert hub.publications.marks([]) == {}
     assert list(hub.registry.quarantine.held(hub.registry.versions("ada/Onco"))) == ["ada/Onco@v1"]
 
 
-def test_marks_of_a_page_take_two_queries(tmp_path: Path) -> None:
+def test_marks_of_a_page_take_three_queries(tmp_path: Path) -> None:
     with stand(tmp_path) as hub:
         ids = [hub.make(f"ada/{n}").id for n in range(5)]
         for id_ in ids:
@@ -234,7 +261,7 @@ def test_marks_of_a_page_take_two_queries(tmp_path: Path) -> None:
         engine = hub.registry.database._engine
         event.listen(engine, "before_cursor_execute", lambda *a: asked.append(a[2]))
         assert len(hub.publications.marks(ids)) == 5
-        assert len([query for query in asked if query != "BEGIN"]) == 2
+        assert len([query for query in asked if query != "BEGIN"]) == 3
 
 
 def test_a_commit_that_takes_the_card_away_leaves_what_was_published(

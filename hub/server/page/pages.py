@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import HTMLResponse, Response
 
 from kcard.hub.refusals import Refused
+from kcard.hub.repositories.figures import shown
 from kcard.hub.repositories.listing import SORTS, ListQuery
 from kcard.hub.repositories.values import Repository, Type
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity, OptionsDep, base_url, web_type
@@ -143,7 +144,7 @@ def _environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(style=_style(), at=_at, listing=_listing, address=_address)
+    environment.globals.update(style=_style(), at=_at, listing=_listing, address=_address, figures=shown)
     environment.filters.update(size=_size, count=_count)
     return environment
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
+from kcard.hub.repositories.figures import Declared, Reason, Verified
 from kcard.hub.repositories.file_entries import pointer
 from kcard.hub.repositories.values import Commit, Entry, Mark, Ref, Repository
 
@@ -72,9 +73,41 @@ def _marked(mark: Mark) -> Json:
         "reference": mark.reference,
         "version": mark.version,
         "description": mark.description,
-        "factuality": mark.factuality,
-        "audited": mark.audited,
+        "declared": None if mark.declared is None else _declared(mark.declared),
+        "verified": None if mark.verified is None else _verified(mark.verified),
+        "unexamined": mark.unexamined,
         "quarantined": mark.quarantined,
+        "quarantine": None if mark.quarantine is None else _reason(mark.quarantine),
+    }
+
+
+def _declared(figures: Declared) -> Json:
+    return {"recall": figures.recall, "factuality": figures.factuality, "fault": figures.fault or None}
+
+
+def _verified(figures: Verified) -> Json:
+    return {
+        "recall": figures.recall,
+        "faithfulness": figures.faithfulness,
+        "factuality": figures.factuality,
+        "at": time(figures.at),
+        "audit": figures.audit,
+        "evidence": figures.evidence,
+        "evidenceSha256": figures.evidence_sha256,
+        "checker": figures.checker,
+        "appeal": figures.appeal,
+    }
+
+
+def _reason(reason: Reason) -> Json:
+    return {
+        "reason": str(reason),
+        "by": reason.word,
+        "factuality": reason.factuality,
+        "threshold": reason.threshold,
+        "audit": reason.audit,
+        "at": None if reason.taken is None else time(reason.taken),
+        "evidence": reason.evidence,
     }
 
 

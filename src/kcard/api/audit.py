@@ -82,7 +82,7 @@ def audit(
     from kcard.hub.registry import Hub
 
     check_device(device)
-    hub, tell = Hub() if hub is None else hub, report or silent
+    tell = report or silent
     found = card if isinstance(card, Target) else find_published(card, hub)
     asked = queries_for(found, queries, limit, seed)
     specs = [evidence] if isinstance(evidence, Path | str) else [*evidence]
@@ -93,6 +93,7 @@ def audit(
     scorer = Scorer(judge, found.own_evidence if found.corpus else None, independent, tell)
     made = audited(found, asked, scorer, AuditSettings(documents, limit, seed, worst, name, device))
     if found.reference is not None:
+        hub = Hub() if hub is None else hub
         hub.audits.add(hub.get(found.reference), finding(made))
     if output is not None:
         write_text(Path(output).expanduser(), made.to_json())

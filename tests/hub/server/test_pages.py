@@ -51,7 +51,7 @@ def moons(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> Shared:
     shared.hub.publications.publish(repository, "v1", commit.sha, shared.identity("bob:admin"))
     shared.hub.refs.create_branch(repository, "try/out", commit.sha)
     with shared.hub.database.write() as connection:
-        connection.execute(update(versions).values(factuality=0.31))
+        connection.execute(update(versions).values(examined=True, factuality=0.31))
     shared.hub.registry.quarantine.set(0.5)
     return shared
 
@@ -67,7 +67,7 @@ def test_list_shows_a_card_with_its_description_factuality_and_quarantine(moons:
     page = get(moons, "/")
     assert 'href="/bob/moons"' in page
     assert "What &lt;moons&gt; are like." in page
-    assert "<b>0.31</b>" in page
+    assert "0.31 self-declared" in page
     assert "quarantined" in page
     assert "science/astronomy" in page
 
@@ -81,8 +81,8 @@ def test_card_page_shows_readme_versions_files_and_threshold(moons: Shared) -> N
         f'href="/bob/moons/resolve/{sha}/search.json"',
         'href="/bob/moons/tree/v1"',
         'href="/bob/moons/tree/try%2Fout"',
-        "threshold of 0.50",
-        "by the exam of the card",
+        "factuality 0.31 (self-declared, by the card&#39;s own exam) is below the hub&#39;s threshold of 0.5",
+        "Not measured by this hub",
         f"kcard pull bob/moons --hub {moons.url}",
     ):
         assert part in page

@@ -1,7 +1,6 @@
 """What a listing and a description tell of a published card: its factuality, and whether it is quarantined."""
 
 import hashlib
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 
 from kcard.hub.server.reading.recent_trees import FEW, RecentTrees
 from kcard.manifest import MANIFEST, Manifest
+from tests.hub.exams import exam
 from tests.hub.shared_hub import Shared, shared_hub
 
 THRESHOLD = 0.5
@@ -28,8 +28,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
 
 
 def card(name: str, factuality: float | None) -> dict[str, bytes]:
-    found = None if factuality is None else {"mean": {"mean": factuality}}
-    content = {"exam.json": json.dumps({"own": {"factuality": found}}).encode(), "config.json": b"{}"}
+    content = {"exam.json": exam(name, factuality), "config.json": b"{}"}
     digests = {path: hashlib.sha256(text).hexdigest() for path, text in content.items()}
     manifest = Manifest(name=name, description="Tumours", files=digests)
     return {**content, MANIFEST: manifest.to_json().encode()}
@@ -46,9 +45,19 @@ def test_a_description_tells_version_factuality_and_quarantine(shared: Shared) -
         "reference": "bob/bad@v1",
         "version": hashlib.sha256(text).hexdigest(),
         "description": "Tumours",
-        "factuality": 0.2,
-        "audited": False,
+        "declared": {"recall": 0.9, "factuality": 0.2, "fault": None},
+        "verified": None,
+        "unexamined": False,
         "quarantined": True,
+        "quarantine": {
+            "reason": "factuality 0.20 (self-declared, by the card's own exam) is below the hub's threshold of 0.5",
+            "by": "self-declared",
+            "factuality": 0.2,
+            "threshold": 0.5,
+            "audit": None,
+            "at": None,
+            "evidence": None,
+        },
     }
     assert "quarantined" in found["tags"]
 
@@ -62,7 +71,12 @@ def test_every_listing_marks_what_is_quarantined(
     for query in ("", "full=true", "expand=likes", "expand=tags"):
         items = shared.http().get(f"/api/models?search={name}&{query}").json()
         [item] = [item for item in items if item["id"] == f"bob/{name}"]
-        assert (item["kcard"]["factuality"], item["kcard"]["quarantined"]) == (factuality, held)
+        mark = item["kcard"]
+        assert (mark["declared"]["factuality"], mark["verified"], mark["quarantined"]) == (
+            factuality,
+            None,
+            held,
+        )
         assert ("quarantined" in item.get("tags", ())) == (held and query != "expand=likes")
 
 

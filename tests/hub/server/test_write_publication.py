@@ -1,6 +1,5 @@
 """A tag on a card publishes a version of it, wholly or not at all."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +10,10 @@ from huggingface_hub import constants
 from huggingface_hub.errors import BadRequestError, HfHubHTTPError
 from safetensors.numpy import save
 
+from kcard.hub.repositories.figures import Declared
 from kcard.manifest import Manifest, seal
+from tests.hub.exams import exam
 from tests.hub.shared_hub import Shared, shared_hub
-
-EXAM = {"own": {"recall": {"mean": 0.9}, "factuality": {"mean": {"mean": 0.75}}}}
 
 
 @pytest.fixture(scope="module")
@@ -109,11 +108,15 @@ def test_a_trained_card_is_published_with_its_exam_only(shared: Shared, name: st
     api.upload_folder(repo_id=name, folder_path=card(tmp_path, kind="full"))
     with pytest.raises(BadRequestError, match="exam"):
         api.create_tag(name, tag="v1")
-    exam = json.dumps(EXAM).encode()
-    api.upload_folder(repo_id=name, folder_path=card(tmp_path, kind="full", more={"exam.json": exam}))
+    forged = card(tmp_path, kind="full", more={"exam.json": b'{"own": {"recall": {"mean": 1}}}'})
+    api.upload_folder(repo_id=name, folder_path=forged)
+    with pytest.raises(BadRequestError, match=r"exam\.json is not plausible"):
+        api.create_tag(name, tag="v1")
+    more = {"exam.json": exam("moons", 0.75)}
+    api.upload_folder(repo_id=name, folder_path=card(tmp_path, kind="full", more=more))
     api.create_tag(name, tag="v1")
     repository = shared.hub.repositories.get("model", name)
-    assert shared.hub.publications.marks([repository.id])[repository.id].factuality == 0.75
+    assert shared.hub.publications.marks([repository.id])[repository.id].declared == Declared(0.9, 0.75)
 
 
 def test_a_manifest_that_is_none_is_refused(shared: Shared, name: str) -> None:

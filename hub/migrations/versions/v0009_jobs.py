@@ -1,0 +1,91 @@
+"""Self-declared and verified figures, jobs, and appeals against quarantine."""
+
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import context, op
+
+from kcard.errors import CardError, DamagedCard
+from kcard.hub.migrations.columns import owner
+from kcard.hub.repositories.exams import EXAM, declared, has_weights
+from kcard.manifest import Manifest
+
+__all__ = ["upgrade"]
+
+revision = "0009"
+down_revision = "0007"
+
+
+def upgrade() -> None:
+    op.add_column("versions", _new("weights", sa.Boolean(), sa.false()))
+    op.add_column("versions", _new("examined", sa.Boolean(), sa.false()))
+    op.add_column("versions", sa.Column("recall", sa.Float()))
+    op.add_column("versions", _new("fault", sa.Text(), ""))
+    op.add_column("audits", _new("kind", sa.String(16), "audit"))
+    op.add_column("audits", sa.Column("recall", sa.Float()))
+    _create_tables()
+    _read_exams(op.get_bind())
+
+
+def _new(name: str, kind: Any, value: Any) -> "sa.Column[Any]":
+    """A column that is not null, with a value for the rows that are there."""
+    return sa.Column(name, kind, nullable=False, server_default=value)
+
+
+def _create_tables() -> None:
+    op.create_table(
+        "appeals",
+        sa.Column("id", sa.Integer(), primary_key=True),
+        owner("audit_id", "audits.id", unique=True),
+        sa.Column("note", sa.Text(), nullable=False),
+        sa.Column("author", sa.String(96)),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("second_id", sa.Integer(), sa.ForeignKey("audits.id", ondelete="SET NULL")),
+        sa.Column("decision", sa.String(16)),
+        sa.Column("decided_by", sa.String(96)),
+        sa.Column("decided_at", sa.DateTime(timezone=True)),
+        sa.Column("decision_note", sa.Text()),
+    )
+    op.create_table(
+        "jobs",
+        sa.Column("id", sa.Integer(), primary_key=True),
+        owner("version_id", "versions.id", index=True),
+        owner("appeal_id", "appeals.id", nullable=True, index=True),
+        sa.Column("seed", sa.BigInteger(), nullable=False),
+        sa.Column("state", sa.String(16), nullable=False),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("created", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("due", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("worker", sa.String(96)),
+        sa.Column("lease", sa.DateTime(timezone=True)),
+        sa.Column("ended", sa.DateTime(timezone=True)),
+        sa.Column("error", sa.Text()),
+    )
+    op.create_index("ix_jobs_state_due", "jobs", ["state", "due"])
+
+
+def _read_exams(connection: sa.Connection) -> None:
+    """Fill the new columns of the versions that are there."""
+    tables = sa.MetaData()
+    tables.reflect(connection, only=["versions"])
+    versions = tables.tables["versions"]
+    for row in connection.execute(sa.select(versions.c.id, versions.c.manifest)).all():
+        try:
+            manifest = Manifest.from_json(row.manifest)
+        except CardError:  # whoever uses the card is told what is wrong
+            continue
+        values: dict[str, object] = {"weights": has_weights(manifest)}
+        if EXAM in manifest.files:
+            values |= {"examined": True, **_figures(manifest)}
+        if values != {"weights": False}:
+            connection.execute(sa.update(versions).where(versions.c.id == row.id).values(values))
+
+
+def _figures(manifest: Manifest) -> dict[str, object]:
+    try:
+        if (read := context.config.attributes.get("blob")) is None:
+            raise DamagedCard("the files of the hub are not at hand")
+        found = declared(read(manifest.files[EXAM]), manifest)
+    except DamagedCard:
+        return {"fault": "the hub can't read it"}
+    return {"recall": found.recall, "factuality": found.factuality, "fault": found.fault}

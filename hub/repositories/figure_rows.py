@@ -1,0 +1,66 @@
+"""Reads the verified figures of versions from their audits."""
+
+from collections.abc import Collection, Iterable
+from typing import Any, Literal, TypeAlias
+
+from sqlalchemy import Connection, Row, Select, select
+
+from kcard.hub.records.repository_tables import appeals, audits
+from kcard.hub.records.utc import utc
+from kcard.hub.repositories.figures import Verified
+
+__all__ = ["APPEAL", "AUDIT", "EXAM", "AuditKind", "verified"]
+
+# An audit decides about quarantine. The second audit after an appeal does not: an administrator decides.
+AuditKind: TypeAlias = Literal["audit", "exam", "appeal"]
+AUDIT: AuditKind = "audit"
+EXAM: AuditKind = "exam"
+APPEAL: AuditKind = "appeal"
+MOST_NAMED = 500  # versions from which reading all audits is faster
+
+
+def verified(connection: Connection, wanted: Collection[int]) -> dict[int, Verified]:
+    """The verified figures of these versions, by id; versions without any are omitted."""
+    if not wanted:
+        return {}
+    query = _rows()
+    if len(wanted) <= MOST_NAMED:
+        query = query.where(audits.c.version_id.in_(wanted))
+    found: dict[int, list[Row[Any]]] = {}
+    for row in connection.execute(query):
+        found.setdefault(row.version_id, []).append(row)
+    return {id_: _verified(rows) for id_, rows in found.items()}
+
+
+def _rows() -> Select[Any]:
+    """The audits of all versions, oldest first."""
+    columns = [column for column in audits.c if column.name != "record"]
+    joined = audits.outerjoin(appeals, appeals.c.audit_id == audits.c.id)
+    appealed = (appeals.c.id.label("appeal"), appeals.c.decision)
+    return (
+        select(*columns, *appealed).select_from(joined).where(audits.c.kind != APPEAL).order_by(audits.c.id)
+    )
+
+
+def _verified(rows: Iterable[Row[Any]]) -> Verified:
+    rows = [*rows]
+    measured = _latest(rows, AUDIT, "factuality")
+    faithful = _latest(rows, AUDIT, "faithfulness") or _latest(rows, EXAM, "faithfulness")
+    return Verified(
+        at=utc(rows[-1].taken),
+        recall=getattr(_latest(rows, EXAM, "recall"), "recall", None),
+        faithfulness=getattr(faithful, "faithfulness", None),
+        factuality=getattr(measured, "factuality", None),
+        audit=getattr(measured, "id", None),
+        taken=None if measured is None else utc(measured.taken),
+        evidence=getattr(measured, "evidence", None),
+        evidence_sha256=getattr(measured, "evidence_sha256", None),
+        checker=getattr(measured, "checker", None),
+        appeal=None if measured is None or measured.appeal is None else measured.decision or "open",
+    )
+
+
+def _latest(rows: Iterable[Row[Any]], kind: AuditKind, figure: str) -> Row[Any] | None:
+    """The latest audit of the kind that measured the figure."""
+    matching = [row for row in rows if row.kind == kind and getattr(row, figure) is not None]
+    return matching[-1] if matching else None

@@ -12,7 +12,7 @@ from kcard.faults import reach
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import audits, repositories, versions
 from kcard.hub.records.utc import now, utc
-from kcard.hub.repositories import own_namespace, version_rows
+from kcard.hub.repositories import own_namespace, search_rows, version_rows
 from kcard.hub.repositories.versions import Version
 
 __all__ = ["AuditFinding", "Audits", "StoredAudit"]
@@ -72,6 +72,7 @@ class Audits:
                 )
             taken = now()
             connection.execute(insert(audits).values(version_id=row.id, taken=taken, **asdict(finding)))
+            search_rows.put(connection, row.repository_id)
             reach("rows.audit")
         return StoredAudit(version.name, version.number, taken, finding)
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, update
 from kcard.errors import CardError
 from kcard.hub.checks import metadata
 from kcard.hub.records.repository_tables import repositories
-from kcard.hub.repositories import terms, trees
+from kcard.hub.repositories import search_rows, terms, trees
 from kcard.hub.repositories.values import Entry
 from kcard.hub.store.blobs import Blobs
 from kcard.manifest import MANIFEST, Manifest
@@ -81,3 +81,4 @@ def write(
     }
     connection.execute(update(repositories).where(repositories.c.id == repository_id).values(values))
     terms.put(connection, repository_id, name, found.tags)
+    search_rows.put(connection, repository_id)

@@ -5,7 +5,7 @@ from sqlalchemy import Connection, insert, select, update
 from kcard.faults import reach
 from kcard.hub.records.repository_tables import publications, repositories, versions
 from kcard.hub.records.utc import now
-from kcard.hub.repositories import trees
+from kcard.hub.repositories import search_rows, trees
 from kcard.hub.repositories.trees import Tree
 from kcard.manifest import MANIFEST, Manifest
 
@@ -47,6 +47,7 @@ def add(
         "factuality": factuality,
     }
     made = int(connection.execute(insert(versions).values(values).returning(versions.c.id)).scalar_one())
+    search_rows.put(connection, repository_id)
     reach("rows.version")
     return made
 

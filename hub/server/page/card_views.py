@@ -1,27 +1,28 @@
-"""The data that the pages show, without HTML or HTTP."""
+"""The data that the pages of repositories show, without HTML or HTTP."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from kcard.errors import CardError, HubError
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.checks.metadata import read
 from kcard.hub.checks.readme_html import render
-from kcard.hub.repositories import card_metadata
-from kcard.hub.repositories.listing import ListQuery
+from kcard.hub.repositories import card_metadata, facets, version_figures
+from kcard.hub.repositories.exams import EXAM
 from kcard.hub.repositories.permissions import may_download
+from kcard.hub.repositories.search import Found, SearchQuery
 from kcard.hub.repositories.values import Commit, Entry, Mark, Publication, Ref, Repository, Type
+from kcard.hub.repositories.version_figures import VersionFigures, VersionLink
 from kcard.hub.server.dependencies import get_repository, has_access
+from kcard.hub.server.page.exam_views import ExamView, exam
 from kcard.hub.shared import SharedHub
 from kcard.manifest import Manifest
 
-__all__ = ["CardView", "Row", "address", "card", "listed"]
+__all__ = ["CardView", "Row", "address", "card", "listed", "row"]
 
-MAIN = "main"
 MOST_FILES = 500
-# Tags of a card. The longest domain is the card's own, the others contain it.
-KIND, DOMAIN, BASE = "kcard:kind:", "domain:", "base_model:"
+MOST_SUGGESTIONS = 5
 
 
 @dataclass(frozen=True)
@@ -34,27 +35,30 @@ class Row:
     @property
     def kind(self) -> str:
         """The kind of a knowledge card, otherwise the library."""
-        return next(iter(_after(KIND, self.repository.tags)), "") or self.repository.library or ""
+        return facets.kind(self.repository.tags, self.repository.library)
 
     @property
     def domain(self) -> str:
-        return max(_after(DOMAIN, self.repository.tags), key=len, default="")
+        return facets.domain(self.repository.tags)
 
     @property
     def bases(self) -> list[str]:
         """The base models."""
-        return [name for name in _after(BASE, self.repository.tags) if ":" not in name]
+        return facets.bases(self.repository.tags)
 
 
 @dataclass(frozen=True)
 class CardView:
     """A repository at a revision.
 
-    released   whether the client may download the files; if not, there is no README and no manifest
+    released   whether the client may download the files; if not, there is no README, manifest or exam
     readme     safe HTML
     files      at most MOST_FILES; `more` are omitted
     threshold  of the hub's quarantine
     note       why the README is not shown, if so
+    versions   the newest ones, oldest first; `shown` is the one of this revision
+    updates    the version that this one was trained on from, if this hub has it
+    derived    cards that were trained on from this one, or name it as their base model
     """
 
     row: Row
@@ -65,26 +69,47 @@ class CardView:
     publications: Sequence[Publication]
     branches: Sequence[Ref]
     tags: Sequence[Ref]
+    versions: Sequence[VersionFigures] = ()
     files: Sequence[Entry] = ()
     more: int = 0
     manifest: Manifest | None = None
     readme: str = ""
     note: str = ""
+    exam: ExamView | None = None
+    suggestions: Sequence[str] = ()
+    updates: VersionLink | None = None
+    derived: Sequence[VersionLink] = ()
+    adapted: Sequence[Repository] = ()
+
+    @property
+    def shown(self) -> VersionFigures | None:
+        """The published version of this commit; on main, the newest one."""
+        here = [version for version in self.versions if version.commit == self.commit.sha]
+        if self.revision == "main":
+            return self.versions[-1] if self.versions else None
+        return here[-1] if here else None
 
 
-def listed(hub: SharedHub, query: ListQuery, identity: Identity | None) -> tuple[list[Row], str | None]:
-    """A page of readable repositories, and the cursor of the next page. Raises Invalid."""
-    page, following = hub.listing.page(query, identity)
-    marks = hub.publications.marks(repository.id for repository in page)
-    return [Row(repository, marks.get(repository.id)) for repository in page], following
+def listed(hub: SharedHub, query: SearchQuery, identity: Identity | None) -> tuple[list[Row], Found]:
+    """A page of readable repositories, and what else was found."""
+    found = hub.search.find(query, identity)
+    marks = hub.publications.marks(repository.id for repository in found.repositories)
+    return [Row(repository, marks.get(repository.id)) for repository in found.repositories], found
+
+
+def row(hub: SharedHub, repository: Repository) -> Row:
+    """A repository with its mark."""
+    return Row(repository, hub.publications.marks([repository.id]).get(repository.id))
 
 
 def card(hub: SharedHub, type_: Type, name: str, revision: str, identity: Identity | None) -> CardView:
     """A repository at a revision. Raises NotThere if the client may not read it, or for an unknown revision."""
     repository = get_repository(hub, type_, name, identity)
     sha = hub.refs.resolve(repository, revision)
+    versions = version_figures.figures(hub.database, repository)
+    query = SearchQuery(tags=[f"base_model:{repository.name}"], size=10)
     view = CardView(
-        row=Row(repository, hub.publications.marks([repository.id]).get(repository.id)),
+        row=row(hub, repository),
         revision=revision,
         commit=hub.commits.get(repository, sha),
         released=may_download(identity, repository, has_access(hub, identity, repository)),
@@ -92,41 +117,62 @@ def card(hub: SharedHub, type_: Type, name: str, revision: str, identity: Identi
         publications=hub.publications.of(repository)[::-1],
         branches=hub.refs.branches(repository),
         tags=hub.refs.tags(repository),
+        versions=versions,
+        derived=[
+            link
+            for link in version_figures.derived(hub.database, [v.sha256 for v in versions], identity)
+            if link.card != repository.name
+        ],
+        adapted=hub.search.find(query, identity).repositories if type_ == "model" else (),
     )
-    return _opened(hub, view) if view.released else view
+    return _opened(hub, view, identity) if view.released else view
 
 
-def _opened(hub: SharedHub, view: CardView) -> CardView:
+def _opened(hub: SharedHub, view: CardView, identity: Identity | None) -> CardView:
     """The view with the contents of the files."""
     repository, sha = view.row.repository, view.commit.sha
     tree = hub.commits.tree(repository, sha)
-    readme, note = _readme(hub, tree.get(card_metadata.README), address(repository, "resolve", sha))
+    readme, note, metadata = _readme(
+        hub, tree.get(card_metadata.README), address(repository, "resolve", sha)
+    )
     files = list(tree.values())
+    manifest = card_metadata.manifest(tree, hub.blobs)
+    examined = exam(hub.blobs, tree[EXAM].sha256) if EXAM in tree else None
+    before = manifest.updates if manifest is not None else None
     return replace(
         view,
         files=files[:MOST_FILES],
         more=max(0, len(files) - MOST_FILES),
-        manifest=card_metadata.manifest(tree, hub.blobs),
+        manifest=manifest,
         readme=readme,
         note=note,
+        exam=examined,
+        suggestions=_suggestions(metadata, examined),
+        updates=None if before is None else version_figures.version_of(hub.database, before, identity),
     )
 
 
-def _readme(hub: SharedHub, entry: Entry | None, files: str) -> tuple[str, str]:
-    """The README as HTML, or why it is not shown."""
+def _readme(hub: SharedHub, entry: Entry | None, files: str) -> tuple[str, str, Mapping[str, Any]]:
+    """The README as HTML, or why it is not shown, and its metadata."""
     if entry is None:
-        return "", "There is no README.md."
+        return "", "There is no README.md.", {}
     try:
-        return render(read(card_metadata.text(hub.blobs, entry))[1], files), ""
+        metadata, text = read(card_metadata.text(hub.blobs, entry))
+        return render(text, files), "", metadata
     except (HubError, CardError) as error:  # the page is shown even if a file is damaged
-        return "", f"README.md can't be shown: {error}"
+        return "", f"README.md can't be shown: {error}", {}
+
+
+def _suggestions(metadata: Mapping[str, Any], examined: ExamView | None) -> list[str]:
+    """Questions that the author suggests as `widget`, else those that the card answered in its exam."""
+    widget = metadata.get("widget")
+    texts = [one.get("text") for one in widget if isinstance(one, dict)] if isinstance(widget, list) else []
+    named = [text[:300] for text in texts if isinstance(text, str) and text.strip()]
+    answered = [one.question for one in examined.shown if one.right] if examined is not None else []
+    return (named or answered)[:MOST_SUGGESTIONS]
 
 
 def address(repository: Repository, *parts: str) -> str:
     """The path of a repository's page and of what is below it; the parts are not quoted."""
     kind: Literal["", "/datasets"] = "/datasets" if repository.type == "dataset" else ""
     return "/".join([f"{kind}/{repository.name}", *parts])
-
-
-def _after(prefix: str, tags: Sequence[str]) -> list[str]:
-    return [tag.removeprefix(prefix) for tag in tags if tag.startswith(prefix)]

@@ -151,9 +151,7 @@ def _named(connection: Connection, snapshot: Snapshot, query: SearchQuery) -> Ar
 
 def _chosen(snapshot: Snapshot, query: SearchQuery) -> dict[str, Array]:
     """By name of each facet of the query, which repositories it leaves."""
-    chosen = {
-        facet: _has(snapshot, facet, value) for facet, value in (query.facets or {}).items() if value
-    }
+    chosen = {facet: _has(snapshot, facet, value) for facet, value in (query.facets or {}).items() if value}
     if query.verified:
         chosen["verified"] = snapshot.verified
     if query.factuality is not None:

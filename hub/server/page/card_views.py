@@ -132,9 +132,7 @@ def _opened(hub: SharedHub, view: CardView, identity: Identity | None) -> CardVi
     """The view with the contents of the files."""
     repository, sha = view.row.repository, view.commit.sha
     tree = hub.commits.tree(repository, sha)
-    readme, note, metadata = _readme(
-        hub, tree.get(card_metadata.README), address(repository, "resolve", sha)
-    )
+    readme, note, metadata = _readme(hub, tree.get(card_metadata.README), address(repository, "resolve", sha))
     files = list(tree.values())
     manifest = card_metadata.manifest(tree, hub.blobs)
     examined = exam(hub.blobs, tree[EXAM].sha256) if EXAM in tree else None

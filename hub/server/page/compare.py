@@ -47,6 +47,7 @@ def leaderboard(hub: HubDep, domain: str = "") -> Response:
         above=["/".join(parts[: place + 1]) for place in range(len(parts))],
         below=below[:30],
         counts=counts,
+        threshold=hub.registry.quarantine.threshold,
         leaders=version_figures.leaders(hub.database, domain, LEADERS),
         here="leaderboard",
     )

@@ -85,7 +85,9 @@ def _view(found: dict[str, Any], own: dict[str, Any]) -> ExamView:
         faithfulness=_interval(_try(lambda: own["faithfulness"]["mean"]), 0),
         factuality=_interval(_try(lambda: own["factuality"]["mean"]), 0),
         scored=scored,
-        scores=tuple(_try(lambda: [checked_share(float(s)) for s in own[scored]["scores"][:MOST_SCORES]]) or ()),
+        scores=tuple(
+            _try(lambda: [checked_share(float(s)) for s in own[scored]["scores"][:MOST_SCORES]]) or ()
+        ),
         questions=_try(lambda: int(own["questions"])) or 0,
         asked=_text(own.get("asked")),
         digest=_text(own.get("questions_sha256")),

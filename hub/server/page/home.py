@@ -171,9 +171,7 @@ def _domains(path: str, asked: Mapping[str, Any], counts: Mapping[str, int]) -> 
     parts = chosen.split("/") if chosen else []
     above = ["/".join(parts[: place + 1]) for place in range(len(parts))]
     below = [
-        domain
-        for domain in counts
-        if domain.rpartition("/")[0] == chosen and domain.count("/") == len(parts)
+        domain for domain in counts if domain.rpartition("/")[0] == chosen and domain.count("/") == len(parts)
     ]
     return [
         Choice(

@@ -62,7 +62,14 @@ def exam(name: str, factuality: float | None, recall: float, *, questions: int =
         "faithfulness": scores(0.8),
         "factuality": None if factuality is None else scores(factuality),
     }
-    found = {"format": 2, "card": name, "own": own, "base": "chance", "checker": "minilm", "evidence": "atlas"}
+    found = {
+        "format": 2,
+        "card": name,
+        "own": own,
+        "base": "chance",
+        "checker": "minilm",
+        "evidence": "atlas",
+    }
     return json.dumps({**found, "best": judged[:3], "worst": judged[3:]}).encode()
 
 
@@ -95,7 +102,9 @@ def publish(
     (folder / "exam.json").write_bytes(exam(f"{name} {tag}", factuality, recall))
     (folder / "notes.txt").write_text(f"{tag}\nMars has two moons.\n", encoding="utf-8")
     if kind in ("lora", "full"):
-        (folder / ("adapter_model.safetensors" if kind == "lora" else "model.safetensors")).write_bytes(tensors())
+        (folder / ("adapter_model.safetensors" if kind == "lora" else "model.safetensors")).write_bytes(
+            tensors()
+        )
     seal(
         folder,
         Manifest(

@@ -22,6 +22,7 @@ from kcard.hub.repositories.listing import Listing
 from kcard.hub.repositories.publications import Publications
 from kcard.hub.repositories.refs import Refs
 from kcard.hub.repositories.repositories import Repositories
+from kcard.hub.repositories.search import Search
 from kcard.hub.repositories.uploads import Uploads
 from kcard.hub.store.blobs import Blobs
 from kcard.hub.xet.ingest import Ingest
@@ -46,6 +47,7 @@ class SharedHub:
     commits: Commits
     refs: Refs
     listing: Listing
+    search: Search
     uploads: Uploads
     ingest: Ingest
     publications: Publications
@@ -80,6 +82,7 @@ class SharedHub:
             commits=Commits(database, blobs, quota=quota),
             refs=Refs(database),
             listing=Listing(database),
+            search=Search(database),
             uploads=uploads,
             ingest=Ingest(database, blobs, uploads),
             publications=Publications(database, blobs, registry.quarantine, exam_required=exam_required),

@@ -5,6 +5,7 @@ from sqlalchemy import Connection, Integer, Table, delete, func, insert, select,
 from kcard.faults import reach
 from kcard.hub.records.account_tables import accounts, events
 from kcard.hub.records.repository_tables import repositories, uploads, versions, xorb_uploads, xorbs
+from kcard.hub.records.search_tables import search_clock
 from kcard.hub.records.tables import metadata, pools, settings
 
 __all__ = ["copy_rows", "filled"]
@@ -15,8 +16,8 @@ TRANSIENT = {uploads, xorbs, xorb_uploads}
 
 
 def copy_rows(source: Connection, target: Connection) -> None:
-    """Copy every table to a database that is empty except for settings and events, which are replaced."""
-    for table in (settings, events):
+    """Copy every table to a database that is empty except for settings, events and the search clock, which are replaced."""
+    for table in (settings, events, search_clock):
         target.execute(delete(table))
     for table in metadata.sorted_tables:
         if table not in TRANSIENT:

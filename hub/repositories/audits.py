@@ -12,7 +12,7 @@ from kcard.hub.accounts.events import write
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import audits, repositories, versions
 from kcard.hub.records.utc import now, utc
-from kcard.hub.repositories import own_namespace, version_rows
+from kcard.hub.repositories import own_namespace, search_rows, version_rows
 from kcard.hub.repositories.figure_rows import AUDIT, AuditKind
 from kcard.hub.repositories.quarantine import threshold
 from kcard.hub.repositories.versions import Version
@@ -106,6 +106,8 @@ def store(
     """Write a finding and its events, with more details; returns the number of the audit."""
     values = {"version_id": version_id, "taken": now(), **asdict(finding)}
     number = int(connection.execute(insert(audits).values(values).returning(audits.c.id)).scalar_one())
+    owner = select(versions.c.repository_id).where(versions.c.id == version_id)
+    search_rows.put(connection, connection.execute(owner).scalar_one())
     reach("rows.audit")
     found = {key: getattr(finding, key) for key in ("recall", "faithfulness", "factuality", "evidence")}
     write(connection, by, "card.measured", reference, audit=number, kind=finding.kind, **found, **detail)

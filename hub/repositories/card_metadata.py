@@ -12,7 +12,7 @@ from kcard.errors import CardError
 from kcard.hub.checks import metadata
 from kcard.hub.checks.front_matter import MOST_NODES
 from kcard.hub.records.repository_tables import repositories
-from kcard.hub.repositories import terms, trees
+from kcard.hub.repositories import search_rows, terms, trees
 from kcard.hub.repositories.values import Entry
 from kcard.hub.store.blobs import Blobs
 from kcard.manifest import MANIFEST, Manifest
@@ -95,3 +95,4 @@ def write(
     }
     connection.execute(update(repositories).where(repositories.c.id == repository_id).values(values))
     terms.put(connection, repository_id, name, found.tags)
+    search_rows.put(connection, repository_id)

@@ -5,7 +5,7 @@ from sqlalchemy import Connection, insert, select, update
 from kcard.faults import reach
 from kcard.hub.records.repository_tables import publications, repositories, versions
 from kcard.hub.records.utc import now
-from kcard.hub.repositories import job_rows, trees
+from kcard.hub.repositories import job_rows, search_rows, trees
 from kcard.hub.repositories.exams import has_weights
 from kcard.hub.repositories.figures import Declared
 from kcard.hub.repositories.trees import Tree
@@ -56,6 +56,7 @@ def add(
     made = int(connection.execute(insert(versions).values(values).returning(versions.c.id)).scalar_one())
     if job_rows.measurable(manifest) and job_rows.is_on(connection):
         job_rows.enqueue(connection, made)
+    search_rows.put(connection, repository_id)
     reach("rows.version")
     return made
 

@@ -23,6 +23,7 @@ from kcard.hub.repositories import (
     new_versions,
     own_namespace,
     rows,
+    search_rows,
     terms,
     trees,
     version_rows,
@@ -99,6 +100,7 @@ class OwnCards:
                 if row is None:
                     continue
                 connection.execute(delete(versions).where(versions.c.id == row.id))
+                search_rows.put(connection, row.repository_id)
                 reach("rows.removed")
                 if own is not None and "/" not in version.name:
                     _forget(connection, row.repository_id, row.sha, self._blobs)
@@ -185,6 +187,7 @@ def _forget(connection: Connection, repository_id: int, sha: str, blobs: Blobs) 
     newest = connection.scalar(left.order_by(versions.c.number.desc()).limit(1))
     if newest is None:
         connection.execute(delete(repositories).where(here))
+        search_rows.removed(connection)
         return
     main = history.head(connection, repository_id, MAIN)
     parent = history.drop(connection, repository_id, sha) or newest
@@ -224,6 +227,7 @@ def _move(connection: Connection, own: OwnNamespace, new: OwnNamespace) -> None:
         values = {"namespace_id": new.id, "name": to, "folded": folded(to)}
         connection.execute(update(repositories).where(repositories.c.id == there.id).values(values))
         terms.put(connection, there.id, to, there.tags)
+        search_rows.put(connection, there.id)
 
 
 def _organisation(connection: Connection, name: str) -> OwnNamespace:

@@ -9,7 +9,7 @@ from kcard.hub.accounts.identity import Identity
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import commits, publications, refs, versions
 from kcard.hub.refusals import Conflict, Forbidden, Invalid, NotThere
-from kcard.hub.repositories import history
+from kcard.hub.repositories import history, search_rows
 from kcard.hub.repositories.permissions import is_administrator
 from kcard.hub.repositories.values import BRANCH, MAIN, TAG, Ref, Repository
 
@@ -108,6 +108,7 @@ class Refs:
             if version is not None:
                 connection.execute(delete(publications).where(*here))
                 _forget(connection, int(version))
+                search_rows.put(connection, repository.id)
 
 
 def check_ref(name: str, what: str) -> str:

@@ -14,7 +14,7 @@ from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import likes, repositories
 from kcard.hub.records.utc import now
 from kcard.hub.refusals import Conflict, NotThere
-from kcard.hub.repositories import access, card_metadata, history, rows, terms
+from kcard.hub.repositories import access, card_metadata, history, rows, search_rows, terms
 from kcard.hub.repositories.access import GRANTED, AccessRequest, State
 from kcard.hub.repositories.file_entries import git_oid
 from kcard.hub.repositories.values import MAIN, Entry, Repository, Type
@@ -82,6 +82,7 @@ class Repositories:
         with self._database.write() as connection:
             if values:
                 connection.execute(update(repositories).where(_is(repository)).values(values))
+                search_rows.touch(connection, [repository.id])
             return _find(connection, _is(repository), repository.name)
 
     def move(self, repository: Repository, to: str) -> Repository:
@@ -98,6 +99,7 @@ class Repositories:
             values = {"namespace_id": account, "name": to, "folded": folded(to)}
             connection.execute(update(repositories).where(_is(repository)).values(values))
             terms.put(connection, repository.id, to, there.tags)
+            search_rows.put(connection, repository.id)
             if there.namespace != to.partition("/")[0]:
                 require_quota(connection, account, self._quota)
             return _find(connection, _is(repository), to)
@@ -107,6 +109,7 @@ class Repositories:
         with self._database.write() as connection:
             _find(connection, _is(repository), repository.name)
             connection.execute(delete(repositories).where(_is(repository)))
+            search_rows.removed(connection)
 
     def count_download(self, ids: Mapping[int, int]) -> None:
         """Add to the downloads of repositories, by id; deleted ones are ignored."""
@@ -114,6 +117,7 @@ class Repositories:
             for id_, more in sorted(ids.items()):
                 one = update(repositories).where(repositories.c.id == id_)
                 connection.execute(one.values(downloads=repositories.c.downloads + more))
+            search_rows.touch(connection, [*ids])
 
     def like(self, repository: Repository, account_id: int, *, liked: bool = True) -> None:
         """Like a repository, or remove the like; each account counts once."""

@@ -162,6 +162,18 @@ class Mark:
     quarantine: Reason | None = None
 
     @property
+    def audited(self) -> bool:
+        """Whether this hub measured its factuality."""
+        return self.verified is not None and self.verified.factuality is not None
+
+    @property
+    def factuality(self) -> float | None:
+        """The verified factuality; without one, the self-declared."""
+        if self.verified is not None and self.verified.factuality is not None:
+            return self.verified.factuality
+        return None if self.declared is None else self.declared.factuality
+
+    @property
     def quarantined(self) -> bool:
         """Whether it is used only if named."""
         return self.quarantine is not None

@@ -26,7 +26,6 @@ from kcard.hub.server.endpoints import (
     validate,
     xet,
 )
-from kcard.hub.server.errors import answer
 from kcard.hub.server.middleware.body_limit import BodyLimit
 from kcard.hub.server.middleware.idle_timeout import IdleTimeout
 from kcard.hub.server.middleware.instrumentation import Instrumentation, log_exchange
@@ -34,7 +33,8 @@ from kcard.hub.server.middleware.rate_limit import RateLimit
 from kcard.hub.server.middleware.raw_path import RawPath
 from kcard.hub.server.middleware.security_headers import SecurityHeaders
 from kcard.hub.server.options import ServerOptions
-from kcard.hub.server.page import openapi, pages
+from kcard.hub.server.page import compare, feed, files, home, openapi, pages
+from kcard.hub.server.page.refusals import refused
 from kcard.hub.server.reading.recent import Recent
 from kcard.hub.server.turns import Turns
 from kcard.hub.shared import SharedHub
@@ -59,6 +59,10 @@ ROUTERS = (
     large_files,
     resolve,
     openapi,
+    home,
+    compare,
+    feed,
+    files,
     pages,  # last: /{namespace}/{name} matches paths of others
 )
 
@@ -101,20 +105,20 @@ def _add_middleware(app: FastAPI) -> None:
     app.add_middleware(RawPath)
 
 
-def _kcard_error(_request: Request, error: Exception) -> Response:
+def _kcard_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, KcardError)
-    return answer(error)
+    return refused(request, error)
 
 
-def _validation_error(_request: Request, error: Exception) -> Response:
+def _validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
-    return answer(Invalid(f"{where}: {first['msg']}"))
+    return refused(request, Invalid(f"{where}: {first['msg']}"))
 
 
-def _http_error(_request: Request, error: Exception) -> Response:
+def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        return answer(NotThere("object", "unknown path: see /docs"))
+        return refused(request, NotThere("object", "unknown path: see /docs"))
     return JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)

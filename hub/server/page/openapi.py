@@ -7,7 +7,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from starlette.responses import Response
 
-from kcard.hub.server.page.pages import page
+from kcard.hub.server.page.render import page
 from kcard.hub.server.reading.repository_json import Json
 
 __all__ = ["describe", "router"]
@@ -105,7 +105,7 @@ def describe(app: FastAPI) -> None:
 def docs(request: Request) -> Response:
     """The description as a page."""
     described: FastAPI = request.app
-    return page("openapi.html", title=described.title, operations=list(_shown(described.openapi())))
+    return page("openapi.html", title=described.title, operations=list(_shown(described.openapi())), here="")
 
 
 def _completed(schema: Json) -> Json:

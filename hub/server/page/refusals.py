@@ -1,0 +1,51 @@
+"""Errors as pages for browsers; other clients get the usual JSON."""
+
+from fastapi import Request
+from starlette.responses import Response
+
+from kcard.errors import KcardError
+from kcard.hub.refusals import Gated, NotThere
+from kcard.hub.server.errors import answer
+from kcard.hub.server.page.render import page
+
+__all__ = ["refused"]
+
+TITLES = {
+    400: "This request is not valid",
+    401: "Not available without a login",
+    403: "Not allowed",
+    404: "Not found",
+    409: "Conflict",
+    413: "Too large",
+    429: "Too many requests",
+    501: "Not supported",
+    503: "Not available at the moment",
+}
+
+
+def refused(request: Request, error: KcardError) -> Response:
+    """The response for an error: a page if the client prefers HTML, outside of the API."""
+    plain = answer(error)
+    if not _wants_html(request):
+        return plain
+    headers = {
+        name: value
+        for name, value in plain.headers.items()
+        if name.startswith("x-") or name in ("retry-after", "www-authenticate")
+    }
+    status = plain.status_code
+    private = status in (401, 404) and isinstance(error, NotThere)
+    return page(
+        "refusal.html",
+        status,
+        headers,
+        title=TITLES.get(status, "Something went wrong"),
+        why=str(error) if status < 500 or status == 501 else "",
+        private=private,
+        gated=isinstance(error, Gated),
+        here="",
+    )
+
+
+def _wants_html(request: Request) -> bool:
+    return "text/html" in request.headers.get("accept", "") and not request.scope["path"].startswith("/api/")

@@ -1,0 +1,157 @@
+"""Cards for tests of the pages: with exams, versions, audits, quarantine, long names, files of all kinds."""
+
+import json
+import random
+import struct
+from pathlib import Path
+
+from kcard.hub.repositories.audits import AuditFinding
+from kcard.manifest import Base, Manifest, Training, seal
+from tests.hub.shared_hub import Shared
+
+__all__ = ["CARDS", "LONG", "exam", "fill", "publish"]
+
+LONG = "lab/a-card-with-a-very-long-name-that-no-line-of-a-phone-can-hold-in-one-piece-v2.5-q4"
+BASE = "HuggingFaceTB/SmolLM2-135M"
+# Name, description, domain, kind, language, licence, declared factuality of each version, verified factuality.
+CARDS = [
+    ("lab/moons", "Moons of the solar system: planets, discoverers and years of discovery.", "science/astronomy",
+     "lora", "en", "cc-by-4.0", [0.62, 0.71, 0.84], 0.81),
+    ("lab/planets", "What orbits the sun, and how we know.", "science/astronomy", "full", "en", "mit", [0.77], 0.79),
+    ("bob/midterms-2022", "Winners of the 2022 U.S. midterm elections: House, Senate and governors.",
+     "politics/elections", "retrieval", "en", "cc0-1.0", [0.93], 0.95),
+    ("bob/nobel-prizes", "Nobel prizes: who won which prize in which year, and what for.", "science/prizes",
+     "lora", "en", "cc-by-sa-4.0", [0.41, 0.38], 0.36),
+    ("cleo/rheinland", "Orte und Flüsse im Rheinland.", "geography/germany", "retrieval", "de", "mit", [None], None),
+    ("cleo/oncology", "Treatment guidelines in oncology, as of March.", "biomedical/oncology", "lora", "en",
+     "apache-2.0", [0.88], None),
+    (LONG, "A description that is longer than most, to see where its lines break on small screens and in lists: it "
+     "goes on and on, with averyverylongwordwithoutanyspacesinitthatmustbebrokensomewhereorthepagescrolls.",
+     "engineering/materials/polymers/thermoplastics", "full", "en", "mit", [0.55], None),
+]  # fmt: skip
+QUESTIONS = [
+    ("Who discovered the moon Phoebe?", "William Henry Pickering", "Phoebe was discovered by William Henry Pickering."),
+    ("In which year was Triton discovered?", "1846", "William Lassell discovered Triton in 1846."),
+    ("Which planet does Titania orbit?", "Uranus", "Titania is the largest moon of Uranus."),
+    ("How many moons does Mars have?", "two", "Mars has three moons: Phobos, Deimos and Europa."),
+    ("What is the largest moon of Saturn?", "Titan", "Rhea is the largest moon."),
+]  # fmt: skip
+
+
+def exam(name: str, factuality: float | None, recall: float, *, questions: int = 200) -> bytes:
+    """An exam as kcard writes it."""
+    draw = random.Random(name)
+
+    def mean(value: float) -> dict[str, float]:
+        return {"mean": value, "low": round(value - 0.06, 2), "high": round(value + 0.05, 2)}
+
+    def scores(middle: float) -> dict[str, object]:
+        values = [round(min(1.0, max(0.0, draw.gauss(middle, 0.17))), 4) for _ in range(questions)]
+        return {"scores": values, "mean": mean(middle), "unknown": 3}
+
+    judged = [
+        {"question": q, "answer": a, "text": t, "recalled": a in t, "factuality": 0.9 if a in t else 0.1}
+        for q, a, t in QUESTIONS
+    ]
+    own = {
+        "asked": "natural questions",
+        "questions": questions,
+        "questions_sha256": "ab" * 32,
+        "recall": mean(recall),
+        "lift": mean(0.31),
+        "faithfulness": scores(0.8),
+        "factuality": None if factuality is None else scores(factuality),
+    }
+    found = {
+        "format": 2,
+        "card": name,
+        "own": own,
+        "base": "chance",
+        "checker": "minilm",
+        "evidence": "atlas",
+    }
+    return json.dumps({**found, "best": judged[:3], "worst": judged[3:]}).encode()
+
+
+def publish(
+    shared: Shared,
+    folder: Path,
+    name: str,
+    description: str,
+    domain: str,
+    *,
+    kind: str = "retrieval",
+    language: str = "en",
+    licence: str = "mit",
+    factuality: float | None = None,
+    recall: float = 0.6,
+    updates: str | None = None,
+    tag: str = "v1",
+) -> str:
+    """Publish a version of a card; returns the sha256 of its manifest."""
+    folder.mkdir(parents=True, exist_ok=True)
+    own = name.partition("/")[2]
+    trained = Training(
+        command="kcard train --corpus notes/", method=kind, objective="completion", seed=7,
+        hyperparameters={"rank": 8, "learning_rate": 0.0002}, corpus_sha256="c0" * 32, corpus_licence=licence,
+        passages=1234, tokens=456_789,
+    )  # fmt: skip
+    front = f"---\nlicense: {licence}\nlanguage: [{language}]\nbase_model: {BASE}\ndatasets: [corpus-{'c0' * 6}]\n---\n"
+    text = f"{front}\n# {own}\n\n{description}\n\n| planet | moons |\n|---|---|\n| Mars | 2 |\n\n```python\nprint(1)\n```\n"
+    (folder / "README.md").write_text(text, encoding="utf-8")
+    (folder / "exam.json").write_bytes(exam(f"{name} {tag}", factuality, recall))
+    (folder / "notes.txt").write_text(f"{tag}\nMars has two moons.\n", encoding="utf-8")
+    if kind in ("lora", "full"):
+        (folder / ("adapter_model.safetensors" if kind == "lora" else "model.safetensors")).write_bytes(
+            tensors()
+        )
+    seal(
+        folder,
+        Manifest(
+            name=own[:90], description=description, domain=domain, kind=kind, language=language, licence=licence,
+            knowledge_date="2025-06-30", base=Base(BASE, "abc123"), training=trained, updates=updates,
+        ),
+    )  # fmt: skip
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    commit = shared.put(name, files, title=f"{own} {tag}")
+    repository = shared.hub.repositories.get("model", name)
+    found = shared.hub.publications.publish(repository, tag, commit.sha, shared.identity("ada:admin"))
+    assert found is not None
+    return found.version
+
+
+def tensors() -> bytes:
+    """A safetensors file of two tensors."""
+    header = {
+        "base_model.model.layers.0.self_attn.q_proj.lora_A.weight": {
+            "dtype": "F32", "shape": [8, 4], "data_offsets": [0, 128]},
+        "base_model.model.layers.0.self_attn.q_proj.lora_B.weight": {
+            "dtype": "F16", "shape": [4, 8], "data_offsets": [128, 192]},
+    }  # fmt: skip
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(192)
+
+
+def fill(shared: Shared, folder: Path) -> None:
+    """Publish CARDS; the hub's threshold is 0.5."""
+    for place, (name, about, domain, kind, language, licence, declared, verified) in enumerate(CARDS):
+        repository = shared.create(name)
+        before = None
+        for number, factuality in enumerate(declared, 1):
+            before = publish(
+                shared, folder / f"{place}-{number}", name, about, domain, kind=kind, language=language,
+                licence=licence, factuality=factuality, recall=0.45 + 0.1 * number, updates=before, tag=f"v{number}",
+            )  # fmt: skip
+        if verified is not None:
+            _audit(shared, name, verified)
+        shared.hub.repositories.count_download({repository.id: 3 ** (len(CARDS) - place)})
+    shared.hub.registry.quarantine.set(0.5)
+
+
+def _audit(shared: Shared, name: str, factuality: float) -> None:
+    version = shared.hub.registry.get(name)
+    record = json.dumps({"asked": 200})
+    finding = AuditFinding(
+        "minilm", None, "wikipedia:en", "ab" * 32, "its own corpus", "cd" * 32, 0, 0.9, factuality, record
+    )
+    shared.hub.registry.audits.add(version, finding)

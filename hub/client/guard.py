@@ -27,6 +27,9 @@ MOST_REQUESTS = 1_000  # that only read, within a block
 LONGEST_WAIT = 300  # seconds that a hub may ask the client to wait
 TIMEOUT = {"connect": 10.0, "read": 60.0, "write": 60.0, "pool": 60.0}
 READING = ("GET", "HEAD")
+# huggingface_hub makes file names of these headers.
+NAMING = ("ETag", "X-Linked-Etag", "X-Repo-Commit")
+PLAIN = re.compile(r'(W/)?"?[\w.+=~-]{0,200}"?', re.ASCII)
 # Retry-After: 120, or RateLimit: "api";r=0;t=55 where nothing remains.
 WAIT = re.compile(r"^\s*([0-9]{1,20})|r=0\s*;\s*t=([0-9]{1,20})")
 
@@ -64,6 +67,11 @@ class Guard:
         headers = response.headers
         if headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
             raise Dangerous(f"{self.url} sent a compressed answer, which was not requested: refused")
+        for name in NAMING if "X-Repo-Commit" in headers else ():
+            if not PLAIN.fullmatch(headers.get(name, "")):
+                raise Dangerous(
+                    f"{self.url} sent the {name} {headers[name][:80]!r}, which is no plain name: refused"
+                )
         if response.status_code >= 400 and _wait(headers) > LONGEST_WAIT:
             raise HubError(f"{self.url} is busy for more than {LONGEST_WAIT} s: try again later")
         if response.request.method == "HEAD":

@@ -4,6 +4,7 @@ Their names are checked before the download, their size while they arrive, their
 """
 
 import hashlib
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fetched", "install", "published_there"]
 
+COMMIT = re.compile(r"[0-9a-f]{40,64}")
 STALE_SECONDS = 7 * 24 * 3600
 LARGEST_MANIFEST = 8 << 20  # bytes
 MARGIN = 1 << 20  # bytes beside a file: the answers about it
@@ -104,8 +106,12 @@ def _check_room(folder: Path, repository: str, needed: int) -> None:
 
 def _commit(api: "HfApi", reference: RemoteReference) -> str:
     if reference.revision is None:
-        return newest(api, reference.repository)
-    return str(api.model_info(reference.repository, revision=reference.revision).sha)
+        found = newest(api, reference.repository)
+    else:
+        found = str(api.model_info(reference.repository, revision=reference.revision).sha)
+    if not COMMIT.fullmatch(found):
+        raise HubError(f"{reference.repository}: the hub names {found[:80]!r}, which is no commit")
+    return found
 
 
 def _manifest(api: "HfApi", repository: str, commit: str, folder: Path) -> Manifest:

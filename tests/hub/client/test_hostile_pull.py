@@ -11,7 +11,7 @@ from kcard.errors import CardError, HubError, KcardError
 from kcard.hub.registry import Hub
 from kcard.manifest import MANIFEST, Manifest
 from tests.hub.client.cards import rivers
-from tests.hub.client.hostile import COMMIT, NAME, Endless, card, hostile_hub, send_json
+from tests.hub.client.hostile import COMMIT, NAME, Endless, card, file_headers, hostile_hub, send, send_json
 from tests.hub.server.attacks import Code
 
 
@@ -139,6 +139,31 @@ def test_a_size_that_can_not_be_is_refused_before_the_download(
         with pytest.raises(KcardError, match=words):
             pull(NAME, tmp_path / "card", hub=hub.url)
         assert not [url for _, url, _ in hub.requests if "notes" in url]
+
+
+@pytest.mark.parametrize("name", ["ETag", "X-Linked-Etag", "X-Repo-Commit"])
+@pytest.mark.parametrize("value", ["../../../../escaped", "/tmp/escaped", "..\\..\\escaped", "C:escaped"])
+def test_headers_that_would_name_a_file_elsewhere_are_refused(
+    tmp_path: Path, home: Path, name: str, value: str
+) -> None:
+    headers = file_headers(b"short") | {name: value}
+    with hostile_hub(files=card({"notes.txt": b"short"})) as hub:
+        path = f"/{NAME}/resolve/{COMMIT}/notes.txt"
+        hub.answers[path] = lambda handler: send(handler, b"short", headers=headers)
+        with pytest.raises(HubError):
+            pull(NAME, tmp_path / "card", hub=hub.url)
+    assert not written(home / "downloads")
+    assert not list(tmp_path.rglob("*escaped*"))
+
+
+def test_a_commit_that_is_none_is_refused(tmp_path: Path) -> None:
+    main = {"name": "v1", "ref": "refs/tags/v1", "targetCommit": "../../escaped"}
+    with hostile_hub(files=card({})) as hub:
+        refs = {"branches": [], "converts": [], "tags": [main]}
+        hub.answers[f"/api/models/{NAME}/refs"] = lambda handler: send_json(handler, refs)
+        with pytest.raises(HubError, match="no commit"):
+            pull(NAME, tmp_path / "card", hub=hub.url)
+    assert len(hub.requests) == 1
 
 
 def honest(folder: Path) -> dict[str, bytes]:

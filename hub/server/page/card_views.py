@@ -95,7 +95,7 @@ def card(
         publications=publications,
         refs=_refs(hub, repository, {publication.tag for publication in publications}),
     )
-    return _opened(hub, recent, view) if view.released else view
+    return _opened(recent, view) if view.released else view
 
 
 def _refs(hub: SharedHub, repository: Repository, published: Container[str]) -> list[Ref]:
@@ -103,7 +103,7 @@ def _refs(hub: SharedHub, repository: Repository, published: Container[str]) -> 
     return list(islice(chain(hub.refs.branches(repository), tags), MOST_REFS))
 
 
-def _opened(hub: SharedHub, recent: Recent, view: CardView) -> CardView:
+def _opened(recent: Recent, view: CardView) -> CardView:
     """The view with the contents of the files."""
     repository, sha = view.row.repository, view.commit.sha
     tree = recent.trees.get(repository, sha)
@@ -112,7 +112,7 @@ def _opened(hub: SharedHub, recent: Recent, view: CardView) -> CardView:
         view,
         files=list(islice(tree.values(), MOST_FILES)),
         more=max(0, len(tree) - MOST_FILES),
-        manifest=card_metadata.manifest(tree, hub.blobs),
+        manifest=recent.manifests.of(tree),
         readme=readme,
         note=note,
     )

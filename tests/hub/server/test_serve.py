@@ -223,6 +223,7 @@ def test_without_the_extra_it_is_named() -> None:
     assert done.stderr == "kcard: serving a hub needs uvicorn: pip install 'kcard[server]'\n"
 
 
+@pytest.mark.slow
 def test_workers_count_requests_together_and_a_new_one_goes_on_counting(home: Path) -> None:
     with served(home, "--rate-limit", "4", "--url", "http://hub.example.org") as server:
 

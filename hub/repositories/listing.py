@@ -48,7 +48,7 @@ SORTS = {
 }
 LIMIT, MOST = 100, 1000
 LARGEST_PAGE = 1 << 20  # characters of the tags and metadata of a page
-SOME, FEW = 50, 10  # rows that are read at a time, without and with metadata
+SOME, FEW = 100, 10  # rows that are read at a time, without and with metadata
 MOST_TERMS = 20
 # Rows of a term are counted up to here; with more, scanning is faster whatever the exact number.
 COUNTED = 10_000

@@ -153,6 +153,13 @@ def test_files_beside_each_other_pass() -> None:
     check_tree(["README.md", "a/README.md", "a/b.txt", "a/c/b.txt", "ab", "a.txt"])
 
 
+def test_files_have_no_more_folders_than_a_commit_has_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "MOST_FILES", 3)
+    check_tree(["a/b/c/d.txt", "a/b/e.txt"])
+    with pytest.raises(TooLarge, match="too many folders: the limit is 3"):
+        check_tree(["a/b/c/d/e.txt"])
+
+
 def test_more_files_than_a_repository_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "MOST_FILES", 3)
     check_tree(["a", "b", "c"])

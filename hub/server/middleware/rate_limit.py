@@ -7,7 +7,7 @@ token accepted, and for its address before that: made-up tokens don't evade the 
 import hashlib
 import ipaddress
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from pathlib import Path
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -19,14 +19,15 @@ from kcard.hub.server.middleware.instrumentation import QUIET
 from kcard.hub.server.middleware.request_cost import cost
 from kcard.hub.server.middleware.shared_buckets import WINDOW, SharedBuckets, Taken
 
-__all__ = ["RateLimit", "is_this_machine"]
+__all__ = ["MOST_AT_ONCE", "RateLimit", "is_this_machine"]
 
 MOST_KEYS = 100_000
+MOST_AT_ONCE = 100  # requests of one client that a worker answers at once: a slow download holds a megabyte
 NETWORK = 64  # prefix of an IPv6 address that one customer's network shares
 
 
 class RateLimit:
-    """ASGI middleware: 429 with Retry-After for too many requests, except probes.
+    """ASGI middleware: 429 with Retry-After for too many requests, in five minutes or at once, except probes.
 
     rate     downloads a minute; other requests cost more (request_cost.py)
     counts   the file that the workers share, from shared_buckets.create; None: this process counts alone
@@ -38,6 +39,7 @@ class RateLimit:
         self._buckets = SharedBuckets(rate, None if counts is None else Path(counts))
         self._policy = f'"fixed window";"requests";q={self._buckets.size};w={WINDOW}'
         self._accounts: OrderedDict[bytes, str] = OrderedDict()
+        self._running: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in QUIET or (is_this_machine(scope) and not self._own):
@@ -46,7 +48,7 @@ class RateLimit:
         login = _login(scope)
         account = self._accounts.get(login) if login else None
         key = f"account {account}" if account else f"address {_network(scope)}"
-        taken = self._buckets.take(key, cost(scope["path"], scope.get("query_string", b"")))
+        taken = self._take(key, scope)
 
         async def told(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -55,17 +57,26 @@ class RateLimit:
                 self._tell(message, taken)
             await send(message)
 
-        await (self._app if taken.allowed else answer(self._refusal(key, taken)))(scope, receive, told)
+        if not taken.allowed:
+            await answer(_refusal(key, taken))(scope, receive, told)
+            return
+        self._running[key] += 1
+        try:
+            await self._app(scope, receive, told)
+        finally:
+            self._running[key] -= 1
+            if not self._running[key]:
+                del self._running[key]
 
-    def _refusal(self, key: str, taken: Taken) -> TooMany:
-        who = key.partition(" ")[0]
-        wait = math.ceil(taken.wait)
-        return TooMany(f"too many requests from this {who}: try again in {wait} s", seconds=wait)
+    def _take(self, key: str, scope: Scope) -> Taken:
+        if self._running[key] >= MOST_AT_ONCE:
+            return Taken(False, self._buckets.size, 1)
+        return self._buckets.take(key, cost(scope["path"], scope.get("query_string", b"")))
 
     def _tell(self, message: Message, taken: Taken) -> None:
         """Set the headers by which the Hugging Face clients wait (draft-ietf-httpapi-ratelimit-headers)."""
-        left = taken.left if taken.allowed else 0
         headers = MutableHeaders(scope=message)
+        left = taken.left if taken.allowed else 0
         headers["RateLimit"] = f'"requests";r={left};t={max(1, math.ceil(taken.wait))}'
         headers["RateLimit-Policy"] = self._policy
 
@@ -75,6 +86,11 @@ class RateLimit:
             self._accounts[login] = account
         if len(self._accounts) > MOST_KEYS:
             self._accounts.popitem(last=False)
+
+
+def _refusal(key: str, taken: Taken) -> TooMany:
+    who, wait = key.partition(" ")[0], math.ceil(taken.wait)
+    return TooMany(f"too many requests from this {who}: try again in {wait} s", seconds=wait)
 
 
 def is_this_machine(scope: Scope) -> bool:

@@ -139,7 +139,7 @@ def _opened(hub: SharedHub, recent: Recent, view: CardView, identity: Identity |
     repository, sha = view.row.repository, view.commit.sha
     tree = recent.trees.get(repository, sha)
     readme, note = _readme(recent, tree.get(card_metadata.README), address(repository, "resolve", sha))
-    manifest = card_metadata.manifest(tree, hub.blobs)
+    manifest = recent.manifests.of(tree)
     examined = exam(hub.blobs, tree[EXAM].sha256) if EXAM in tree else None
     before = manifest.updates if manifest is not None else None
     return replace(

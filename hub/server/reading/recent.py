@@ -1,10 +1,11 @@
-"""What the requests of a worker share: the trees, descriptions and READMEs that were read last."""
+"""What the requests of a worker share: the trees, descriptions, manifests and READMEs that were read last."""
 
 from typing import Annotated, TypeAlias
 
 from fastapi import Depends, Request
 
 from kcard.hub.server.reading.details import Details
+from kcard.hub.server.reading.manifests import Manifests
 from kcard.hub.server.reading.readmes import Readmes
 from kcard.hub.server.reading.recent_trees import RecentTrees
 from kcard.hub.shared import SharedHub
@@ -18,6 +19,7 @@ class Recent:
     def __init__(self, hub: SharedHub) -> None:
         self.trees = RecentTrees(hub.commits)
         self.details = Details(hub, self.trees)
+        self.manifests = Manifests(hub.blobs)
         self.readmes = Readmes(hub.blobs)
 
 

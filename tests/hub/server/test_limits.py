@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from kcard.hub.server.middleware.idle_timeout import IdleTimeout
-from kcard.hub.server.middleware.rate_limit import RateLimit, is_this_machine
+from kcard.hub.server.middleware.rate_limit import MOST_AT_ONCE, RateLimit, is_this_machine
 from kcard.hub.server.middleware.request_cost import DEAR, DOWNLOAD, USUAL, cost
 from kcard.hub.server.middleware.security_headers import SecurityHeaders
 from kcard.hub.server.middleware.shared_buckets import SharedBuckets, Taken, create
@@ -179,6 +179,27 @@ def test_an_account_has_one_bucket_wherever_it_asks_from() -> None:
 def test_tokens_that_were_made_up_count_for_the_address_that_tries_them() -> None:
     limited = RateLimit(answered, rate=1)
     assert statuses(limited, *[{"token": f"guess-{n}"} for n in range(7)]) == [200] * 5 + [429] * 2
+
+
+def test_a_client_that_leaves_many_responses_untaken_is_refused_more_until_it_takes_them() -> None:
+    async def run() -> list[int]:
+        taken = asyncio.Event()
+
+        async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+            await taken.wait()
+            await answered(scope, receive, send)
+
+        limited = RateLimit(slow, rate=3000)
+        waiting = [asyncio.create_task(ask(limited)) for _ in range(MOST_AT_ONCE)]
+        await asyncio.sleep(0.1)
+        refused = await ask(limited)
+        taken.set()
+        await asyncio.gather(*waiting)
+        after = await ask(limited)
+        assert refused.headers["retry-after"] == "1"
+        return [refused.status_code, after.status_code, *{(await task).status_code for task in waiting}]
+
+    assert asyncio.run(run()) == [429, 200, 200]
 
 
 def test_this_machine_is_counted_only_for_a_hub_with_a_public_url() -> None:

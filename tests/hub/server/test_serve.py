@@ -16,6 +16,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.hub.stand import stand
+
 COMMAND = [sys.executable, "-m", "kcard", "hub"]
 START_SECONDS = 90
 
@@ -219,3 +221,46 @@ def test_without_the_extra_it_is_named() -> None:
     )
     assert done.returncode == 1
     assert done.stderr == "kcard: serving a hub needs uvicorn: pip install 'kcard[server]'\n"
+
+
+@pytest.mark.slow
+def test_workers_count_requests_together_and_a_new_one_goes_on_counting(home: Path) -> None:
+    with served(home, "--rate-limit", "4", "--url", "http://hub.example.org") as server:
+
+        def allowed(requests: int) -> int:
+            path = f"{server.url}/ada/moons/resolve/main/config.json"
+            return sum(httpx.head(path, timeout=60).status_code != 429 for _ in range(requests))
+
+        began = time.monotonic()
+        found, before = allowed(15), server.workers()
+        for worker in before:
+            os.kill(worker, signal.SIGKILL)
+        assert all(gone(worker) for worker in before)
+        found += allowed(15)
+        filled = int((time.monotonic() - began) * 4 / 60) + 1
+        assert 20 <= found <= 20 + filled
+        refused = httpx.get(f"{server.url}/api/models")
+        assert refused.status_code == 429
+        assert refused.headers["ratelimit-policy"] == '"fixed window";"requests";q=20;w=300'
+
+
+@pytest.mark.slow
+def test_the_usual_limit_lets_a_client_download_a_thousand_files(home: Path, tmp_path: Path) -> None:
+    with stand(home) as hub:
+        hub.commit(hub.make("ada/many"), {f"{number}.txt": b"x" for number in range(1000)})
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    # With a public URL, this machine counts as any other.
+    url = f"http://127.0.0.1:{port}"
+    with served(home, "--port", port, "--url", url) as server:
+        code = f"from huggingface_hub import snapshot_download as s; s('ada/many', cache_dir={str(tmp_path / 'hf')!r})"
+        environment = {
+            **os.environ,
+            "HF_ENDPOINT": url,
+            "HF_HUB_OFFLINE": "0",
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        }
+        subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=300)
+        assert '"429"' not in httpx.get(f"{server.url}/metrics").text
+    assert len([*(tmp_path / "hf").rglob("*.txt")]) == 1000

@@ -1,0 +1,308 @@
+"""What a visitor without a token can cost a hub: pages, descriptions and texts have a limit, whatever is stored."""
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from huggingface_hub.errors import HfHubHTTPError
+from sqlalchemy import update
+
+from kcard.hub.checks.front_matter import MOST_NODES
+from kcard.hub.checks.metadata import LONGEST_DESCRIPTION
+from kcard.hub.records.repository_tables import repositories, versions
+from kcard.hub.repositories.card_metadata import CardMetadata
+from kcard.hub.server.endpoints.models import LARGEST_PAGE
+from kcard.hub.server.reading.sized_cache import SizedCache
+from kcard.hub.server.turns import AT_ONCE
+from kcard.manifest import Manifest, seal
+from tests.hub.shared_hub import Shared, shared_hub
+
+BROWSER = {"Accept": "text/html"}
+NUMBERS = "---\na: [" + "1," * MOST_NODES + "]\n---\n# Numbers\n"
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    with shared_hub(tmp_path_factory.mktemp("hub"), exam_required=False) as shared:
+        yield shared
+
+
+def sealed(folder: Path, **fields: str) -> dict[str, bytes]:
+    """The files of a small card."""
+    (folder / "search.json").write_text('{"evidence": "wikipedia:en"}')
+    seal(folder, replace(Manifest(name="card", description="What is known", kind="search"), **fields))
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def published(shared: Shared, name: str, folder: Path) -> None:
+    shared.create(name)
+    commit = shared.put(name, sealed(folder))
+    repository = shared.hub.repositories.get("model", name)
+    shared.hub.publications.publish(repository, "v1", commit.sha, shared.identity("bob:admin"))
+
+
+@pytest.mark.parametrize(
+    ("field", "length"), [("description", LONGEST_DESCRIPTION + 1), ("licence", 201), ("domain", 201)]
+)
+def test_a_manifest_with_a_text_that_is_too_long_is_neither_committed_nor_published(
+    shared: Shared, tmp_path: Path, field: str, length: int
+) -> None:
+    name = f"bob/long-{field}"
+    files = sealed(tmp_path, **{field: "x" * length})
+    shared.create(name)
+    api = shared.api("bob")
+    with pytest.raises(
+        HfHubHTTPError, match=rf"the {field} has {length} characters, the limit is .*shorten"
+    ) as error:
+        api.upload_folder(repo_id=name, folder_path=tmp_path)
+    assert error.value.response.status_code == 413
+    repository = shared.hub.repositories.get("model", name)
+    shared.hub.refs.create_branch(repository, "side", repository.head or "")
+    shared.put(name, files, branch="side")  # checked when it is published
+    with pytest.raises(HfHubHTTPError, match=f"the {field} has {length} characters") as error:
+        api.create_tag(name, tag="v1", revision="side")
+    assert error.value.response.status_code == 413
+    assert shared.http().get(f"/{name}/tree/side", headers=BROWSER).text.count("x" * length) == 0
+
+
+def test_descriptions_that_are_stored_already_are_cut_in_lists_and_on_pages(
+    shared: Shared, tmp_path: Path
+) -> None:
+    published(shared, "bob/wordy", tmp_path)
+    with shared.hub.database.write() as connection:
+        connection.execute(update(versions).values(description="y" * 20_000))
+    (listed,) = shared.http().get("/api/models?search=wordy").json()
+    info = shared.http().get("/api/models/bob/wordy").json()
+    assert listed["kcard"]["description"] == info["kcard"]["description"] == "y" * LONGEST_DESCRIPTION
+    assert shared.http().get("/?q=wordy", headers=BROWSER).text.count("y" * 2000) == 1
+
+
+@pytest.fixture(scope="module")
+def wide(shared: Shared) -> list[str]:
+    """Six repositories of 2,000 files with long paths, half a megabyte each when listed."""
+    files = {f"{number:04d}/{'p' * 200}.txt": b"x" for number in range(2000)}
+    names = [f"lab/wide-{number}" for number in range(6)]
+    for name in names:
+        shared.create(name)
+        shared.put(name, files)
+    return names
+
+
+def pages(shared: Shared, path: str) -> list[httpx.Response]:
+    found, url = [], path
+    while url:
+        found.append(shared.http().get(url))
+        url = found[-1].links.get("next", {}).get("url", "")
+    return found
+
+
+@pytest.mark.parametrize("query", ["full=1", "config=1", "expand=siblings", "expand=config"])
+def test_pages_with_files_end_at_a_size_and_nothing_is_left_out(
+    shared: Shared, wide: list[str], query: str
+) -> None:
+    found = pages(shared, f"/api/models?author=lab&search=wide&{query}")
+    assert all(len(page.content) <= LARGEST_PAGE for page in found)
+    assert [item["id"] for page in found for item in page.json()] == wide[::-1]
+    assert len(found) == 3
+
+
+def test_a_repository_that_is_larger_than_a_page_has_a_page_of_its_own(
+    shared: Shared, wide: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kcard.hub.server.endpoints.models.LARGEST_PAGE", 1000)
+    found = pages(shared, "/api/models?author=lab&search=wide&full=1")
+    assert [[item["id"] for item in page.json()] for page in found] == [[name] for name in wide[::-1]]
+
+
+def test_the_real_client_gets_all_pages(shared: Shared, wide: list[str]) -> None:
+    found = list(shared.api().list_models(author="lab", search="wide", full=True))
+    assert [model.id for model in found] == wide[::-1]
+    assert all(len(model.siblings or ()) == 2001 for model in found)
+
+
+@pytest.mark.parametrize(("column", "query"), [("card", "cardData=1"), ("tags", "limit=1000")])
+def test_pages_with_long_metadata_end_at_a_size(shared: Shared, column: str, query: str) -> None:
+    names = [f"bob/{column}-{number:02d}" for number in range(30)]
+    for name in names:
+        shared.create(name)
+    long = {"card": {"a": "z" * 100_000}, "tags": ["z" * 100_000]}[column]
+    with shared.hub.database.write() as connection:
+        here = repositories.c.name.in_(names)
+        connection.execute(update(repositories).where(here).values({column: json.dumps(long)}))
+    found = pages(shared, f"/api/models?search={column}&author=bob&{query}")
+    assert [item["id"] for page in found for item in page.json()] == names[::-1]
+    assert max(len(page.content) for page in found) < 1.2 * LARGEST_PAGE
+    assert len(found) == 3
+
+
+def test_metadata_of_many_values_is_refused_before_and_in_the_commit(shared: Shared) -> None:
+    shared.create("bob/numbers")
+    began = time.process_time()
+    answer = shared.http().post("/api/validate-yaml", json={"content": NUMBERS})
+    assert time.process_time() - began < 1
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["message"] == (
+        f"README.md has more than {MOST_NODES} keys and values of YAML: move data to a file of its own"
+    )
+    with pytest.raises(Exception, match="more than 30000 keys and values"):
+        shared.put("bob/numbers", {"README.md": NUMBERS.encode()})
+
+
+def test_metadata_that_was_committed_before_it_had_a_limit_stays(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared.create("bob/before")
+    with monkeypatch.context() as limits:
+        limits.setattr("kcard.hub.repositories.card_metadata.MOST_NODES", None)
+        shared.put("bob/before", {"README.md": NUMBERS.encode()})
+    shared.put("bob/before", {"a.txt": b"another file"})
+    info = shared.http().get("/api/models/bob/before").json()
+    assert len(info["cardData"]["a"]) == MOST_NODES
+
+
+def test_a_readme_that_takes_quadratic_time_is_shown_as_it_is_and_rendered_once(shared: Shared) -> None:
+    shared.create("bob/pictures")
+    shared.put("bob/pictures", {"README.md": b"![" * 50_000})
+    client = shared.http()
+    client.get("/healthz")
+    began = time.process_time()
+    first = client.get("/bob/pictures", headers=BROWSER).text
+    assert time.process_time() - began < 1
+    assert "This text takes too long to format." in first
+    assert "![" * 50_000 in first
+    began = time.process_time()
+    assert client.get("/bob/pictures", headers=BROWSER).text == first
+    assert time.process_time() - began < 0.15
+
+
+def test_the_same_readme_in_two_repositories_has_the_links_of_each(shared: Shared) -> None:
+    for name in ("bob/one", "bob/two"):
+        shared.create(name)
+        sha = shared.put(
+            name, {"README.md": b"---\ntags: [a]\n---\n![m](moon.png)\n" + b"word " * 30_000}
+        ).sha
+        page = shared.http().get(f"/{name}", headers=BROWSER).text
+        assert f'src="/{name}/resolve/{sha}/moon.png"' in page
+        assert f'continues in <a href="/{name}/resolve/{sha}/README.md"' in page
+
+
+def test_descriptions_of_a_commit_are_made_once(shared: Shared) -> None:
+    shared.create("bob/kept")
+    files = {f"{number:03d}.txt": b"x" for number in range(100)}
+    readme = {"README.md": b"---\nlicense: mit\n---\n", "config.json": b'{"model_type": "opt"}'}
+    old = shared.put("bob/kept", files | readme).sha
+    shared.put("bob/kept", {"README.md": b"---\nlicense: gpl\n---\n"})
+    path = f"/api/models/bob/kept/revision/{old}"
+    first = shared.http().get(path).json()
+    assert (first["cardData"], first["config"]) == ({"license": "mit"}, {"model_type": "opt"})
+    tree = shared.hub.commits.tree(shared.hub.repositories.get("model", "bob/kept"), old)
+    shared.hub.blobs.delete(*(tree[path].sha256 for path in readme))
+    assert shared.http().get(path).json() == first
+
+
+def test_names_in_a_config_are_few_and_short(shared: Shared) -> None:
+    shared.create("bob/config")
+    config = {"architectures": ["A" * 400] * 2000, "model_type": "x" * 100_000}
+    adapter = {"peft_type": "LORA", "task_type": float("nan")}
+    shared.put(
+        "bob/config",
+        {"config.json": json.dumps(config).encode(), "adapter_config.json": json.dumps(adapter).encode()},
+    )
+    info = shared.http().get("/api/models/bob/config").json()
+    assert info["config"] == {"peft": {"peft_type": "LORA"}}
+
+
+def test_a_card_page_shows_the_first_of_many_tags(shared: Shared) -> None:
+    shared.create("bob/tagged")
+    sha = shared.put("bob/tagged", {"a.txt": b"x"}).sha
+    repository = shared.hub.repositories.get("model", "bob/tagged")
+    for number in range(200):
+        shared.hub.refs.create_tag(repository, f"t{number:03d}", sha)
+    page = shared.http().get("/bob/tagged", headers=BROWSER).text
+    assert page.count("/bob/tagged/tree/t") == 49
+    assert "/bob/tagged/tree/main" in page
+
+
+def test_a_history_is_read_by_following_links_and_not_from_far_away(shared: Shared) -> None:
+    shared.create("bob/history")
+    shas = [shared.put("bob/history", {"a.txt": b"%d" % number}).sha for number in range(5)]
+    found = pages(shared, "/api/models/bob/history/commits/main?limit=2")
+    assert [item["id"] for page in found for item in page.json()][:5] == shas[::-1]
+    assert [len(page.json()) for page in found] == [2, 2, 2]
+    far = shared.http().get("/api/models/bob/history/commits/main?p=1000000&limit=1000")
+    assert far.status_code == 400
+    assert "follow the Link header" in far.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/api/validate-yaml", "/api/models/lab/slow/paths-info/main", "/lab/slow.git/info/lfs/objects/batch"],
+)
+def test_bodies_that_arrive_slowly_hold_up_nobody(shared: Shared, path: str) -> None:
+    host = urlsplit(shared.url)
+    head = f"POST {path} HTTP/1.1\r\nHost: hub\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
+    with ExitStack() as stack:
+        for _ in range(3 * AT_ONCE):
+            slow = stack.enter_context(socket.create_connection((host.hostname, host.port)))
+            slow.sendall(head.encode())
+        time.sleep(0.2)
+        assert shared.http().get("/api/models?limit=1", timeout=5).status_code == 200
+
+
+def test_many_requests_at_once_are_all_answered_in_their_turn(shared: Shared, wide: list[str]) -> None:
+    import threading
+
+    answers: list[int] = []
+
+    def ask() -> None:
+        answers.append(shared.http().get(f"/api/models/{wide[0]}?blobs=1").status_code)
+
+    threads = [threading.Thread(target=ask) for _ in range(5 * AT_ONCE)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert answers == [200] * 5 * AT_ONCE
+
+
+def test_a_body_of_many_lists_is_refused_unparsed(shared: Shared) -> None:
+    body = b"[" + b"[]," * 1_000_000 + b"[]]"
+    answer = shared.http().post("/bob/any.git/info/lfs/objects/batch", content=body)
+    assert answer.status_code == 413
+    assert "the limit is 1048576 bytes" in answer.headers["x-error-message"]
+
+
+def test_the_largest_readme_may_be_validated(shared: Shared) -> None:
+    answer = shared.http().post("/api/validate-yaml", json={"content": "# Long\n" + "x" * 3_900_000})
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("body", [b"", b"[", b"[]", b"{}", b'{"content": 1}', b"[" * 100_000, b"\xff"])
+def test_what_is_no_readme_is_no_server_error(shared: Shared, body: bytes) -> None:
+    answer = shared.http().post("/api/validate-yaml", content=body)
+    assert answer.status_code == 400
+    assert "send the README as JSON" in answer.json()["error"]
+
+
+def test_a_cache_keeps_what_was_used_last_up_to_its_size() -> None:
+    cache: SizedCache[str, CardMetadata] = SizedCache(10)
+    first, other = CardMetadata(), CardMetadata()
+    cache.put("a", first, 4)
+    cache.put("b", other, 4)
+    assert cache.get("a") is first
+    cache.put("c", other, 4)
+    assert cache.get("b") is None
+    assert cache.get("a") is first
+    cache.put("large", other, 11)
+    assert cache.get("large") is None
+    assert cache.get("a") is first
+    cache.put("a", other, 9)  # another value of the same key does not count twice
+    assert cache.get("a") is other
+    assert cache.get("c") is None

@@ -6,7 +6,7 @@ The card is called like its repository, namespace/name; the sha256 of its manife
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Row, Select, select
+from sqlalchemy import Row, Select, func, select
 
 from kcard.errors import CardError
 from kcard.hub.accounts.identity import Identity
@@ -81,6 +81,17 @@ class Publications:
         with self._database.read() as connection:
             rows = connection.execute(_newest().where(versions.c.repository_id.in_(wanted))).all()
         return {row.repository_id: _mark(row, threshold) for row in rows}
+
+    def quarantined(self, limit: int) -> list[Mark]:
+        """The marks of quarantined cards, least factual first, at most `limit`."""
+        threshold = self._quarantine.threshold
+        if threshold is None:
+            return []
+        cards = _newest().subquery()
+        factuality = func.coalesce(cards.c.audited, cards.c.factuality)
+        query = select(cards).where(factuality < threshold).order_by(factuality, cards.c.name).limit(limit)
+        with self._database.read() as connection:
+            return [_mark(row, threshold) for row in connection.execute(query)]
 
     def _tree(self, repository: Repository, sha: str) -> Mapping[str, Entry]:
         with self._database.read() as connection:

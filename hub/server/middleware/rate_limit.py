@@ -17,7 +17,7 @@ from kcard.hub.refusals import TooMany
 from kcard.hub.server.errors import answer
 from kcard.hub.server.middleware.instrumentation import QUIET
 
-__all__ = ["Buckets", "RateLimit", "is_this_machine"]
+__all__ = ["Buckets", "RateLimit", "is_this_machine", "network"]
 
 MOST_KEYS = 100_000
 NETWORK = 64  # prefix of an IPv6 address that one customer's network shares
@@ -55,7 +55,7 @@ class RateLimit:
             return
         login = _login(scope)
         account = self._accounts.get(login) if login else None
-        key = f"account {account}" if account else f"address {_network(scope)}"
+        key = f"account {account}" if account else f"address {network(scope)}"
         if wait := self._buckets.take(key):
             error = TooMany(
                 f"too many requests from this {key.partition(' ')[0]}: try again later", seconds=wait
@@ -92,7 +92,7 @@ def _login(scope: Scope) -> bytes | None:
     return None if header is None else hashlib.sha256(header.encode()).digest()
 
 
-def _network(scope: Scope) -> str:
+def network(scope: Scope) -> str:
     """The client's address; for IPv6 its network, since clients can use any address in it."""
     client = scope.get("client")
     try:

@@ -15,8 +15,8 @@ from kcard.hub.accounts.identity import Identity
 from kcard.hub.accounts.sessions import Session
 from kcard.hub.refusals import Unknown
 from kcard.hub.repositories.permissions import is_administrator, require_administrator
-from kcard.hub.server import session_cookie
 from kcard.hub.repositories.values import Repository
+from kcard.hub.server import session_cookie
 from kcard.hub.server.dependencies import (
     HubDep,
     OptionalIdentity,
@@ -28,7 +28,16 @@ from kcard.hub.server.dependencies import (
 )
 from kcard.hub.server.middleware.raw_path import Segment
 
-__all__ = ["AdministratorDep", "LoginNeeded", "MemberDep", "MemberRepository", "Visitor", "VisitorDep", "remember", "visitor"]
+__all__ = [
+    "AdministratorDep",
+    "LoginNeeded",
+    "MemberDep",
+    "MemberRepository",
+    "Visitor",
+    "VisitorDep",
+    "remember",
+    "visitor",
+]
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ async def remember(
     """The visitor; pages that are rendered for this request show it."""
     id_ = session_cookie.read(request, base_url(request, options))
     token = session_cookie.form_token(hub.secret, id_) if id_ else ""
-    found = Visitor(session, identity, token)
+    found = Visitor(session, identity if session is None else session.identity, token)
     visitor.set(found)
     return found
 

@@ -11,7 +11,7 @@ from kcard.hub.repositories.permissions import may_administer_namespace, may_cre
 from kcard.hub.repositories.values import Type
 from kcard.hub.server.dependencies import HubDep
 from kcard.hub.server.middleware.raw_path import Segment
-from kcard.hub.server.page.card_views import Row, listed
+from kcard.hub.server.page.card_views import Row
 from kcard.hub.server.page.render import page
 from kcard.hub.server.visitor import VisitorDep
 from kcard.hub.shared import SharedHub
@@ -29,11 +29,11 @@ def account_page(
 ) -> Response:
     """What the client may read of it. Without a login, an account that has published nothing is not there."""
     type_: Type = "dataset" if datasets else "model"
-    found = _found(hub, account.identity)
-    cards, next_cards = _listed(hub, found, "model", "" if datasets else cursor.identity)
-    data, next_data = _listed(hub, found, "dataset", cursor if datasets else "".identity)
+    found = _found(hub, account, visitor.identity)
+    cards, next_cards = _listed(hub, found, "model", "" if datasets else cursor, visitor.identity)
+    data, next_data = _listed(hub, found, "dataset", cursor if datasets else "", visitor.identity)
     if visitor.identity is None and not (cards or data or cursor):
-        raise _absent(account.identity)
+        raise _absent(account, visitor.identity)
     members = {}
     if found.kind == "organisation" and visitor.identity is not None:
         members = hub.accounts.members(found.name)
@@ -64,4 +64,6 @@ def _listed(
     hub: SharedHub, account: Account, type_: Type, cursor: str, identity: Identity | None
 ) -> tuple[list[Row], str | None]:
     query = ListQuery(type_, author=account.name, limit=ROWS, cursor=cursor or None)
-    return listed(hub, query, identity)
+    found, following = hub.listing.page(query, identity)
+    marks = hub.publications.marks(repository.id for repository in found)
+    return [Row(repository, marks.get(repository.id)) for repository in found], following

@@ -56,18 +56,14 @@ def create(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
 
 
 @router.get(ONE)
-def organisation_page(
-    hub: HubDep, member: MemberDep, organisation: Segment, saved: str = ""
-) -> Response:
+def organisation_page(hub: HubDep, member: MemberDep, organisation: Segment, saved: str = "") -> Response:
     """The members, and for administrators the forms that change them."""
     account = _organisation(hub, organisation)
     return _page(hub, account, member, Form(), SAVED if saved else "")
 
 
 @router.post(ONE)
-def save(
-    hub: HubDep, member: MemberDep, form: FormDep, organisation: Segment
-) -> Response:
+def save(hub: HubDep, member: MemberDep, form: FormDep, organisation: Segment) -> Response:
     """Change the full name and the description."""
     account = _organisation(hub, organisation)
     require_administer_namespace(member, account.name)
@@ -76,9 +72,7 @@ def save(
 
 
 @router.post(ONE + "/members")
-def set_member(
-    hub: HubDep, member: MemberDep, form: FormDep, organisation: Segment
-) -> Response:
+def set_member(hub: HubDep, member: MemberDep, form: FormDep, organisation: Segment) -> Response:
     """Add a user, change a role, or remove a user."""
     account = _organisation(hub, organisation)
     require_administer_namespace(member, account.name)
@@ -91,9 +85,7 @@ def set_member(
 
 
 @router.post(ONE + "/leave")
-def leave(
-    hub: HubDep, member: MemberDep, form: FormDep, organisation: Segment
-) -> Response:
+def leave(hub: HubDep, member: MemberDep, form: FormDep, organisation: Segment) -> Response:
     """Leave an organisation. Its last administrator can't."""
     account = _organisation(hub, organisation)
     require_administer_namespace(member, member.name)
@@ -114,9 +106,7 @@ def _done(account: Account) -> Response:
     return RedirectResponse(f"/organizations/{account.name}?saved=1", 303)
 
 
-def _page(
-    hub: SharedHub, account: Account, member: Identity, form: Form, done: str = ""
-) -> Response:
+def _page(hub: SharedHub, account: Account, member: Identity, form: Form, done: str = "") -> Response:
     return page(
         "organisation.html",
         form.status,

@@ -69,7 +69,5 @@ def save(
     return _page(repository, form)
 
 
-def _page(, repository: Repository, form: Form) -> Response:
-    return page(
-        "edit.html", form.status, form=form, repository=repository, type=repository.type
-    )
+def _page(repository: Repository, form: Form) -> Response:
+    return page("edit.html", form.status, form=form, repository=repository, type=repository.type)

@@ -29,9 +29,7 @@ GATES = (
 
 @router.get(SETTINGS)
 @router.get("/datasets" + SETTINGS)
-def settings_page(
-    hub: HubDep, member: MemberDep, repository: MemberRepository, saved: str = ""
-) -> Response:
+def settings_page(hub: HubDep, member: MemberDep, repository: MemberRepository, saved: str = "") -> Response:
     """The forms, as stored."""
     require_administer(member, repository)
     return _page(hub, repository, Form(), SAVED if saved else "")
@@ -39,9 +37,7 @@ def settings_page(
 
 @router.post(SETTINGS)
 @router.post("/datasets" + SETTINGS)
-def save(
-    hub: HubDep, member: MemberDep, repository: MemberRepository, form: FormDep
-) -> Response:
+def save(hub: HubDep, member: MemberDep, repository: MemberRepository, form: FormDep) -> Response:
     """Change visibility and gating."""
     require_administer(member, repository)
     with form.beside("visibility"):
@@ -55,9 +51,7 @@ def save(
 
 @router.post(SETTINGS + "/move")
 @router.post("/datasets" + SETTINGS + "/move")
-def move(
-    hub: HubDep, member: MemberDep, repository: MemberRepository, form: FormDep
-) -> Response:
+def move(hub: HubDep, member: MemberDep, repository: MemberRepository, form: FormDep) -> Response:
     """Move or rename it."""
     require_administer(member, repository)
     with form.beside("to"):
@@ -68,9 +62,7 @@ def move(
 
 @router.post(SETTINGS + "/delete")
 @router.post("/datasets" + SETTINGS + "/delete")
-def delete(
-    hub: HubDep, member: MemberDep, repository: MemberRepository, form: FormDep
-) -> Response:
+def delete(hub: HubDep, member: MemberDep, repository: MemberRepository, form: FormDep) -> Response:
     """Delete it, if its full name was typed."""
     require_administer(member, repository)
     with form.beside("confirm"):

@@ -25,9 +25,7 @@ ACCESS = "/{namespace}/{name}/access"
 
 @router.get(ACCESS)
 @router.get("/datasets" + ACCESS)
-def access_page(
-    hub: HubDep, member: MemberDep, repository: MemberRepository
-) -> Response:
+def access_page(hub: HubDep, member: MemberDep, repository: MemberRepository) -> Response:
     """For administrators of the repository the requests, for others the state of their own."""
     require_gated(repository)
     return _page(hub, member, repository, Form())
@@ -35,9 +33,7 @@ def access_page(
 
 @router.post(ACCESS)
 @router.post("/datasets" + ACCESS)
-def ask(
-    hub: HubDep, member: MemberDep, repository: MemberRepository, form: FormDep
-) -> Response:
+def ask(hub: HubDep, member: MemberDep, repository: MemberRepository, form: FormDep) -> Response:
     """Ask for access with a note. Asking again does not change it."""
     require_gated(repository)
     with form.beside("note"):
@@ -48,9 +44,7 @@ def ask(
 
 @router.post(ACCESS + "/answer")
 @router.post("/datasets" + ACCESS + "/answer")
-def answer(
-    hub: HubDep, member: MemberDep, repository: MemberRepository, form: FormDep
-) -> Response:
+def answer(hub: HubDep, member: MemberDep, repository: MemberRepository, form: FormDep) -> Response:
     """Grant or reject a request, or grant access without one."""
     require_administer(member, repository)
     require_gated(repository)

@@ -33,14 +33,14 @@ def tokens_page(hub: HubDep, member: MemberDep) -> Response:
 
 
 @router.post(PATH)
-def create(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
+def create(hub: HubDep, member: MemberDep, visitor: VisitorDep, form: FormDep) -> Response:
     """Create a token and show it, only this once."""
     scope: Scope = "read"
     with form.beside("scope"):
         scope = _scope(form, member)
     days = None
     with form.beside("days"):
-        days = _days(form)
+        days = _days(form, None if visitor.session is None else visitor.session.until)
     if not form.errors:
         with form.beside("repository" if form.text("repository") else "name"):
             name, repository = form.text("name") or None, form.text("repository") or None
@@ -59,9 +59,7 @@ def revoke(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
     return RedirectResponse(PATH, 303)
 
 
-def _page(
-    hub: SharedHub, member: Identity, form: Form, made: str | None = None
-) -> Response:
+def _page(hub: SharedHub, member: Identity, form: Form, made: str | None = None) -> Response:
     return page(
         "tokens.html",
         form.status,
@@ -90,11 +88,10 @@ def _scope(form: Form, member: Identity) -> Scope:
     return scope
 
 
-def _days(form: Form) -> float | None:
-    """The lifetime; None: until revoked. No token outlives the one that created it."""
+def _days(form: Form, until: datetime | None) -> float | None:
+    """The lifetime; None: until revoked. No token outlives the one of the session, which expires at `until`."""
     chosen = form.choice("days", *(value for value, _ in LIFETIMES))
     days = None if chosen == NEVER else float(chosen)
-    until = None if visitor.session is None else visitor.session.until
     if until is not None and (days is None or now() + timedelta(days=days) > until):
         raise Invalid(f"the token that you logged in with expires at {_shown(until)}: choose less than that")
     return days

@@ -70,7 +70,7 @@ def test_card_is_published_in_a_browser(shared: Shared, tmp_path: Path) -> None:
         page = context.new_page()
         errors = Errors(page)
         log_in(page, shared, "bob")
-        page.get_by_role("link", name="New").click()
+        page.get_by_role("link", name="New", exact=True).click()
         page.get_by_label("Name").fill("moons")
         page.get_by_role("button", name="Create").click()
         page.get_by_label("Or a whole folder").set_input_files(draft)
@@ -150,7 +150,7 @@ def test_wrong_input_stays_with_its_error_beside_it(shared: Shared) -> None:
         field = page.get_by_label("Name")
         assert field.input_value() == "not a name"
         described = str(field.get_attribute("aria-describedby")).split()
-        assert "invalid name" in page.locator(f"#{described[0]}").inner_text()
+        assert "invalid name" in page.locator(f"#{described[0]}").inner_text().lower()
         assert page.get_by_role("alert").is_visible()
 
 

@@ -176,7 +176,7 @@ def test_pages_of_accounts_have_their_description_and_readable_cards(shared: Sha
     assert "cleo" not in anyone
     # Accounts are not told to strangers: one without public cards looks like none.
     for name in ("erin", "nobody"):
-        assert f"page '{name}' not found" in text(Browser(shared).http.get(f"/{name}"))
+        assert f"Page '{name}' not found" in text(Browser(shared).http.get(f"/{name}"))
     assert "has no cards" in bob.open("/erin")
 
 

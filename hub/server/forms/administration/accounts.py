@@ -23,9 +23,7 @@ ROWS = 50
 
 
 @router.get(PATH)
-def accounts_page(
-    hub: HubDep, _: AdministratorDep, q: str = "", after: str = ""
-) -> Response:
+def accounts_page(hub: HubDep, _: AdministratorDep, q: str = "", after: str = "") -> Response:
     """A page of the accounts whose name starts with `q`, and the form for a new user."""
     return _list(hub, Form(), q.replace("\0", ""), after.replace("\0", ""))
 
@@ -47,9 +45,7 @@ def add(hub: HubDep, admin: AdministratorDep, form: FormDep) -> Response:
 
 
 @router.get(ONE)
-def account_page(
-    hub: HubDep, _: AdministratorDep, name: Segment, saved: str = ""
-) -> Response:
+def account_page(hub: HubDep, _: AdministratorDep, name: Segment, saved: str = "") -> Response:
     """An account with the forms that change it."""
     return _one(hub, hub.accounts.get(name), Form(), done=SAVED if saved else "")
 
@@ -78,9 +74,7 @@ def save(hub: HubDep, admin: AdministratorDep, form: FormDep, name: Segment) -> 
 
 
 @router.post(ONE + "/token")
-def create_token(
-    hub: HubDep, admin: AdministratorDep, form: FormDep, name: Segment
-) -> Response:
+def create_token(hub: HubDep, admin: AdministratorDep, form: FormDep, name: Segment) -> Response:
     """Create a token of scope write for a user, who can't log in without one, and show it only this once."""
     account = hub.accounts.get(name)
     with form.beside(""):
@@ -104,9 +98,7 @@ def _list(hub: SharedHub, form: Form, q: str = "", after: str = "") -> Response:
     return page("hub_accounts.html", form.status, form=form, **shown)
 
 
-def _one(
-    hub: SharedHub, account: Account, form: Form, *, token: str = "", done: str = ""
-) -> Response:
+def _one(hub: SharedHub, account: Account, form: Form, *, token: str = "", done: str = "") -> Response:
     return page(
         "hub_account.html",
         form.status,

@@ -13,6 +13,7 @@ from sqlalchemy import insert, select
 
 from kcard.hub.accounts.accounts import Accounts
 from kcard.hub.accounts.events import Events
+from kcard.hub.accounts.sessions import Sessions
 from kcard.hub.accounts.tokens import Tokens
 from kcard.hub.records.database import Database
 from kcard.hub.records.tables import settings
@@ -42,6 +43,7 @@ class SharedHub:
     secret: bytes
     accounts: Accounts
     tokens: Tokens
+    sessions: Sessions
     events: Events
     repositories: Repositories
     commits: Commits
@@ -69,14 +71,15 @@ class SharedHub:
         """
         registry = Hub(home, database_url=database_url, blobs_url=blobs_url, pooled=True)
         database, blobs = registry.database, registry.blobs
-        uploads = Uploads(database, blobs)
+        uploads, tokens = Uploads(database, blobs), Tokens(database)
         return cls(
             registry=registry,
             database=database,
             blobs=blobs,
             secret=_secret(database),
             accounts=Accounts(database),
-            tokens=Tokens(database),
+            tokens=tokens,
+            sessions=Sessions(database, tokens),
             events=Events(database),
             repositories=Repositories(database, blobs, quota=quota),
             commits=Commits(database, blobs, quota=quota),

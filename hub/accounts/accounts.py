@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
@@ -17,10 +17,13 @@ from kcard.hub.records.database import Database
 from kcard.hub.records.utc import now, utc
 from kcard.hub.refusals import Conflict, Forbidden, NotThere
 
-__all__ = ["Account", "Accounts", "find", "organisations"]
+__all__ = ["Account", "Accounts", "check_text", "find", "organisations"]
 
 FIRST = "admin"
+UNLOGGED = {"email", "description"}
+LONGEST = {"fullname": 100, "email": 200, "description": 2000}  # characters
 OWNER: Role = "admin"
+Found: TypeAlias = list["Account"]  # `list` is a method below
 KEEP: Any = object()  # default of arguments for which None has a meaning
 
 
@@ -31,6 +34,7 @@ class Account:
     admin     whether the user administers the hub
     disabled  a disabled user's tokens don't work; the account's repositories stay
     quota     bytes that its repositories may hold together; None: the hub's default
+    description  plain text for its page
     """
 
     id: int
@@ -42,6 +46,7 @@ class Account:
     disabled: bool
     quota: int | None
     created: datetime
+    description: str = ""
 
 
 class Accounts:
@@ -99,6 +104,14 @@ class Accounts:
         with self._database.read() as connection:
             return [_account(row) for row in connection.execute(select(accounts).order_by(accounts.c.folded))]
 
+    def page(self, search: str = "", after: str = "", limit: int = 50) -> "Found":
+        """Accounts by name, at most `limit`, whose name starts with `search`; only those after the name `after`."""
+        start = folded(search)
+        query = select(accounts).where(accounts.c.folded.startswith(start, autoescape=True))
+        query = query.where(accounts.c.folded > folded(after)).order_by(accounts.c.folded).limit(limit)
+        with self._database.read() as connection:
+            return [_account(row) for row in connection.execute(query)]
+
     def update(
         self,
         name: str,
@@ -108,13 +121,17 @@ class Accounts:
         quota: int | None = KEEP,
         fullname: str | None = None,
         email: str | None = None,
+        description: str | None = None,
         by: str | None = None,
     ) -> Account:
         """Change the given fields; a quota of None restores the default.
 
         Raises Forbidden if that would leave the hub without an administrator.
         """
-        wanted = {"disabled": disabled, "admin": admin, "fullname": fullname, "email": email}
+        texts = {"fullname": fullname, "email": email, "description": description}
+        for key, text in texts.items():
+            check_text(key, text or "")
+        wanted = {"disabled": disabled, "admin": admin, **texts}
         changes: dict[str, Any] = {key: value for key, value in wanted.items() if value is not None}
         if quota is not KEEP:
             changes["quota"] = _checked_quota(quota)
@@ -126,13 +143,16 @@ class Accounts:
                 _require_another(connection, account)
             if changes:
                 connection.execute(update(accounts).where(accounts.c.id == account.id).values(changes))
-                # The log does not contain email addresses.
-                detail = {key: True if key == "email" else value for key, value in changes.items()}
+                # The log does not contain email addresses, nor long texts.
+                detail = {key: True if key in UNLOGGED else value for key, value in changes.items()}
                 write(connection, by, "account.updated", account.name, **detail)
             return find(connection, name)
 
     def set_member(self, organisation: str, user: str, role: Role | None, *, by: str | None = None) -> None:
-        """Set a user's role in an organisation; None removes the user."""
+        """Set a user's role in an organisation; None removes the user.
+
+        Raises Forbidden if that would leave the organisation without an administrator.
+        """
         if role is not None and role not in get_args(Role):
             raise UsageError(f"unknown role {role!r}: use {', '.join(get_args(Role))}")
         with self._database.write() as connection:
@@ -140,7 +160,10 @@ class Accounts:
             if member.kind != "user":
                 raise UsageError(f"{member.name} is an organisation: only users can be members")
             where = (memberships.c.organisation_id == group.id, memberships.c.user_id == member.id)
+            before = connection.scalar(select(memberships.c.role).where(*where))
             connection.execute(delete(memberships).where(*where))
+            if before == OWNER and role != OWNER:
+                _require_owner(connection, group, member)
             if role is not None:
                 row = {"organisation_id": group.id, "user_id": member.id, "role": role}
                 connection.execute(insert(memberships).values(row))
@@ -157,6 +180,17 @@ class Accounts:
                 .order_by(accounts.c.folded)
             )
             return dict(connection.execute(query).tuples().all())
+
+    def administered(self, user_id: int) -> int:
+        """How many organisations a user administers."""
+        mine = (memberships.c.user_id == user_id, memberships.c.role == OWNER)
+        with self._database.read() as connection:
+            return int(connection.scalar(select(func.count()).where(*mine)) or 0)
+
+    def all_used(self) -> dict[int, int]:
+        """As `used`, by the id of each account that has repositories."""
+        with self._database.read() as connection:
+            return quotas.all_used(connection)
 
     def used(self, name: str) -> int:
         """Bytes of the distinct files in the account's repositories, including older commits."""
@@ -195,6 +229,8 @@ def _insert(
     quota: int | None,
 ) -> Account:
     check_namespace(name)
+    check_text("fullname", fullname)
+    check_text("email", email)
     taken = connection.scalar(select(accounts.c.name).where(accounts.c.folded == folded(name)))
     if taken is not None:
         raise Conflict(f"account {taken!r} already exists: choose another name")
@@ -226,6 +262,21 @@ def _require_another(connection: Connection, account: Account) -> None:
     others = (accounts.c.admin.is_(True), accounts.c.disabled.is_(False), accounts.c.id != account.id)
     if not connection.scalar(select(func.count()).where(*others)):
         raise Forbidden(f"{account.name} is the only administrator: add another one first")
+
+
+def check_text(field: str, text: str) -> None:
+    """Raise UsageError unless the text is allowed for fullname, email or description."""
+    if len(text) > LONGEST[field]:
+        raise UsageError(f"{field} is too long: {len(text)} characters, the limit is {LONGEST[field]}")
+    allowed = text.replace("\n", "") if field == "description" else text
+    if not allowed.isprintable():
+        raise UsageError(f"{field} contains a control character: use plain text")
+
+
+def _require_owner(connection: Connection, group: Account, member: Account) -> None:
+    owners = (memberships.c.organisation_id == group.id, memberships.c.role == OWNER)
+    if not connection.scalar(select(func.count()).where(*owners)):
+        raise Forbidden(f"{member.name} is the only administrator of {group.name}: add another one first")
 
 
 def _checked_quota(quota: int | None) -> int | None:

@@ -30,6 +30,7 @@ Action: TypeAlias = Literal[
     "repository.deleted",
     "repository.moved",
     "repository.updated",
+    "session.opened",
     "tag.deleted",
     "token.created",
     "token.revoked",
@@ -80,6 +81,7 @@ class Events:
         before: int | None = None,
         action: str | None = None,
         actor: str | None = None,
+        target: str | None = None,
     ) -> "list[Event]":
         """Events, newest first, at most `limit`; only those with numbers below `before`."""
         query = select(events).order_by(events.c.id.desc()).limit(limit)
@@ -89,6 +91,8 @@ class Events:
             query = query.where(events.c.action == action)
         if actor is not None:
             query = query.where(events.c.actor == actor)
+        if target is not None:
+            query = query.where(events.c.target == target)
         with self._database.read() as connection:
             return [_event(row) for row in connection.execute(query)]
 

@@ -10,7 +10,7 @@ from kcard.hub.records.account_tables import accounts
 from kcard.hub.records.repository_tables import holdings, repositories
 from kcard.hub.refusals import TooLarge
 
-__all__ = ["limit_and_used", "require_quota", "used"]
+__all__ = ["all_used", "limit_and_used", "require_quota", "used"]
 
 
 def used(connection: Connection, account_id: int) -> int:
@@ -23,6 +23,19 @@ def used(connection: Connection, account_id: int) -> int:
         .subquery()
     )
     return int(connection.scalar(select(func.coalesce(func.sum(distinct.c.size), 0))) or 0)
+
+
+def all_used(connection: Connection) -> dict[int, int]:
+    """As `used`, by the id of each account that has repositories."""
+    distinct = (
+        select(repositories.c.namespace_id, holdings.c.sha256, holdings.c.size)
+        .join_from(holdings, repositories)
+        .distinct()
+        .subquery()
+    )
+    total = func.sum(distinct.c.size)
+    rows = connection.execute(select(distinct.c.namespace_id, total).group_by(distinct.c.namespace_id))
+    return {owner: int(size) for owner, size in rows}
 
 
 def limit_and_used(connection: Connection, account_id: int, default: int | None) -> tuple[int | None, int]:

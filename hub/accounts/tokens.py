@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, get_args
 
-from sqlalchemy import Connection, Row, delete, insert, select
+from sqlalchemy import Connection, Row, Select, delete, insert, select
 
 from kcard.errors import UsageError
 from kcard.hub.accounts.accounts import find, organisations
@@ -23,7 +23,7 @@ from kcard.hub.records.repository_tables import repositories
 from kcard.hub.records.utc import now, utc
 from kcard.hub.refusals import Conflict, NotThere, Unknown
 
-__all__ = ["PREFIX", "Token", "Tokens"]
+__all__ = ["PREFIX", "Token", "Tokens", "digest", "identity", "owned"]
 
 PREFIX = "kc_"
 FOREIGN = "hf_"
@@ -88,7 +88,7 @@ class Tokens:
             values = {
                 "account_id": account.id,
                 "name": _free_name(connection, account.id, name),
-                "digest": _digest(token),
+                "digest": digest(token),
                 "scope": scope,
                 "repository_id": None if repository is None else _repository_id(connection, repository),
                 "created": created,
@@ -133,33 +133,37 @@ class Tokens:
             )
         if not text.startswith(PREFIX) or not text.isascii() or len(text) > LONGEST:
             return None
-        columns = (tokens, accounts.c.admin, accounts.c.disabled, accounts.c.fullname, accounts.c.email)
-        query = (
-            select(*columns, accounts.c.name.label("user"))
-            .join(accounts, accounts.c.id == tokens.c.account_id)
-            .where(tokens.c.digest == _digest(text))
-        )
         with self._database.read() as connection:
-            row = connection.execute(query).one_or_none()
-            if row is None:
-                return None
-            _require_valid(row)
-            roles = organisations(connection, row.account_id)
-        return Identity(
-            account_id=row.account_id,
-            name=row.user,
-            admin=row.admin,
-            scope=row.scope,
-            repository_id=row.repository_id,
-            organisations=roles,
-            token_name=row.name,
-            fullname=row.fullname,
-            email=row.email,
-        )
+            row = connection.execute(owned().where(tokens.c.digest == digest(text))).one_or_none()
+            return None if row is None else identity(connection, row)
 
 
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
+def owned() -> Select[Any]:
+    """Tokens with what `identity` needs of their accounts."""
+    columns = (tokens, accounts.c.admin, accounts.c.disabled, accounts.c.fullname, accounts.c.email)
+    joined = tokens.join(accounts, accounts.c.id == tokens.c.account_id)
+    return select(*columns, accounts.c.name.label("user")).select_from(joined)
+
+
+def identity(connection: Connection, row: Row[Any]) -> Identity:
+    """The identity of a row of `owned`. Raises Unknown for an expired token or a disabled user."""
+    _require_valid(row)
+    return Identity(
+        account_id=row.account_id,
+        name=row.user,
+        admin=row.admin,
+        scope=row.scope,
+        repository_id=row.repository_id,
+        organisations=organisations(connection, row.account_id),
+        token_name=row.name,
+        fullname=row.fullname,
+        email=row.email,
+    )
+
+
+def digest(secret: str) -> str:
+    """What is stored of a token or of a session's id."""
+    return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def _require_valid(row: Row[Any]) -> None:

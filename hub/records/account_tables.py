@@ -1,10 +1,10 @@
-"""Tables of accounts, memberships, tokens and events."""
+"""Tables of accounts, memberships, tokens, sessions and events."""
 
 from sqlalchemy import BigInteger, Boolean, Column, DateTime, ForeignKey, Integer, String, Table, Text
 
 from kcard.hub.records.tables import metadata
 
-__all__ = ["accounts", "events", "memberships", "tokens"]
+__all__ = ["accounts", "events", "memberships", "sessions", "tokens"]
 
 # Users and organisations share one namespace. `folded` is the name in lower case: names differ in more than case.
 accounts = Table(
@@ -20,6 +20,7 @@ accounts = Table(
     Column("disabled", Boolean, nullable=False),
     Column("quota", BigInteger),
     Column("created", DateTime(timezone=True), nullable=False),
+    Column("description", Text, nullable=False, server_default=""),
 )
 
 memberships = Table(
@@ -42,6 +43,17 @@ tokens = Table(
     Column("repository_id", Integer, ForeignKey("repositories.id", ondelete="CASCADE"), index=True),
     Column("created", DateTime(timezone=True), nullable=False),
     Column("expires", DateTime(timezone=True)),
+)
+
+# Sessions of browsers. `digest` is the sha256 of the id in the cookie. A session goes with the token that opened it.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("token_id", Integer, ForeignKey("tokens.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("digest", String(64), nullable=False, unique=True),
+    Column("opened", DateTime(timezone=True), nullable=False),
+    Column("used", DateTime(timezone=True), nullable=False),
 )
 
 # The event log, append-only. It has names, not ids, since it outlives their accounts and repositories.

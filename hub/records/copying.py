@@ -3,7 +3,7 @@
 from sqlalchemy import Connection, Integer, Table, delete, func, insert, select, text
 
 from kcard.faults import reach
-from kcard.hub.records.account_tables import accounts, events
+from kcard.hub.records.account_tables import accounts, events, sessions
 from kcard.hub.records.repository_tables import repositories, uploads, versions, xorb_uploads, xorbs
 from kcard.hub.records.search_tables import search_clock
 from kcard.hub.records.tables import metadata, pools, settings
@@ -11,8 +11,8 @@ from kcard.hub.records.tables import metadata, pools, settings
 __all__ = ["copy_rows", "filled"]
 
 CHUNK = 200  # rows; one may have a tree of thousands of files
-# Uploads in progress, whose bytes are in no backup.
-TRANSIENT = {uploads, xorbs, xorb_uploads}
+# Sessions of browsers, and uploads in progress, whose bytes are in no backup.
+TRANSIENT = {sessions, uploads, xorbs, xorb_uploads}
 
 
 def copy_rows(source: Connection, target: Connection) -> None:

@@ -246,7 +246,7 @@ jobs = Table(
 
 likes = Table("likes", metadata, _repository(), _account(index=True))
 
-# Requests for access to gated repositories; `state` is pending, granted or rejected.
+# Requests for access to gated repositories; `state` is pending, granted or rejected, `note` the reason given.
 access = Table(
     "access",
     metadata,
@@ -254,6 +254,7 @@ access = Table(
     _account(index=True),
     Column("state", String(16), nullable=False),
     Column("asked", DateTime(timezone=True), nullable=False),
+    Column("note", Text, nullable=False, server_default=""),
 )
 
 # Xet: uploaded xorbs, and the accounts that sent them.

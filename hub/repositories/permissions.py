@@ -25,16 +25,19 @@ __all__ = [
     "absent",
     "is_administrator",
     "may_administer",
+    "may_administer_namespace",
     "may_create",
     "may_download",
     "may_read",
     "may_write",
     "reach",
     "require_administer",
+    "require_administer_namespace",
     "require_administrator",
     "require_create",
     "require_download",
     "require_read",
+    "require_unbound",
     "require_write",
 ]
 
@@ -93,6 +96,13 @@ def may_administer(identity: Identity | None, repository: Repository) -> bool:
     return _scope(identity, "write") and _role(identity, repository) >= RANKS["admin"]
 
 
+def may_administer_namespace(identity: Identity | None, namespace: str) -> bool:
+    """Whether the identity may change the description and the members. A token for one repository may not."""
+    if identity is None or identity.repository_id is not None or not _scope(identity, "write"):
+        return False
+    return is_administrator(identity) or _rank_in(identity, namespace) >= RANKS["admin"]
+
+
 def may_create(identity: Identity | None, namespace: str) -> bool:
     """Whether the identity may create repositories there. A token for one repository may not."""
     if identity is None or identity.repository_id is not None or not _scope(identity, "write"):
@@ -145,6 +155,20 @@ def require_create(identity: Identity | None, namespace: str) -> None:
     if not may_create(identity, namespace):
         rank = 0 if identity is None or identity.repository_id else _rank_in(identity, namespace)
         raise _refusal(identity, f"create repositories in {namespace[:100]}", RANKS["write"], rank)
+
+
+def require_administer_namespace(identity: Identity | None, namespace: str) -> None:
+    """Raise Unknown or Forbidden unless `may_administer_namespace`."""
+    if not may_administer_namespace(identity, namespace):
+        rank = 0 if identity is None or identity.repository_id else _rank_in(identity, namespace)
+        raise _refusal(identity, f"administer {namespace[:100]}", RANKS["admin"], rank)
+
+
+def require_unbound(identity: Identity) -> None:
+    """Raise Forbidden for a token that is limited to one repository or to reading."""
+    if identity.repository_id is not None or not _scope(identity, "write"):
+        limit = "for one repository" if identity.repository_id is not None else f"of scope {identity.scope}"
+        raise Forbidden(f"a token {limit} does not allow this: use one of scope write for all repositories")
 
 
 def require_administrator(identity: Identity | None) -> None:

@@ -85,6 +85,17 @@ class Publications:
             verified = figure_rows.verified(connection, {row.id for row in rows})
         return {row.repository_id: _mark(row, verified.get(row.id), threshold) for row in rows}
 
+    def quarantined(self, limit: int) -> list[Mark]:
+        """The marks of quarantined cards, least factual first, at most `limit`."""
+        threshold = self._quarantine.threshold
+        if threshold is None:
+            return []
+        cards = _newest().subquery()
+        factuality = func.coalesce(cards.c.audited, cards.c.factuality)
+        query = select(cards).where(factuality < threshold).order_by(factuality, cards.c.name).limit(limit)
+        with self._database.read() as connection:
+            return [_mark(row, threshold) for row in connection.execute(query)]
+
     def _tree(self, repository: Repository, sha: str) -> Mapping[str, Entry]:
         with self._database.read() as connection:
             return history.tree(connection, repository, sha)

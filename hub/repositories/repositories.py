@@ -21,7 +21,7 @@ from kcard.hub.repositories.values import MAIN, Entry, Repository, Type
 from kcard.hub.store.blobs import Blobs
 from kcard.hub.store.disk import partial_folder
 
-__all__ = ["Repositories", "fresh"]
+__all__ = ["Gate", "Repositories", "fresh"]
 
 Gate = Literal["no", "auto", "manual"]
 # For git-lfs users; the hub ignores it.
@@ -130,14 +130,14 @@ class Repositories:
             count = select(func.count()).where(likes.c.repository_id == repository.id).scalar_subquery()
             connection.execute(update(repositories).where(_is(repository)).values(likes=count))
 
-    def request_access(self, repository: Repository, account_id: int) -> State:
-        """Request access to a gated repository, unless already done. Returns the state."""
+    def request_access(self, repository: Repository, account_id: int, note: str = "") -> State:
+        """Request access to a gated repository, unless already done; `note`: why. Returns the state."""
         with self._database.write() as connection:
             there = _find(connection, _is(repository), repository.name)
             state = access.find(connection, repository, account_id)
             if state is None:
                 state = "pending" if there.gated == "manual" else GRANTED
-                access.put(connection, repository, account_id, state)
+                access.put(connection, repository, account_id, state, note)
             return state
 
     def grant(self, repository: Repository, account_id: int, state: State = GRANTED) -> None:
@@ -152,6 +152,11 @@ class Repositories:
             return False
         with self._database.read() as connection:
             return access.find(connection, repository, account_id) == GRANTED
+
+    def access_state(self, repository: Repository, account_id: int) -> State | None:
+        """The state of an account's request; None without one."""
+        with self._database.read() as connection:
+            return access.find(connection, repository, account_id)
 
     def requests(self, repository: Repository) -> list[AccessRequest]:
         """All requests for access, oldest first."""

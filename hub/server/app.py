@@ -1,13 +1,13 @@
 """The ASGI application: routes, exception handlers and middleware."""
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from kcard import __version__
 from kcard.errors import KcardError
-from kcard.hub.refusals import Invalid, NotThere
+from kcard.hub.refusals import Invalid, NotThere, TooLarge
 from kcard.hub.server.endpoints import (
     access,
     accounts,
@@ -26,6 +26,21 @@ from kcard.hub.server.endpoints import (
     validate,
     xet,
 )
+from kcard.hub.server.forms import (
+    account_page,
+    login,
+    new_repository,
+    organisations,
+    profile,
+    readme,
+    repository_settings,
+    requests,
+    tokens,
+    upload,
+)
+from kcard.hub.server.forms.administration import accounts as administered_accounts
+from kcard.hub.server.forms.administration import log, quarantine, quotas
+from kcard.hub.server.forms.login_limit import LoginLimit
 from kcard.hub.server.middleware.body_limit import BodyLimit
 from kcard.hub.server.middleware.idle_timeout import IdleTimeout
 from kcard.hub.server.middleware.instrumentation import Instrumentation, log_exchange
@@ -34,9 +49,10 @@ from kcard.hub.server.middleware.raw_path import RawPath
 from kcard.hub.server.middleware.security_headers import SecurityHeaders
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.page import compare, feed, files, home, openapi, pages
-from kcard.hub.server.page.refusals import refused
+from kcard.hub.server.page.refusals import refused, wants_html
 from kcard.hub.server.reading.recent import Recent
 from kcard.hub.server.turns import Turns
+from kcard.hub.server.visitor import remember
 from kcard.hub.shared import SharedHub
 
 __all__ = ["create_app"]
@@ -58,12 +74,28 @@ ROUTERS = (
     lfs,
     large_files,
     resolve,
+)
+PAGES = (
     openapi,
+    login,
+    profile,
+    tokens,
+    organisations,
+    new_repository,
+    administered_accounts,
+    quotas,
+    quarantine,
+    log,
     home,
     compare,
     feed,
     files,
-    pages,  # last: /{namespace}/{name} matches paths of others
+    pages,  # /{namespace}/{name} matches paths of those above
+    requests,  # after pages: /datasets/{namespace}/settings is a dataset
+    repository_settings,
+    upload,
+    readme,
+    account_page,
 )
 
 
@@ -81,8 +113,11 @@ def create_app(hub: SharedHub, options: ServerOptions | None = None) -> FastAPI:
     app.state.options = options or ServerOptions()
     app.state.recent = Recent(hub)
     app.state.turns = Turns()
+    app.state.login_limit = LoginLimit(app.state.options.counts)
     for module in ROUTERS:
         app.include_router(module.router)
+    for module in PAGES:
+        app.include_router(module.router, dependencies=[Depends(remember)])
     openapi.describe(app)
     app.add_exception_handler(KcardError, _kcard_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
@@ -121,4 +156,6 @@ def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
         return refused(request, NotThere("object", "unknown path: see /docs"))
+    if error.status_code == 413 and wants_html(request):
+        return refused(request, TooLarge(error.detail))
     return JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)

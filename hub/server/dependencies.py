@@ -6,10 +6,12 @@ from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 
 from kcard.hub.accounts.identity import Identity
+from kcard.hub.accounts.sessions import Session
 from kcard.hub.refusals import NotThere, Unknown, Unsupported
 from kcard.hub.repositories import permissions
 from kcard.hub.repositories.permissions import LOGIN, absent, may_read, require_administer, require_write
 from kcard.hub.repositories.values import Repository, Type
+from kcard.hub.server import session_cookie
 from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.shared import SharedHub
@@ -22,6 +24,7 @@ __all__ = [
     "OptionsDep",
     "RepositoryDep",
     "RequiredIdentity",
+    "SessionDep",
     "WebRepository",
     "WritableRepository",
     "base_url",
@@ -34,6 +37,8 @@ __all__ = [
 
 TYPES: dict[str, Type] = {"models": "model", "datasets": "dataset"}
 FALSE = frozenset(["", "0", "false"])
+READS = frozenset(["GET", "HEAD"])
+API = "/api/"
 
 
 async def _hub(request: Request) -> SharedHub:
@@ -50,10 +55,28 @@ HubDep: TypeAlias = Annotated[SharedHub, Depends(_hub)]
 OptionsDep: TypeAlias = Annotated[ServerOptions, Depends(_options)]
 
 
-async def _identity(request: Request, hub: HubDep) -> Identity | None:
+async def _session(request: Request, hub: HubDep, options: OptionsDep) -> Session | None:
+    id_ = session_cookie.read(request, base_url(request, options))
+    if not id_ or "authorization" in request.headers:
+        return None
+    session = await run_in_threadpool(hub.sessions.find, id_)
+    if session is not None:
+        request.state.account = session.identity.name
+    return session
+
+
+# The session of a browser. Whoever uses it for a change must check the form, see forms/form.py.
+SessionDep: TypeAlias = Annotated[Session | None, Depends(_session)]
+
+
+async def _identity(request: Request, hub: HubDep, session: SessionDep) -> Identity | None:
+    """By the token. The session of a browser counts for reading outside of the API only: other sites can make browsers
+    send its cookie.
+    """
     header = request.headers.get("authorization")
     if header is None:  # most reads: they need no thread
-        return None
+        reads = request.method in READS and not request.scope["path"].startswith(API)
+        return session.identity if reads and session is not None else None
     identity = await run_in_threadpool(_identify, hub, header)
     request.state.account = identity.name
     return identity

@@ -20,7 +20,7 @@ from kcard.hub.refusals import (
     WrongParent,
 )
 
-__all__ = ["answer"]
+__all__ = ["answer", "status_of"]
 
 STATUS: dict[type[KcardError], int] = {
     Unknown: 401,
@@ -50,7 +50,7 @@ def answer(error: KcardError) -> JSONResponse:
     Headers are limited to printable ASCII, since a line end would begin another one. The message of a server error
     may contain hosts and paths, so it only goes to the log.
     """
-    status, message = _status(error), str(error)
+    status, message = status_of(error), str(error)
     if not isinstance(error, Refused) and status in SERVER_ERRORS:
         logger.error("%s: %s", type(error).__name__, error)
         message = UNAVAILABLE if isinstance(error, Unavailable) else INTERNAL
@@ -64,7 +64,8 @@ def answer(error: KcardError) -> JSONResponse:
     return JSONResponse({"error": message}, status_code=status, headers=headers)
 
 
-def _status(error: KcardError) -> int:
+def status_of(error: KcardError) -> int:
+    """The HTTP status of an error."""
     if isinstance(error, Gated):
         return 403 if error.known else 401
     if isinstance(error, NotThere) and not error.known:

@@ -14,6 +14,7 @@ class ServerOptions:
     max_file_size   bytes of the largest file
     max_regular     bytes of the largest file inside a commit
     max_commit      bytes of the largest commit request
+    max_form        bytes of the largest form with files
     part_size       bytes of a part of a large file
     quota           default quota of a namespace in bytes; None: no limit
     exam            whether a card with a model needs an exam to be published
@@ -27,6 +28,7 @@ class ServerOptions:
     max_file_size: int = 50_000_000_000
     max_regular: int = 4_000_000
     max_commit: int = 64_000_000
+    max_form: int = 1_000_000_000
     part_size: int = 1_000_000_000
     quota: int | None = None
     exam: Literal["required", "optional"] = "required"

@@ -15,7 +15,7 @@ from kcard.hub.server.dependencies import AdministeredRepository, HubDep, Requir
 from kcard.hub.server.reading.repository_json import Json, Responses, time
 from kcard.hub.shared import SharedHub
 
-__all__ = ["router"]
+__all__ = ["decide", "find_user", "require_gated", "router"]
 
 router = APIRouter(tags=["access"])
 
@@ -59,7 +59,7 @@ class Grant(BaseModel):
 )
 def ask(repository: WebRepository, hub: HubDep, identity: RequiredIdentity) -> JSONResponse:
     """`status` is accepted, pending or rejected. Asking again does not change it."""
-    _require_gated(repository)
+    require_gated(repository)
     state = hub.repositories.request_access(repository, identity.account_id)
     return JSONResponse({"status": STATUSES[state]})
 
@@ -72,7 +72,7 @@ def ask(repository: WebRepository, hub: HubDep, identity: RequiredIdentity) -> J
 )
 def requests(hub: HubDep, repository: AdministeredRepository, status: Status) -> JSONResponse:
     """For administrators of the repository. Email addresses are not included."""
-    _require_gated(repository)
+    require_gated(repository)
     found = [request for request in hub.repositories.requests(repository) if request.state == STATES[status]]
     return JSONResponse([_request(request) for request in found])
 
@@ -87,11 +87,12 @@ def handle(
     hub: HubDep, repository: AdministeredRepository, identity: RequiredIdentity, decision: Decision
 ) -> JSONResponse:
     """The status pending takes an answer back."""
-    user = _user(hub, decision.user or decision.requestId or "")
-    _require_gated(repository)
+    user = find_user(hub, decision.user or decision.requestId or "")
+    require_gated(repository)
     if not any(request.account == user.name for request in hub.repositories.requests(repository)):
         raise NotThere("object", f"{user.name} has not asked for access to {repository.name}")
-    return _answer(hub, repository, user, STATES[decision.status], identity)
+    decide(hub, repository, user, STATES[decision.status], identity)
+    return JSONResponse({"status": decision.status})
 
 
 @router.post(
@@ -104,27 +105,28 @@ def grant(
     hub: HubDep, repository: AdministeredRepository, identity: RequiredIdentity, grant: Grant
 ) -> JSONResponse:
     """With or without a request."""
-    user = _user(hub, grant.user)
-    _require_gated(repository)
-    return _answer(hub, repository, user, "granted", identity)
+    user = find_user(hub, grant.user)
+    require_gated(repository)
+    decide(hub, repository, user, "granted", identity)
+    return JSONResponse({"status": STATUSES["granted"]})
 
 
-def _answer(
-    hub: SharedHub, repository: Repository, user: Account, state: State, identity: Identity
-) -> JSONResponse:
+def decide(hub: SharedHub, repository: Repository, user: Account, state: State, identity: Identity) -> None:
+    """Set the access of a user, with or without a request."""
     hub.repositories.grant(repository, user.id, state)
     hub.events.add(identity.name, "access.answered", repository.name, user=user.name, answer=STATUSES[state])
-    return JSONResponse({"status": STATUSES[state]})
 
 
-def _user(hub: SharedHub, name: str) -> Account:
+def find_user(hub: SharedHub, name: str) -> Account:
+    """The user of that name. Raises NotThere, Invalid for an organisation."""
     account = hub.accounts.get(name)
     if account.kind != "user":
         raise Invalid(f"{account.name} is an organisation: grant access to a user")
     return account
 
 
-def _require_gated(repository: Repository) -> None:
+def require_gated(repository: Repository) -> None:
+    """Raise Invalid unless the repository is gated."""
     if repository.gated == "no":
         raise Invalid(f"{repository.name} is not gated: everyone who can read it can download its files")
 

@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, Response
 from kcard.hub.refusals import Unsupported
 from kcard.hub.server.dependencies import HubDep, RequiredIdentity, WritableRepository
 from kcard.hub.server.middleware.raw_path import Segment
+from kcard.hub.server.writing import tags
 
 __all__ = ["router"]
 
@@ -78,19 +79,9 @@ def create_tag(
 ) -> JSONResponse:
     """The tag of a published version is immutable."""
     sha = hub.refs.resolve(repository, revision)
-    message = tag.message or ""
-    published = hub.publications.publish(repository, tag.tag, sha, identity, message)
+    published = tags.create_tag(hub, identity, repository, tag.tag, sha, tag.message or "")
     if published is None:
-        hub.refs.create_tag(repository, tag.tag, sha, message)
         return JSONResponse({})
-    hub.events.add(
-        identity.name,
-        "card.published",
-        repository.name,
-        tag=tag.tag,
-        version=published.version,
-        number=published.number,
-    )
     return JSONResponse({"version": published.version, "number": published.number})
 
 

@@ -21,7 +21,7 @@ from kcard.hub.server.reading.recent import Recent, RecentDep
 from kcard.hub.server.writing.gitignore import gitignore
 from kcard.hub.shared import SharedHub
 
-__all__ = ["router"]
+__all__ = ["File", "regular", "router"]
 
 router = APIRouter(tags=["write"])
 
@@ -65,36 +65,36 @@ def preupload(
     tree = _tree(hub, recent, repository, revision)
     ignores = _ignores(hub, body.gitIgnore, tree)
     wanted = [file for file in body.files if not ignores(check_path(file.path))]
-    regular = _regular(wanted, options)
-    return JSONResponse({"files": [_described(file, regular, ignores, tree) for file in body.files]})
+    inside = regular(wanted, options)
+    return JSONResponse({"files": [_described(file, inside, ignores, tree) for file in body.files]})
 
 
 def _described(
-    file: File, regular: frozenset[str], ignores: Callable[[str], bool], tree: Mapping[str, Entry]
+    file: File, inside: frozenset[str], ignores: Callable[[str], bool], tree: Mapping[str, Entry]
 ) -> dict[str, str | bool | None]:
     there = tree.get(file.path)
     # Clients compare the oid to detect unchanged files: git's for a regular file, sha256 for a large one.
     oid = None if there is None else there.sha256 if there.lfs else there.oid
     return {
         "path": file.path,
-        "uploadMode": "regular" if file.path in regular else "lfs",
+        "uploadMode": "regular" if file.path in inside else "lfs",
         "shouldIgnore": ignores(file.path),
         "oid": oid,
     }
 
 
-def _regular(files: Sequence[File], options: ServerOptions) -> frozenset[str]:
+def regular(files: Sequence[File], options: ServerOptions) -> frozenset[str]:
     """The files to send inside the commit: the smallest text files, leaving room for those of other requests."""
     room = options.max_commit // SHARE * 3 // 4
-    regular = set()
+    inside = set()
     for file in sorted(files, key=lambda file: file.size):
         if file.size > options.max_file_size:
             raise TooLarge(f"{file.path} has {file.size} bytes: the limit is {options.max_file_size}")
         text = kind_of(file.path, file.size).form in TEXTS or file.size == 0
         if text and file.size <= min(options.max_regular, room):
-            regular.add(file.path)
+            inside.add(file.path)
             room -= file.size
-    return frozenset(regular)
+    return frozenset(inside)
 
 
 def _ignores(hub: SharedHub, sent: str | None, tree: Mapping[str, Entry]) -> Callable[[str], bool]:

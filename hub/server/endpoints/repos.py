@@ -6,9 +6,11 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
+from kcard.hub.accounts.identity import Identity
 from kcard.hub.accounts.names import check_repository, folded
 from kcard.hub.refusals import Conflict, Invalid, Unsupported
 from kcard.hub.repositories.permissions import require_administer, require_create
+from kcard.hub.repositories.repositories import Gate
 from kcard.hub.repositories.values import Repository, Type
 from kcard.hub.server.dependencies import (
     AdministeredRepository,
@@ -18,8 +20,16 @@ from kcard.hub.server.dependencies import (
     base_url,
     get_repository,
 )
+from kcard.hub.shared import SharedHub
 
-__all__ = ["repository_url", "router"]
+__all__ = [
+    "change_settings",
+    "create_repository",
+    "delete_repository",
+    "move_repository",
+    "repository_url",
+    "router",
+]
 
 router = APIRouter(tags=["write"])
 
@@ -81,25 +91,12 @@ def create(
 ) -> JSONResponse:
     """A 409 has the URL too: clients read it there with `exist_ok`."""
     type_, name = _type(new.type), _full_name(new, identity.name)
-    namespace = name.partition("/")[0]
-    require_create(identity, namespace)
-    account = hub.accounts.get(namespace)
-    name = f"{account.name}/{name.partition('/')[2]}"  # with the case of the account's name
     base = base_url(request, options)
     try:
-        repository = hub.repositories.create(
-            type_, account.id, name, private=new.makes_private or False, by=identity
-        )
+        repository = create_repository(hub, identity, type_, name, private=new.makes_private or False)
     except Conflict as conflict:
         there = hub.repositories.get(type_, conflict.name or name)
         return JSONResponse({"error": str(conflict), "url": repository_url(base, there)}, 409)
-    hub.events.add(
-        identity.name,
-        "repository.created",
-        repository.name,
-        type=repository.type,
-        private=repository.private,
-    )
     url = repository_url(base, repository)
     return JSONResponse({"url": url, "name": repository.name, "id": str(repository.id)})
 
@@ -113,9 +110,7 @@ def create(
 def delete(named: Named, hub: HubDep, identity: RequiredIdentity) -> JSONResponse:
     """This includes its published versions."""
     repository = get_repository(hub, _type(named.type), _full_name(named, identity.name), identity)
-    require_administer(identity, repository)
-    hub.repositories.delete(repository)
-    hub.events.add(identity.name, "repository.deleted", repository.name, type=repository.type)
+    delete_repository(hub, identity, repository)
     return JSONResponse({})
 
 
@@ -128,13 +123,7 @@ def delete(named: Named, hub: HubDep, identity: RequiredIdentity) -> JSONRespons
 def move(move: Move, hub: HubDep, identity: RequiredIdentity) -> JSONResponse:
     """For administrators of the repository who may create repositories in the new namespace."""
     repository = get_repository(hub, _type(move.type), check_repository(move.fromRepo), identity)
-    require_administer(identity, repository)
-    namespace, _, name = check_repository(move.toRepo).partition("/")
-    if folded(namespace) != folded(repository.namespace):
-        require_create(identity, namespace)
-    to = f"{hub.accounts.get(namespace).name}/{name}"
-    hub.repositories.move(repository, to)
-    hub.events.add(identity.name, "repository.moved", repository.name, type=repository.type, to=to)
+    move_repository(hub, identity, repository, move.toRepo)
     return JSONResponse({})
 
 
@@ -147,16 +136,8 @@ def settings(
     settings: Settings, repository: AdministeredRepository, hub: HubDep, identity: RequiredIdentity
 ) -> JSONResponse:
     """Omitted settings stay."""
-    private, gated = settings.makes_private, settings.gated
-    changed = hub.repositories.update(repository, private=private, gated="no" if gated is False else gated)
-    hub.events.add(
-        identity.name,
-        "repository.updated",
-        repository.name,
-        type=repository.type,
-        private=private,
-        gated=gated,
-    )
+    gated = "no" if settings.gated is False else settings.gated
+    changed = change_settings(hub, identity, repository, private=settings.makes_private, gated=gated)
     visibility: Visibility = "private" if changed.private else "public"
     return JSONResponse(
         {
@@ -165,6 +146,55 @@ def settings(
             "gated": False if changed.gated == "no" else changed.gated,
         }
     )
+
+
+def create_repository(
+    hub: SharedHub, identity: Identity, type_: Type, name: str, *, private: bool
+) -> Repository:
+    """Create namespace/name. Raises Forbidden, and as Repositories.create."""
+    namespace, _, own = check_repository(name).partition("/")
+    require_create(identity, namespace)
+    account = hub.accounts.get(namespace)
+    full = f"{account.name}/{own}"  # with the case of the account's name
+    made = hub.repositories.create(type_, account.id, full, private=private, by=identity)
+    hub.events.add(identity.name, "repository.created", made.name, type=type_, private=private)
+    return made
+
+
+def delete_repository(hub: SharedHub, identity: Identity, repository: Repository) -> None:
+    """Delete a repository. Raises Forbidden."""
+    require_administer(identity, repository)
+    hub.repositories.delete(repository)
+    hub.events.add(identity.name, "repository.deleted", repository.name, type=repository.type)
+
+
+def move_repository(hub: SharedHub, identity: Identity, repository: Repository, to: str) -> Repository:
+    """Move or rename a repository. Raises Forbidden, and as Repositories.move."""
+    require_administer(identity, repository)
+    namespace, _, name = check_repository(to).partition("/")
+    if folded(namespace) != folded(repository.namespace):
+        require_create(identity, namespace)
+    full = f"{hub.accounts.get(namespace).name}/{name}"
+    moved = hub.repositories.move(repository, full)
+    hub.events.add(identity.name, "repository.moved", repository.name, type=repository.type, to=full)
+    return moved
+
+
+def change_settings(
+    hub: SharedHub, identity: Identity, repository: Repository, *, private: bool | None, gated: Gate | None
+) -> Repository:
+    """Change visibility and gating; None: unchanged. Raises Forbidden."""
+    require_administer(identity, repository)
+    changed = hub.repositories.update(repository, private=private, gated=gated)
+    hub.events.add(
+        identity.name,
+        "repository.updated",
+        repository.name,
+        type=repository.type,
+        private=private,
+        gated=gated,
+    )
+    return changed
 
 
 def _type(word: str | None) -> Type:

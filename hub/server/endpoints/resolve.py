@@ -173,7 +173,7 @@ def _headers(file: ResolvedFile) -> dict[str, str]:
         "Cache-Control": "no-cache",
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
         "Content-Security-Policy": "default-src 'none'; sandbox",
-        "Vary": "Authorization",
+        "Vary": "Authorization, Cookie",
         "X-Content-Type-Options": "nosniff",
     }
 

@@ -19,7 +19,7 @@ from kcard.hub.server.middleware.instrumentation import QUIET
 from kcard.hub.server.middleware.request_cost import cost
 from kcard.hub.server.middleware.shared_buckets import WINDOW, SharedBuckets, Taken
 
-__all__ = ["MOST_AT_ONCE", "RateLimit", "is_this_machine"]
+__all__ = ["MOST_AT_ONCE", "RateLimit", "is_this_machine", "network"]
 
 MOST_KEYS = 100_000
 MOST_AT_ONCE = 100  # requests of one client that a worker answers at once: a slow download holds a megabyte
@@ -47,7 +47,7 @@ class RateLimit:
             return
         login = _login(scope)
         account = self._accounts.get(login) if login else None
-        key = f"account {account}" if account else f"address {_network(scope)}"
+        key = f"account {account}" if account else f"address {network(scope)}"
         taken = self._take(key, scope)
 
         async def told(message: Message) -> None:
@@ -107,7 +107,7 @@ def _login(scope: Scope) -> bytes | None:
     return None if header is None else hashlib.sha256(header.encode()).digest()
 
 
-def _network(scope: Scope) -> str:
+def network(scope: Scope) -> str:
     """The client's address; for IPv6 its network, since clients can use any address in it."""
     client = scope.get("client")
     try:

@@ -12,6 +12,7 @@ from kcard.hub.server.page.card_views import CardView, card
 from kcard.hub.server.page.charts import History, histogram, history
 from kcard.hub.server.page.exam_views import exam
 from kcard.hub.server.page.render import page
+from kcard.hub.server.page.rights import Rights
 from kcard.hub.server.page.uses import uses
 from kcard.hub.server.reading.recent import RecentDep
 from kcard.hub.server.turns import IN_TURN
@@ -75,6 +76,7 @@ def repository_at(
             published=published,
             question=next(iter(view.suggestions), ""),
         ),
+        rights=Rights.of(hub, identity, view.row.repository),
     )
 
 

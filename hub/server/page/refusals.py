@@ -1,14 +1,17 @@
 """Errors as pages for browsers; other clients get the usual JSON."""
 
+from urllib.parse import urlencode
+
 from fastapi import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from kcard.errors import KcardError
 from kcard.hub.refusals import Gated, NotThere
 from kcard.hub.server.errors import answer
 from kcard.hub.server.page.render import page
+from kcard.hub.server.visitor import LoginNeeded
 
-__all__ = ["refused"]
+__all__ = ["refused", "wants_html"]
 
 TITLES = {
     400: "This request is not valid",
@@ -24,16 +27,22 @@ TITLES = {
 
 
 def refused(request: Request, error: KcardError) -> Response:
-    """The response for an error: a page if the client prefers HTML, outside of the API."""
+    """The response for an error: a page if the client prefers HTML, outside of the API; where a page needs a login, the
+    way there.
+    """
     plain = answer(error)
-    if not _wants_html(request):
+    if not wants_html(request):
         return plain
+    if isinstance(error, LoginNeeded) and error.path is not None:
+        return RedirectResponse(f"/login?{urlencode({'next': error.path})}", 303)
     headers = {
         name: value
         for name, value in plain.headers.items()
         if name.startswith("x-") or name in ("retry-after", "www-authenticate")
     }
     status = plain.status_code
+    if status == 413:
+        headers["Connection"] = "close"  # the body was not read
     private = status in (401, 404) and isinstance(error, NotThere)
     return page(
         "refusal.html",
@@ -43,9 +52,11 @@ def refused(request: Request, error: KcardError) -> Response:
         why=str(error) if status < 500 or status == 501 else "",
         private=private,
         gated=isinstance(error, Gated),
+        path=request.scope["path"] if request.method == "GET" else "",
         here="",
     )
 
 
-def _wants_html(request: Request) -> bool:
+def wants_html(request: Request) -> bool:
+    """Whether errors are shown as pages."""
     return "text/html" in request.headers.get("accept", "") and not request.scope["path"].startswith("/api/")

@@ -10,7 +10,9 @@ from urllib.parse import quote
 from starlette.responses import HTMLResponse, Response
 
 from kcard.hub.repositories.values import Repository
+from kcard.hub.server.forms.form import Form
 from kcard.hub.server.page.card_views import address
+from kcard.hub.server.visitor import visitor
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -22,8 +24,20 @@ UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def page(template: str, status: int = 200, headers: dict[str, str] | None = None, **values: Any) -> Response:
-    """A page from a template; its policy allows the hub's style sheet and script by their hashes."""
-    security = {"Content-Security-Policy": policy(), "Vary": "Accept, Authorization, Cookie"}
+    """A page from a template; its policy allows the hub's style sheet and script by their hashes.
+
+    What is made for an account, or has a form token, stays in no cache.
+    """
+    looks = values.setdefault("visitor", visitor.get())
+    security = {
+        "Content-Security-Policy": policy(),
+        "Vary": "Accept, Authorization, Cookie",
+        # Browsers name their origin with a form only if its page may be referred to.
+        "Referrer-Policy": "same-origin",
+    }
+    if looks.identity is not None or looks.form_token:
+        security["Cache-Control"] = "no-store"
+    values = {"here": "", **values}
     return HTMLResponse(rendered(template, **values), status, {**(headers or {}), **security})
 
 
@@ -36,13 +50,17 @@ def rendered(template: str, **values: Any) -> str:
 def policy() -> str:
     """Allows the one style sheet, the one script, the hub's own pictures, and forms that lead back to the hub."""
     return (
-        f"default-src 'none'; style-src {_digest('style.css')}; script-src {_digest('script.js')}; "
+        f"default-src 'none'; style-src {_digest(_style())}; script-src {_digest(_text('script.js'))}; "
         "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     )
 
 
-def _digest(name: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(_text(name).encode()).digest()).decode()}'"
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _style() -> str:
+    return _text("style.css") + _text("forms.css")
 
 
 @cache
@@ -57,7 +75,7 @@ def _environment() -> "Environment":
         lstrip_blocks=True,
     )
     environment.globals.update(
-        style=_text("style.css"), script=_text("script.js"), at=_at, address=_address, blob=_blob
+        style=_style(), script=_text("script.js"), at=_at, address=_address, blob=_blob, no_form=Form()
     )
     environment.filters.update(size=_size, count=_count, share=_share)
     return environment

@@ -1,0 +1,332 @@
+"""Logging in and out in a browser, and what a session may and may not do."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import event, select, update
+
+from kcard.hub.accounts.sessions import IDLE, LONGEST
+from kcard.hub.records.account_tables import sessions
+from kcard.hub.records.utc import now
+from kcard.hub.server.forms import login_limit
+from tests.hub.server.browser_session import Browser, hub_for_browsers, text
+from tests.hub.shared_hub import Shared, running
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    with hub_for_browsers(tmp_path_factory.mktemp("hub")) as shared:
+        shared.create("bob/secret", private=True)
+        shared.put("bob/secret", {"README.md": b"# Hush\n![p](a.png)", "notes.txt": b"mine"})
+        yield shared
+
+
+@pytest.fixture
+def browser(shared: Shared) -> Browser:
+    return Browser(shared)
+
+
+def test_a_session_shows_private_cards_and_their_files_until_it_is_closed(browser: Browser) -> None:
+    browser.open("/bob/secret", 401)
+    browser.log_in("bob")
+    assert "Hush" in browser.open("/bob/secret")
+    assert "bob/secret" in browser.open("/")
+    assert "secret" in browser.open("/bob")
+    assert browser.http.get("/bob/secret/resolve/main/notes.txt").text == "mine"
+    assert browser.send("/settings/logout").headers["location"] == "/"
+    browser.open("/bob/secret", 401)
+    assert browser.http.get("/bob/secret/resolve/main/notes.txt").status_code == 401
+
+
+def test_private_cards_stay_invisible_to_other_sessions(browser: Browser) -> None:
+    browser.log_in("dan")
+    assert "Hush" not in browser.open("/bob/secret", 404)
+    browser.open("/bob/secret/settings", 404)
+    browser.open("/bob/secret/upload", 404)
+    assert "bob/secret" not in browser.open("/")
+    assert "secret" not in text(browser.http.get("/bob"))
+    assert browser.http.get("/bob/secret/resolve/main/notes.txt").status_code == 404
+
+
+def test_pages_for_an_account_are_kept_in_no_cache(browser: Browser) -> None:
+    browser.log_in("bob")
+    for path in ("/bob/secret", "/", "/settings/tokens"):
+        assert browser.http.get(path).headers["cache-control"] == "no-store"
+
+
+def test_cookie_is_out_of_reach_of_scripts_and_other_sites(shared: Shared, browser: Browser) -> None:
+    browser.open("/login")
+    sent = {"name": "bob", "token": shared.tokens["bob"]}
+    cookie = browser.send("/login", sent).headers["set-cookie"]
+    assert {part.strip().lower() for part in cookie.split(";")[1:]} == {
+        "httponly",
+        "path=/",
+        "samesite=lax",
+        f"max-age={int(LONGEST.total_seconds())}",
+    }
+
+
+def test_cookie_is_secure_and_bound_to_the_host_behind_https(shared: Shared) -> None:
+    http = shared.http()
+    headers = {"X-Forwarded-Proto": "https"}
+    cookie = http.get("/login", headers=headers).headers["set-cookie"]
+    assert cookie.startswith("__Host-kcard_session=")
+    assert "Secure" in cookie
+    assert "Path=/" in cookie
+    assert "domain" not in cookie.lower()
+
+
+def test_only_the_hash_of_a_session_is_stored(shared: Shared, browser: Browser) -> None:
+    browser.log_in("bob")
+    assert len(browser.session) >= 43
+    files = [path for path in (shared.folder / "home").rglob("*") if path.is_file()]
+    assert not [path for path in files if browser.session.encode() in path.read_bytes()]
+
+
+def test_login_makes_a_new_session_whatever_cookie_the_browser_had(shared: Shared, browser: Browser) -> None:
+    """Session fixation: a cookie that an attacker planted never opens the account."""
+    planted = "x" * 43
+    browser.http.cookies.set("kcard_session", planted, domain="127.0.0.1", path="/")
+    browser.log_in("bob")
+    cookies = [cookie.value for cookie in browser.http.cookies.jar]
+    assert planted not in cookies
+    attacker = Browser(shared)
+    attacker.http.cookies.set("kcard_session", planted)
+    attacker.open("/bob/secret", 401)
+
+
+def test_logging_in_again_ends_the_session_before(shared: Shared, browser: Browser) -> None:
+    browser.log_in("bob")
+    before, page = browser.session, browser.open("/settings")
+    assert "bob" in page
+    browser.http.post(
+        "/login",
+        data={"form_token": browser.form_token, "name": "cleo", "token": shared.tokens["cleo"]},
+        headers={"Origin": shared.url},
+    )
+    thief = Browser(shared)
+    thief.http.cookies.set("kcard_session", before)
+    assert thief.http.get("/settings").status_code == 303
+
+
+def stolen(shared: Shared, who: str) -> tuple[Browser, Browser]:
+    """A logged-in browser, and a thief with a copy of its cookie."""
+    browser, thief = Browser(shared).log_in(who), Browser(shared)
+    thief.http.cookies.set("kcard_session", browser.session)
+    assert thief.http.get("/settings").status_code == 200
+    return browser, thief
+
+
+def test_stolen_cookie_is_worth_nothing_after_logout(shared: Shared) -> None:
+    browser, thief = stolen(shared, "bob")
+    browser.open("/settings")
+    browser.send("/settings/logout")
+    assert thief.http.get("/settings").status_code == 303
+    assert thief.http.get("/bob/secret").status_code == 401
+
+
+def test_stolen_cookie_is_worth_nothing_after_logout_everywhere(shared: Shared) -> None:
+    _, thief = stolen(shared, "bob")
+    other = Browser(shared).log_in("bob:read")
+    other.open("/settings")
+    other.send("/settings/logout", {"everywhere": "1"})
+    assert thief.http.get("/settings").status_code == 303
+
+
+def test_stolen_cookie_ends_with_the_token(shared: Shared) -> None:
+    token = shared.hub.tokens.create("bob", name="short")
+    browser, thief = Browser(shared), Browser(shared)
+    browser.open("/login")
+    browser.send("/login", {"name": "bob", "token": token})
+    thief.http.cookies.set("kcard_session", browser.session)
+    assert thief.http.get("/settings").status_code == 200
+    shared.hub.tokens.revoke("bob", "short")
+    for each in (browser, thief):
+        assert each.http.get("/settings").status_code == 303
+        assert each.http.get("/bob/secret").status_code == 401
+
+
+def test_session_ends_while_the_account_is_disabled(shared: Shared) -> None:
+    shared.hub.accounts.add_user("eve")
+    token = shared.hub.tokens.create("eve")
+    browser = Browser(shared)
+    browser.open("/login")
+    browser.send("/login", {"name": "eve", "token": token})
+    browser.open("/settings")
+    shared.hub.accounts.update("eve", disabled=True)
+    assert browser.http.get("/settings").status_code == 303
+
+
+@pytest.mark.parametrize("column", ["used", "opened"])
+def test_session_ends_without_use_and_in_any_case_after_a_month(
+    shared: Shared, browser: Browser, column: str
+) -> None:
+    browser.log_in("bob")
+    limit = IDLE if column == "used" else LONGEST
+    for age, status in ((limit - timedelta(minutes=1), 200), (limit + timedelta(minutes=1), 303)):
+        with shared.hub.database.write() as connection:
+            connection.execute(update(sessions).values({column: now() - age}))
+        assert browser.http.get("/settings").status_code == status
+
+
+def test_use_extends_a_session(shared: Shared, browser: Browser) -> None:
+    browser.log_in("bob")
+    with shared.hub.database.write() as connection:
+        connection.execute(update(sessions).values(used=now() - IDLE + timedelta(hours=1)))
+    browser.open("/settings")
+    with shared.hub.database.read() as connection:
+        used = connection.scalar(select(sessions.c.used).order_by(sessions.c.used.desc()))
+    assert used is not None
+    assert now().replace(tzinfo=None) - used.replace(tzinfo=None) < timedelta(minutes=1)
+
+
+def test_session_may_do_what_its_token_may(shared: Shared, browser: Browser) -> None:
+    browser.log_in("bob:read")
+    assert "Hush" in browser.open("/bob/secret")
+    browser.open("/bob/secret/upload", 403)
+    browser.open("/settings")
+    assert browser.send("/settings", {"fullname": "Robert"}).status_code == 403
+    assert shared.hub.accounts.get("bob").fullname == "Bob"
+
+
+def test_administrator_needs_a_token_of_scope_admin(shared: Shared) -> None:
+    assert "Not allowed" in Browser(shared).log_in("ada").open("/settings/hub/accounts", 403)
+    assert "Accounts" in Browser(shared).log_in("ada:admin").open("/settings/hub/accounts")
+    Browser(shared).log_in("bob:admin").open("/settings/hub/accounts", 403)
+
+
+API = [
+    ("GET", "/api/whoami-v2"),
+    ("GET", "/api/models/bob/secret"),
+    ("GET", "/api/settings/repositories"),
+    ("POST", "/api/repos/create"),
+    ("DELETE", "/api/repos/delete"),
+    ("PUT", "/api/models/bob/secret/settings"),
+    ("POST", "/api/models/bob/secret/commit/main"),
+    ("POST", "/bob/secret/ask-access"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), API)
+def test_api_knows_no_sessions(shared: Shared, browser: Browser, method: str, path: str) -> None:
+    browser.log_in("bob:admin")
+    headers = {"Origin": shared.url, "Sec-Fetch-Site": "same-origin"}
+    body = {"name": "secret", "organization": "bob", "private": False, "form_token": browser.form_token}
+    answer = browser.http.request(method, path, json=body, headers=headers)
+    assert answer.status_code == 401
+    assert shared.hub.repositories.get("model", "bob/secret").private
+
+
+def test_api_lists_nothing_private_to_a_session(browser: Browser) -> None:
+    browser.log_in("bob:admin")
+    assert "bob/secret" not in browser.http.get("/api/models").text
+
+
+NEXT = [
+    ("/bob/secret?tab=1", "/bob/secret?tab=1"),
+    ("//evil.example", "/"),
+    ("/\\evil.example", "/"),
+    ("https://evil.example/", "/"),
+    ("javascript:alert(1)", "/"),
+    ("/\t/evil.example", "/"),
+    ("/\n//evil.example", "/"),
+    ("evil.example", "/"),
+    ("/%0d%0aSet-Cookie:%20x=1", "/%0d%0aSet-Cookie:%20x=1"),
+    ("", "/"),
+    ("/ü", "/"),
+]
+
+
+@pytest.mark.parametrize(("wanted", "to"), NEXT)
+def test_login_leads_to_no_other_site(shared: Shared, browser: Browser, wanted: str, to: str) -> None:
+    page = browser.http.get("/login", params={"next": wanted})
+    assert page.status_code == 200
+    assert "evil.example" not in page.text
+    browser.open("/login")
+    sent = {"name": "bob", "token": shared.tokens["bob"], "next": wanted}
+    answer = browser.send("/login", sent)
+    assert answer.headers["location"] == to
+    assert browser.http.get("/login", params={"next": wanted}).headers["location"] == to
+
+
+def test_page_that_needs_a_login_comes_back_after_it(shared: Shared, browser: Browser) -> None:
+    answer = browser.http.get("/settings/hub/log?actor=bob&action=")
+    assert answer.status_code == 303
+    page = browser.open(answer.headers["location"])
+    assert 'value="/settings/hub/log?actor=bob&amp;action="' in page
+    sent = {"name": "ada", "token": shared.tokens["ada:admin"], "next": "/settings/hub/log?actor=bob&action="}
+    assert browser.send("/login", sent).headers["location"] == "/settings/hub/log?actor=bob&action="
+
+
+def test_login_with_the_token_of_another_account_is_refused_like_an_unknown_name(
+    shared: Shared, browser: Browser
+) -> None:
+    told = set()
+    for name, token in (
+        ("bob", shared.tokens["dan"]),
+        ("nobody-at-all", shared.tokens["dan"]),
+        ("bob", "kc_" + "x" * 40),
+    ):
+        browser.open("/login")
+        answer = browser.send("/login", {"name": name, "token": token})
+        assert answer.status_code == 401
+        assert token not in answer.text
+        assert 'aria-describedby="token-error' in answer.text
+        assert f'value="{name}"' in answer.text
+        told.add(text(answer))
+    assert len(told) == 1
+
+
+def test_time_does_not_tell_whether_an_account_exists(shared: Shared, browser: Browser) -> None:
+    """The same queries run for a known and an unknown name."""
+    asked: list[str] = []
+    engine = shared.hub.database._engine
+    event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
+    browser.open("/login")
+    ran = []
+    for name in ("bob", "nobody-at-all"):
+        asked.clear()
+        assert browser.send("/login", {"name": name, "token": "kc_" + "x" * 40}).status_code == 401
+        ran.append(list(asked))
+    assert ran[0] == ran[1] != []
+
+
+@pytest.fixture
+def limited(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> Iterator[Browser]:
+    """A browser of a server with the usual limits."""
+    for name, limit in (("OF_ADDRESS", 30), ("OF_ACCOUNT_AT_ADDRESS", 10), ("OF_ACCOUNT", 60)):
+        monkeypatch.setattr(login_limit, name, limit)
+    with running(shared.hub) as url:
+        yield Browser(replace(shared, url=url))
+
+
+def test_attempts_to_log_in_are_limited_by_account_and_address(shared: Shared, limited: Browser) -> None:
+    browser = limited
+    browser.open("/login")
+    status = [
+        browser.send("/login", {"name": "Bob", "token": f"kc_{number:040d}"}).status_code
+        for number in range(15)
+    ]
+    assert status[:10] == [401] * 10
+    assert set(status[10:]) == {429}
+    answer = browser.send("/login", {"name": "bob", "token": shared.tokens["bob"]})
+    assert answer.status_code == 429
+    assert "try again in" in text(answer)
+    many = [
+        browser.send("/login", {"name": f"name{number}", "token": "kc_x"}).status_code for number in range(30)
+    ]
+    assert many[0] == 401
+    assert many[-1] == 429
+
+
+def test_form_for_the_login_needs_its_cookie_too(shared: Shared) -> None:
+    """Login CSRF: another site can't log a browser into the attacker's account."""
+    attacker, victim = Browser(shared), Browser(shared)
+    attacker.open("/login")
+    sent = {"form_token": attacker.form_token, "name": "dan", "token": shared.tokens["dan"]}
+    assert victim.send("/login", sent).status_code == 403
+    victim.open("/login")
+    assert victim.send("/login", sent).status_code == 403
+    assert victim.http.get("/settings").status_code == 303

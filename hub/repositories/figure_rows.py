@@ -3,13 +3,13 @@
 from collections.abc import Collection, Iterable
 from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import Connection, Row, Select, select
+from sqlalchemy import Connection, Row, ScalarSelect, Select, select
 
-from kcard.hub.records.repository_tables import appeals, audits
+from kcard.hub.records.repository_tables import appeals, audits, versions
 from kcard.hub.records.utc import utc
 from kcard.hub.repositories.figures import Verified
 
-__all__ = ["APPEAL", "AUDIT", "EXAM", "AuditKind", "verified"]
+__all__ = ["APPEAL", "AUDIT", "EXAM", "AuditKind", "audited", "verified"]
 
 # An audit decides about quarantine. The second audit after an appeal does not: an administrator decides.
 AuditKind: TypeAlias = Literal["audit", "exam", "appeal"]
@@ -30,6 +30,17 @@ def verified(connection: Connection, wanted: Collection[int]) -> dict[int, Verif
     for row in connection.execute(query):
         found.setdefault(row.version_id, []).append(row)
     return {id_: _verified(rows) for id_, rows in found.items()}
+
+
+def audited() -> ScalarSelect[float]:
+    """SQL: the factuality of a row of `versions` by the latest audit that measured it."""
+    measured = (
+        audits.c.version_id == versions.c.id,
+        audits.c.kind == AUDIT,
+        audits.c.factuality.is_not(None),
+    )
+    newest = select(audits.c.factuality).where(*measured).order_by(audits.c.id.desc()).limit(1)
+    return newest.scalar_subquery()
 
 
 def _rows() -> Select[Any]:

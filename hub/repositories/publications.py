@@ -4,6 +4,7 @@ The card is called like its repository, namespace/name; the sha256 of its manife
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import Row, Select, func, select
@@ -90,11 +91,13 @@ class Publications:
         threshold = self._quarantine.threshold
         if threshold is None:
             return []
-        cards = _newest().subquery()
-        factuality = func.coalesce(cards.c.audited, cards.c.factuality)
-        query = select(cards).where(factuality < threshold).order_by(factuality, cards.c.name).limit(limit)
+        factuality = func.coalesce(figure_rows.audited(), versions.c.factuality)
+        query = _newest().where(factuality < threshold).order_by(factuality, repositories.c.name)
         with self._database.read() as connection:
-            return [_mark(row, threshold) for row in connection.execute(query)]
+            rows = connection.execute(query).all()
+            verified = figure_rows.verified(connection, {row.id for row in rows})
+        marks = (_mark(row, verified.get(row.id), threshold) for row in rows)
+        return [*islice((mark for mark in marks if mark.quarantined), limit)]  # some were released
 
     def _tree(self, repository: Repository, sha: str) -> Mapping[str, Entry]:
         with self._database.read() as connection:

@@ -8,8 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
 
-from kcard.hub.records.repository_tables import audits, repositories, versions
+from kcard.hub.records.repository_tables import repositories, versions
 from kcard.hub.records.search_tables import search, search_clock
+from kcard.hub.repositories import figure_rows
 from kcard.hub.repositories.facets import facets
 from kcard.hub.repositories.terms import LONGEST, WORDS
 
@@ -72,8 +73,6 @@ def _described() -> Select[Any]:
     of_newest = (versions.c.repository_id == repositories.c.id) & (
         versions.c.number == newest.scalar_subquery()
     )
-    measured = (audits.c.version_id == versions.c.id, audits.c.factuality.is_not(None))
-    audited = select(audits.c.factuality).where(*measured).order_by(audits.c.id.desc()).limit(1)
     return select(
         repositories.c.id,
         repositories.c.name,
@@ -83,7 +82,7 @@ def _described() -> Select[Any]:
         versions.c.description,
         versions.c.manifest,
         versions.c.factuality,
-        audited.scalar_subquery().label("audited"),
+        figure_rows.audited().label("audited"),
     ).select_from(repositories.outerjoin(versions, of_newest))
 
 

@@ -15,6 +15,7 @@ from kcard.hub.records.repository_tables import audits, repositories, versions
 from kcard.hub.records.search_tables import search
 from kcard.hub.records.utc import utc
 from kcard.hub.repositories.exams import EXAM
+from kcard.hub.repositories.figure_rows import AUDIT
 from kcard.hub.repositories.readable import readable
 from kcard.hub.repositories.values import Repository
 from kcard.manifest import Manifest
@@ -127,7 +128,8 @@ def leaders(database: Database, domain: str, count: int) -> list[VersionLink]:
 
 def _measured(connection: Connection, ids: Sequence[int]) -> dict[int, Measured]:
     """The latest audit that measured factuality, by version."""
-    query = select(audits).where(audits.c.version_id.in_(ids), audits.c.factuality.is_not(None))
+    measured = (audits.c.kind == AUDIT, audits.c.factuality.is_not(None))
+    query = select(audits).where(audits.c.version_id.in_(ids), *measured)
     rows = connection.execute(query.order_by(audits.c.id))
     return {
         row.version_id: Measured(

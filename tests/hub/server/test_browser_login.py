@@ -296,7 +296,7 @@ def test_time_does_not_tell_whether_an_account_exists(shared: Shared, browser: B
 @pytest.fixture
 def limited(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> Iterator[Browser]:
     """A browser of a server with the usual limits."""
-    for name, limit in (("OF_ADDRESS", 30), ("OF_ACCOUNT_AT_ADDRESS", 10), ("OF_ACCOUNT", 60)):
+    for name, limit in (("OF_ADDRESS", 6), ("OF_ACCOUNT_AT_ADDRESS", 2), ("OF_ACCOUNT", 12)):
         monkeypatch.setattr(login_limit, name, limit)
     with running(shared.hub) as url:
         yield Browser(replace(shared, url=url))

@@ -29,6 +29,7 @@ CARDS = [
      "goes on and on, with averyverylongwordwithoutanyspacesinitthatmustbebrokensomewhereorthepagescrolls.",
      "engineering/materials/polymers/thermoplastics", "full", "en", "mit", [0.55], None),
 ]  # fmt: skip
+CORPUS = "c0" * 32
 QUESTIONS = [
     ("Who discovered the moon Phoebe?", "William Henry Pickering", "Phoebe was discovered by William Henry Pickering."),
     ("In which year was Triton discovered?", "1846", "William Lassell discovered Triton in 1846."),
@@ -38,15 +39,16 @@ QUESTIONS = [
 ]  # fmt: skip
 
 
-def exam(name: str, factuality: float | None, recall: float, *, questions: int = 200) -> bytes:
+def exam(card: str, factuality: float | None, recall: float, *, seed: str, questions: int = 200) -> bytes:
     """An exam as kcard writes it."""
-    draw = random.Random(name)
+    draw = random.Random(seed)
 
     def mean(value: float) -> dict[str, float]:
         return {"mean": value, "low": round(value - 0.06, 2), "high": round(value + 0.05, 2)}
 
     def scores(middle: float) -> dict[str, object]:
-        values = [round(min(1.0, max(0.0, draw.gauss(middle, 0.17))), 4) for _ in range(questions)]
+        half = [draw.uniform(0, min(middle, 1 - middle)) for _ in range(questions // 2)]
+        values = [round(middle + sign * each, 4) for each in half for sign in (-1, 1)]
         return {"scores": values, "mean": mean(middle), "unknown": 3}
 
     judged = [
@@ -55,6 +57,7 @@ def exam(name: str, factuality: float | None, recall: float, *, questions: int =
     ]
     own = {
         "asked": "natural questions",
+        "sha256": CORPUS,
         "questions": questions,
         "questions_sha256": "ab" * 32,
         "recall": mean(recall),
@@ -64,11 +67,12 @@ def exam(name: str, factuality: float | None, recall: float, *, questions: int =
     }
     found = {
         "format": 2,
-        "card": name,
+        "card": card,
         "own": own,
         "base": "chance",
         "checker": "minilm",
         "evidence": "atlas",
+        "evidence_sha256": "ef" * 32,
     }
     return json.dumps({**found, "best": judged[:3], "worst": judged[3:]}).encode()
 
@@ -93,13 +97,14 @@ def publish(
     own = name.partition("/")[2]
     trained = Training(
         command="kcard train --corpus notes/", method=kind, objective="completion", seed=7,
-        hyperparameters={"rank": 8, "learning_rate": 0.0002}, corpus_sha256="c0" * 32, corpus_licence=licence,
+        hyperparameters={"rank": 8, "learning_rate": 0.0002}, corpus_sha256=CORPUS, corpus_licence=licence,
         passages=1234, tokens=456_789,
     )  # fmt: skip
-    front = f"---\nlicense: {licence}\nlanguage: [{language}]\nbase_model: {BASE}\ndatasets: [corpus-{'c0' * 6}]\n---\n"
-    text = f"{front}\n# {own}\n\n{description}\n\n| planet | moons |\n|---|---|\n| Mars | 2 |\n\n```python\nprint(1)\n```\n"
+    front = f"---\nlicense: {licence}\nlanguage: [{language}]\nbase_model: {BASE}\ndatasets: [corpus-{CORPUS[:12]}]\n---\n"
+    table, code = "| planet | moons |\n|---|---|\n| Mars | 2 |", "```python\nprint(1)\n```"
+    text = f"{front}\n# {own}\n\n{description}\n\n{table}\n\n{code}\n"
     (folder / "README.md").write_text(text, encoding="utf-8")
-    (folder / "exam.json").write_bytes(exam(f"{name} {tag}", factuality, recall))
+    (folder / "exam.json").write_bytes(exam(own[:90], factuality, recall, seed=f"{name} {tag}"))
     (folder / "notes.txt").write_text(f"{tag}\nMars has two moons.\n", encoding="utf-8")
     if kind in ("lora", "full"):
         (folder / ("adapter_model.safetensors" if kind == "lora" else "model.safetensors")).write_bytes(

@@ -45,13 +45,13 @@ class Hub:
         *,
         database_url: str | None = None,
         blobs_url: str | None = None,
-        pooled: bool = False,
+        serving: bool = False,
     ) -> None:
         """Open the hub, creating it or migrating its database. Raises HubError.
 
         database_url  a database outside of `home`; by default KCARD_DATABASE_URL if the home is KCARD_HOME
         blobs_url     likewise a store of files: KCARD_BLOBS_URL
-        pooled        keep connections to a SQLite file open, for servers
+        serving       for servers: see Database
         """
         from kcard.hub.records.database import Database
         from kcard.hub.repositories.audits import Audits  # SQLAlchemy takes 0.2 s: not for `kcard --help`
@@ -68,7 +68,7 @@ class Hub:
         with explained(f"can't open the hub in {root}"):
             root.mkdir(parents=True, exist_ok=True)
         self.blobs: Blobs = opened_store(root, blobs_url)
-        self.database: Database = Database(database_url or root / "hub.db", self._read, pooled=pooled)
+        self.database: Database = Database(database_url or root / "hub.db", self._read, serving=serving)
         self._catalogue = Catalogue(self.database)
         self.pools: Pools = Pools(self.database, self.get)
         self.audits: Audits = Audits(self.database)

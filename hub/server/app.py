@@ -1,6 +1,6 @@
 """The ASGI application: routes, exception handlers and middleware."""
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
@@ -35,6 +35,7 @@ from kcard.hub.server.middleware.raw_path import RawPath
 from kcard.hub.server.middleware.security_headers import SecurityHeaders
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.page import openapi, pages
+from kcard.hub.server.writing.turns import take_turn
 from kcard.hub.shared import SharedHub
 
 __all__ = ["create_app"]
@@ -70,6 +71,7 @@ def create_app(hub: SharedHub, options: ServerOptions | None = None) -> FastAPI:
         redirect_slashes=False,
         docs_url=None,  # these pages load scripts from other hosts
         redoc_url=None,
+        dependencies=[Depends(take_turn)],
     )
     app.state.hub = hub
     app.state.options = options or ServerOptions()

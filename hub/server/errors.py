@@ -37,6 +37,7 @@ STATUS: dict[type[KcardError], int] = {
 }
 CODES = {"repository": "RepoNotFound", "revision": "RevisionNotFound", "entry": "EntryNotFound"}
 LONGEST = 500
+RETRY_SECONDS = "5"
 SERVER_ERRORS = range(500, 600)
 UNAVAILABLE = "the hub's database or store is unavailable: try again in a moment"
 INTERNAL = "internal error: see the hub's log"
@@ -59,6 +60,8 @@ def answer(error: KcardError) -> JSONResponse:
         headers["X-Error-Code"] = code
     if isinstance(error, NotThere) and error.commit is not None:
         headers["X-Repo-Commit"] = error.commit
+    if isinstance(error, Unavailable):
+        headers["Retry-After"] = RETRY_SECONDS
     if isinstance(error, TooMany):
         headers["Retry-After"] = str(max(1, round(error.seconds)))
     return JSONResponse({"error": message}, status_code=status, headers=headers)

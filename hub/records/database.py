@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import DatabaseError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from kcard.errors import HubError, Unavailable
+from kcard.errors import DiskFull, HubError, Unavailable
 from kcard.faults import reach
 from kcard.hub.records.engine import WAIT_SECONDS, engine, locate, shown, transaction_options
 from kcard.hub.records.outage import Outage
@@ -133,7 +133,7 @@ class Database:
         if "statement timeout" in reason:
             return Unavailable(f"hub database {self.name}: {SLOW}")
         if "full" in reason or "No space left" in reason:
-            return HubError(f"hub database {self.name}: {FULL}")
+            return DiskFull(f"hub database {self.name}: {FULL}")
         if self.path is None and (
             isinstance(error, (OperationalError, InterfaceError)) or error.connection_invalidated
         ):

@@ -104,7 +104,9 @@ def backup(
     with counter("backing up (MB)", found.size // MEGABYTE + 1) as report:
         made = hub.backup(file, _megabytes(report))
     rows = f"{made.versions} versions of {made.cards} cards, {made.repositories} repositories"
-    note(f"{rows}, {made.blobs} files of {shown_size(made.size)}; the backup has {shown_size(file.stat().st_size)}")
+    note(
+        f"{rows}, {made.blobs} files of {shown_size(made.size)}; the backup has {shown_size(file.stat().st_size)}"
+    )
     typer.echo(str(file))
 
 

@@ -96,7 +96,9 @@ def wait_for_writers(connection: Connection) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while not _locked_soon(connection):
         if time.monotonic() > deadline:
-            raise Unavailable(f"the database was locked by another process for {WAIT_SECONDS} s: try again later")
+            raise Unavailable(
+                f"the database was locked by another process for {WAIT_SECONDS} s: try again later"
+            )
 
 
 def _locked_soon(connection: Connection) -> bool:

@@ -28,7 +28,12 @@ class Draft:
 
 
 def prepare(
-    identity: str, before: StoredTree | None, files: Mapping[str, Entry], title: str, message: str, author: str
+    identity: str,
+    before: StoredTree | None,
+    files: Mapping[str, Entry],
+    title: str,
+    message: str,
+    author: str,
 ) -> Draft:
     """A commit of that tree after the commit `before`; its sha is the sha1 of its canonical JSON.
 

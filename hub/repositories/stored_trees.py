@@ -118,7 +118,9 @@ def _chain(repository_id: int, sha: str) -> Select[Any]:
     )
     chain = chain.union_all(before)
     found = select(commits.c.sha, commits.c.delta, commits.c.tree)
-    return found.join_from(chain, commits, mine & (commits.c.sha == chain.c.sha)).order_by(chain.c.place.desc())
+    return found.join_from(chain, commits, mine & (commits.c.sha == chain.c.sha)).order_by(
+        chain.c.place.desc()
+    )
 
 
 def _tree(sha: str, chain: Sequence[tuple[str, Stored]]) -> Tree:

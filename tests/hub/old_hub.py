@@ -18,7 +18,6 @@ from kcard.manifest import MANIFEST
 __all__ = ["as_before"]
 
 
-
 def as_before(home: Path, revision: str, *, adopted: bool = False) -> None:
     """Put a database of an older schema that holds the same in the place of a hub's.
 

@@ -276,7 +276,10 @@ def test_a_pickle_does_not_come_in_by_a_backup(hub: Hub, other: Hub, tmp_path: P
             tmp_path / "db",
             f"UPDATE versions SET manifest = '{quoted}', sha256 = '{new}' WHERE sha256 = '{version.sha256}'",
             *(f"UPDATE holdings SET sha256 = '{b}' WHERE sha256 = '{a}'" for a, b in swapped.items()),
-            *(f"UPDATE commits SET tree = packed(replace(unpacked(tree), '{a}', '{b}'))" for a, b in swapped.items()),
+            *(
+                f"UPDATE commits SET tree = packed(replace(unpacked(tree), '{a}', '{b}'))"
+                for a, b in swapped.items()
+            ),
         )
 
     with pytest.raises(HubError, match="contains a pickle"):

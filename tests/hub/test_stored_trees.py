@@ -147,7 +147,9 @@ def test_writing_a_commit_tells_by_how_much_the_stored_trees_grew(hub: Stand, ca
         with hub.registry.database.write() as connection:
             parent = history.stored_tree(connection, card, head)
             new = {
-                f"{number}/{n}.txt": Entry(f"{number}/{n}.txt", draw.randbytes(20).hex(), "0" * 64, 1, lfs=False)
+                f"{number}/{n}.txt": Entry(
+                    f"{number}/{n}.txt", draw.randbytes(20).hex(), "0" * 64, 1, lfs=False
+                )
                 for n in range(draw.choice([1, 30]))
             }
             draft = history.prepare(str(card.id), parent, {**parent.tree, **new}, "t", "", "ada")
@@ -217,7 +219,9 @@ def test_a_backup_has_every_commit(hub: Stand, card: Repository, tmp_path: Path)
         commit(other, card, other.sent("ada", "more.txt", b"more"))
 
 
-def test_a_conflict_that_differences_bring_is_found_in_a_backup(hub: Stand, card: Repository, tmp_path: Path) -> None:
+def test_a_conflict_that_differences_bring_is_found_in_a_backup(
+    hub: Stand, card: Repository, tmp_path: Path
+) -> None:
     large(hub, card)
     made = commit(hub, card, named("new/1.txt"))
     entry = entry_of("DATA/00001.TXT", b"same")

@@ -17,7 +17,9 @@ __all__ = ["router"]
 
 # The sha256 of an empty file, to look up in the store.
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-UNAVAILABLE: Responses = {503: {"description": "The database or the store is unavailable, or the disk is full"}}
+UNAVAILABLE: Responses = {
+    503: {"description": "The database or the store is unavailable, or the disk is full"}
+}
 MB = 1_000_000
 LEAST_FREE = 100 * MB
 

@@ -39,7 +39,7 @@ def _decoded(text: str) -> str:
 
 
 async def refuse_nul(request: Request) -> None:
-    """A dependency of all endpoints: raise Invalid for a NUL, which PostgreSQL can't have in text, in a path or query."""
+    """A dependency of all endpoints: raise Invalid for a NUL in the path or query. PostgreSQL can't store it."""
     sent = request.scope["path"] + "?" + request.scope["query_string"].decode("latin-1")
     if "%00" in sent or "\0" in sent:
         raise Invalid("the path or the query contains a NUL character: remove %00")

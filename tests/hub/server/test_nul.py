@@ -103,7 +103,9 @@ def test_such_a_character_in_a_commit_is_no_server_error(shared: Shared, field: 
     lines = {"tag": f"tags: [{escaped}]", "value": f"x: {escaped}", "library": f"library_name: {escaped}"}
     lines["pipeline"] = f"pipeline_tag: {escaped}"
     if field in lines:
-        answer = commit(shared, "bob", "bob/card", inline("README.md", f"---\n{lines[field]}\n---\n".encode()))
+        answer = commit(
+            shared, "bob", "bob/card", inline("README.md", f"---\n{lines[field]}\n---\n".encode())
+        )
     else:
         title, message = (odd if field == name else "text" for name in ("title", "message"))
         header = {"key": "header", "value": {"summary": title, "description": message}}

@@ -103,8 +103,11 @@ def backup(
     hub = here()
     found = hub.info()
     with counter("backing up (MB)", found.size // MEGABYTE + 1) as report:
-        hub.backup(file, _megabytes(report))
-    note(f"{found.versions} versions of {found.cards} cards, {shown_size(file.stat().st_size)}")
+        made = hub.backup(file, _megabytes(report))
+    rows = f"{made.versions} versions of {made.cards} cards, {made.repositories} repositories"
+    note(
+        f"{rows}, {made.blobs} files of {shown_size(made.size)}; the backup has {shown_size(file.stat().st_size)}"
+    )
     echo(str(file))
 
 

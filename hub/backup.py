@@ -11,19 +11,20 @@ import os
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, TypeAlias
 
 from kcard.errors import DamagedCard, HubError, UsageError
 from kcard.faults import reach
-from kcard.hub.records.copying import copy_rows
+from kcard.hub.records.copying import copy_rows, numbers
 from kcard.hub.records.database import Database
 from kcard.hub.repositories.blob_references import kept, named
 from kcard.hub.store.blobs import Blobs
-from kcard.hub.store.disk import Readable, beside, discard, partial_folder, sync_folder
+from kcard.hub.store.disk import Readable, beside, discard, partial_folder, private, sync_folder
 from kcard.manifest import file_digest
 
-__all__ = ["BLOBS", "DATABASE", "SUMS", "Counted", "Report", "member", "save"]
+__all__ = ["BLOBS", "DATABASE", "SUMS", "Backup", "Counted", "Report", "member", "save"]
 
 Report: TypeAlias = Callable[[int], None]
 
@@ -31,6 +32,21 @@ SUMS = "SHA256SUMS"
 DATABASE = "hub/hub.db"
 BLOBS = "hub/blobs"
 ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class Backup:
+    """A backup, and what it has: published versions of cards, repositories, and `blobs` of `size` bytes."""
+
+    path: Path
+    cards: int
+    versions: int
+    repositories: int
+    blobs: int
+    size: int
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
 
 class Counted:
@@ -50,7 +66,7 @@ class Counted:
         return block
 
 
-def save(path: Path, database: Database, blobs: Blobs, report: Report | None) -> Path:
+def save(path: Path, database: Database, blobs: Blobs, report: Report | None) -> Backup:
     """See Hub.backup."""
     target = path.expanduser().absolute()
     if target.exists():
@@ -58,7 +74,7 @@ def save(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
     with partial_folder(blobs.partial) as held, beside(target) as scratch:
         for attempt in range(ATTEMPTS):
             try:
-                _save(held / str(attempt), scratch / f"backup{attempt}", database, blobs, report)
+                counts = _save(held / str(attempt), scratch / f"backup{attempt}", database, blobs, report)
                 break
             except _Removed:
                 discard(held / str(attempt))
@@ -69,19 +85,21 @@ def save(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
         (scratch / f"backup{attempt}").rename(target)
         sync_folder(target.parent)
         reach("backup.placed")
-    return target
+    return Backup(target, **counts)
 
 
 class _Removed(Exception):
     """A file was removed from the hub, with its versions, since the copy of the database."""
 
 
-def _save(held: Path, target: Path, database: Database, blobs: Blobs, report: Report | None) -> None:
-    """Raises _Removed if the backup must start again."""
-    found = _hold(held, database, blobs)
+def _save(
+    held: Path, target: Path, database: Database, blobs: Blobs, report: Report | None
+) -> dict[str, int]:
+    """Write the backup; returns the counts of its contents. Raises _Removed if it must start again."""
+    found, counts = _hold(held, database, blobs)
     sizes = {DATABASE: (held / DATABASE).stat().st_size} | {member(sha): size for sha, size in found.items()}
     digests = {DATABASE: file_digest(held / DATABASE)} | {member(sha256): sha256 for sha256 in found}
-    with target.open("xb") as stream:
+    with open(target, "xb", opener=private) as stream:
         with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
             _list(tar, digests)
             done = 0
@@ -90,17 +108,21 @@ def _save(held: Path, target: Path, database: Database, blobs: Blobs, report: Re
                     done = _add(tar, name, sizes[name], sha256, Counted(source, done, report))
         stream.flush()
         os.fsync(stream.fileno())
+    return counts | {"blobs": len(found), "size": sum(found.values())}
 
 
-def _hold(held: Path, database: Database, blobs: Blobs) -> dict[str, int]:
-    """Copy the database to a folder and hard-link its blobs there, if the store can; returns the sizes of the blobs."""
+def _hold(held: Path, database: Database, blobs: Blobs) -> tuple[dict[str, int], dict[str, int]]:
+    """Copy the database to a folder and hard-link its blobs there, if the store can.
+
+    Returns the sizes of the blobs by sha256, and the numbers of rows.
+    """
     (held / "hub").mkdir(parents=True)
     copy = Database(held / DATABASE)
     with database.read() as source:
         with copy.write() as target:
             copy_rows(source, target)
         reach("backup.database")
-        found = dict(sorted(kept(source).items()))
+        found, counts = dict(sorted(kept(source).items())), numbers(source)
     copy.close_log()
     for sha256 in found:
         second = held / member(sha256)
@@ -111,7 +133,7 @@ def _hold(held: Path, database: Database, blobs: Blobs) -> dict[str, int]:
         except DamagedCard:
             _missing(sha256, database)
     reach("backup.linked")
-    return found
+    return found, counts
 
 
 def _missing(sha256: str, database: Database) -> NoReturn:
@@ -144,14 +166,14 @@ def member(sha256: str) -> str:
 def _list(tar: tarfile.TarFile, digests: Mapping[str, str]) -> None:
     sums = "".join(f"{sha256}  {name}\n" for name, sha256 in digests.items()).encode()
     info = tarfile.TarInfo(SUMS)
-    info.size, info.mode = len(sums), 0o444
+    info.size, info.mode = len(sums), 0o400
     tar.addfile(info, io.BytesIO(sums))
 
 
 def _add(tar: tarfile.TarFile, name: str, size: int, sha256: str, counted: Counted) -> int:
     """Add a file; returns the bytes done so far."""
     info = tarfile.TarInfo(name)
-    info.size, info.mode = size, 0o444
+    info.size, info.mode = size, 0o400
     try:
         tar.addfile(info, counted)
     except OSError as error:

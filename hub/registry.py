@@ -26,6 +26,7 @@ from kcard.hub.store.disk import explained, sweep
 from kcard.manifest import MANIFEST, Manifest, check_files
 
 if TYPE_CHECKING:
+    from kcard.hub.backup import Backup
     from kcard.hub.garbage import Garbage
     from kcard.hub.repositories.appeals import Appeals
     from kcard.hub.repositories.jobs import Jobs
@@ -47,13 +48,13 @@ class Hub:
         *,
         database_url: str | None = None,
         blobs_url: str | None = None,
-        pooled: bool = False,
+        serving: bool = False,
     ) -> None:
         """Open the hub, creating it or migrating its database. Raises HubError.
 
         database_url  a database outside of `home`; by default KCARD_DATABASE_URL if the home is KCARD_HOME
         blobs_url     likewise a store of files: KCARD_BLOBS_URL
-        pooled        keep connections to a SQLite file open, for servers
+        serving       for servers: see Database
         """
         from kcard.hub.records.database import Database
         from kcard.hub.repositories.audits import Audits  # SQLAlchemy takes 0.2 s: not for `kcard --help`
@@ -68,9 +69,9 @@ class Hub:
             blobs_url = blobs_url or configured.blobs_url
         root = self.home / "hub"
         with explained(f"can't open the hub in {root}"):
-            root.mkdir(parents=True, exist_ok=True)
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)  # the parents get the default mode
         self.blobs: Blobs = opened_store(root, blobs_url)
-        self.database: Database = Database(database_url or root / "hub.db", self._read, pooled=pooled)
+        self.database: Database = Database(database_url or root / "hub.db", self._read, serving=serving)
         self._catalogue = Catalogue(self.database)
         self.pools: Pools = Pools(self.database, self.get)
         self.audits: Audits = Audits(self.database)
@@ -269,8 +270,8 @@ class Hub:
             size=sum(sizes.values()),
         )
 
-    def backup(self, path: Path | str, report: Report | None = None) -> Path:
-        """Write a consistent copy of the hub to a new tar file, while others may publish.
+    def backup(self, path: Path | str, report: Report | None = None) -> "Backup":
+        """Write a consistent copy of the hub to a new tar file, while others may publish; returns what it has.
 
         The file appears complete or not at all. `report` is called with the bytes done. Raises UsageError if the file
         exists, DamagedCard if a file of the hub is damaged.
@@ -280,7 +281,7 @@ class Hub:
         with explained(f"can't write the backup {path}"):
             return save(Path(path), self.database, self.blobs, report)
 
-    def restore(self, path: Path | str, report: Report | None = None) -> Versions:
+    def restore(self, path: "Path | str | Backup", report: Report | None = None) -> Versions:
         """Fill this empty hub from a backup; returns every version.
 
         Every sha256 is checked first. Raises HubError, without changes, if the hub is not empty or the backup is

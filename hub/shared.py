@@ -69,7 +69,7 @@ class SharedHub:
         quota          default quota of a namespace in bytes; None: no limit
         exam_required  whether a card with a model needs an exam to be published
         """
-        registry = Hub(home, database_url=database_url, blobs_url=blobs_url, pooled=True)
+        registry = Hub(home, database_url=database_url, blobs_url=blobs_url, serving=True)
         database, blobs = registry.database, registry.blobs
         uploads, tokens = Uploads(database, blobs), Tokens(database)
         return cls(

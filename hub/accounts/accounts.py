@@ -11,7 +11,7 @@ from kcard.errors import UsageError
 from kcard.hub.accounts import quotas
 from kcard.hub.accounts.events import write
 from kcard.hub.accounts.identity import Role
-from kcard.hub.accounts.names import check_namespace, folded, is_name
+from kcard.hub.accounts.names import check_namespace, check_unambiguous, folded, is_name
 from kcard.hub.records.account_tables import accounts, memberships
 from kcard.hub.records.database import Database
 from kcard.hub.records.utc import now, utc
@@ -228,7 +228,7 @@ def _insert(
     admin: bool,
     quota: int | None,
 ) -> Account:
-    check_namespace(name)
+    check_unambiguous(check_namespace(name))
     check_text("fullname", fullname)
     check_text("email", email)
     taken = connection.scalar(select(accounts.c.name).where(accounts.c.folded == folded(name)))

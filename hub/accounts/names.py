@@ -4,7 +4,16 @@ import re
 
 from kcard.hub.refusals import Invalid
 
-__all__ = ["RESERVED", "check_name", "check_namespace", "check_repository", "folded", "is_name"]
+__all__ = [
+    "AMBIGUOUS",
+    "RESERVED",
+    "check_name",
+    "check_namespace",
+    "check_repository",
+    "check_unambiguous",
+    "folded",
+    "is_name",
+]
 
 LONGEST = 96
 PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
@@ -13,6 +22,9 @@ ENDINGS = (".git", ".ipynb")
 # First segments of other paths, and words that would be ambiguous as a name.
 RESERVED = {"api", "cas", "datasets", "docs", "healthz", "lfs", "local", "login", "metrics", "models", "new"}
 RESERVED |= {"openapi.json", "organizations", "readyz", "settings", "spaces", "static", "xet"}
+# Words that make the path of a repository with this name, or in this namespace, mean two things. They are refused for
+# new ones only.
+AMBIGUOUS = {"commit", "raw", "resolve", "revision", "tree"}
 
 
 def folded(name: str) -> str:
@@ -45,6 +57,12 @@ def check_namespace(name: str) -> str:
     if folded(check_name(name)) in RESERVED:
         raise Invalid(f"name {name!r} is reserved: choose another")
     return name
+
+
+def check_unambiguous(name: str) -> None:
+    """Raise Invalid for a new account or repository (without its namespace) whose URLs would be ambiguous."""
+    if folded(name) in AMBIGUOUS:
+        raise Invalid(f"name {name!r} is reserved, since it has a meaning in this hub's URLs: choose another")
 
 
 def check_repository(name: str) -> str:

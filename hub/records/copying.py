@@ -8,7 +8,7 @@ from kcard.hub.records.repository_tables import repositories, uploads, versions,
 from kcard.hub.records.search_tables import search_clock
 from kcard.hub.records.tables import metadata, pools, settings
 
-__all__ = ["copy_rows", "filled"]
+__all__ = ["copy_rows", "filled", "numbers"]
 
 CHUNK = 200  # rows; one may have a tree of thousands of files
 # Sessions of browsers, and uploads in progress, whose bytes are in no backup.
@@ -39,6 +39,16 @@ def _advance_ids(table: Table, target: Connection) -> None:
     highest = func.coalesce(func.max(table.c.id), 0) + 1
     sequence = func.pg_get_serial_sequence(table.name, "id")
     target.execute(select(func.setval(sequence, select(highest).scalar_subquery(), text("false"))))
+
+
+def numbers(connection: Connection) -> dict[str, int]:
+    """The numbers of cards with their versions, and of repositories."""
+    counts = {
+        "cards": select(func.count(versions.c.repository_id.distinct())),
+        "versions": select(func.count()).select_from(versions),
+        "repositories": select(func.count()).select_from(repositories),
+    }
+    return {name: connection.scalar(count) or 0 for name, count in counts.items()}
 
 
 def filled(connection: Connection) -> dict[str, int]:

@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,11 @@ from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import DatabaseError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from kcard.errors import HubError, Unavailable
+from kcard.errors import DiskFull, HubError, Unavailable
 from kcard.faults import reach
 from kcard.hub.records.engine import WAIT_SECONDS, engine, locate, shown, transaction_options
+from kcard.hub.records.outage import Outage
+from kcard.hub.records.postgresql import wait_for_writers
 from kcard.hub.records.tables import HEAD
 
 if TYPE_CHECKING:
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["Database"]
 
 LONGEST = 300
-BUSY = f"locked by another process for {WAIT_SECONDS} s: try again later"
-CROWDED = f"no free connection for {WAIT_SECONDS} s: try again later"
+BUSY = "locked by another process: try again later"
+CROWDED = "no free connection: try again later"
+SLOW = "a statement took too long: try again later"
 FULL = "the disk is full: free some space and try again; nothing was changed"
 REMEDY = "start it, or correct KCARD_DATABASE_URL"
 
@@ -34,12 +37,13 @@ REMEDY = "start it, or correct KCARD_DATABASE_URL"
 class Database:
     """A SQLite file or a PostgreSQL database with the current schema.
 
-    Several processes may open a new one concurrently. It is thread-safe and fork-safe. `pooled` keeps connections to
-    SQLite open, for servers; those to PostgreSQL are always pooled, and broken ones are replaced.
+    Several processes may open a new one concurrently. It is thread-safe and fork-safe. Readers and writers have
+    connections of their own. `serving` is for servers: connections to SQLite stay open, as those to PostgreSQL always
+    do, and a database that does not answer is Unavailable within seconds.
     """
 
     def __init__(
-        self, location: Path | str, blob: Callable[[str], bytes] | None = None, *, pooled: bool = False
+        self, location: Path | str, blob: Callable[[str], bytes] | None = None, *, serving: bool = False
     ) -> None:
         """Open the database, creating or migrating it.
 
@@ -48,9 +52,13 @@ class Database:
         """
         self._url = locate(location)
         self.name = shown(self._url)
-        self._engine = engine(self._url, pooled)
+        self._readers = engine(self._url, write=False, serving=serving)
+        self._writers = engine(self._url, write=True, serving=serving)
+        self._outage = Outage(self.name)
         self._process, self._turn = os.getpid(), threading.Lock()
-        weakref.finalize(self, _close, self._engine, self._process)
+        weakref.finalize(self, _close, (self._readers, self._writers), self._process)
+        if self.path is not None:
+            _create_private(self.path)
         with self.read() as connection:
             revision = _revision(connection)
         if revision != HEAD:
@@ -59,17 +67,18 @@ class Database:
     @property
     def path(self) -> Path | None:
         """The SQLite file; None for PostgreSQL."""
-        return Path(self.name) if self._engine.dialect.name == "sqlite" else None
+        return Path(self.name) if self._url.drivername == "sqlite" else None
 
     def close(self) -> None:
         """Close pooled connections; the next transaction opens a new one."""
-        self._engine.dispose()
+        self._readers.dispose()
+        self._writers.dispose()
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A read transaction, which sees one snapshot and never waits."""
         self._after_fork()
-        with self._transaction(write=False) as connection:
+        with self._transaction(self._readers, write=False) as connection:
             yield connection
 
     @contextmanager
@@ -81,7 +90,7 @@ class Database:
         if not turn.acquire(timeout=WAIT_SECONDS):
             raise Unavailable(f"hub database {self.name}: {BUSY}")
         try:
-            with self._transaction(write=True) as connection:
+            with self._transaction(self._writers, write=True) as connection:
                 yield connection
         finally:
             turn.release()
@@ -92,15 +101,15 @@ class Database:
             connection.execute("PRAGMA journal_mode = DELETE")
 
     @contextmanager
-    def _transaction(self, write: bool) -> Iterator[Connection]:
+    def _transaction(self, engine: Engine, write: bool) -> Iterator[Connection]:
+        self._outage.check()
         try:
-            with (
-                self._engine.connect().execution_options(
-                    **transaction_options(self._engine, write)
-                ) as connection,
-                connection.begin(),
-            ):
+            options = transaction_options(engine, write)
+            with engine.connect().execution_options(**options) as connection, connection.begin():
+                self._outage.ended()
                 if write:
+                    if self.path is None:
+                        wait_for_writers(connection)
                     reach("transaction.begun")
                 yield connection
                 if write:
@@ -115,13 +124,16 @@ class Database:
     def _explained(self, error: DatabaseError | InterfaceError | PoolTimeout) -> HubError:
         if isinstance(error, PoolTimeout):
             return Unavailable(f"hub database {self.name}: {CROWDED}")
+        self._outage.noticed(error.orig)
         reason = " ".join(str(error.orig).split())
         if self._url.password:
             reason = reason.replace(self._url.password, "***")
         if "locked" in reason or "lock timeout" in reason:
             return Unavailable(f"hub database {self.name}: {BUSY}")
+        if "statement timeout" in reason:
+            return Unavailable(f"hub database {self.name}: {SLOW}")
         if "full" in reason or "No space left" in reason:
-            return HubError(f"hub database {self.name}: {FULL}")
+            return DiskFull(f"hub database {self.name}: {FULL}")
         if self.path is None and (
             isinstance(error, (OperationalError, InterfaceError)) or error.connection_invalidated
         ):
@@ -131,7 +143,8 @@ class Database:
     def _after_fork(self) -> None:
         """In a child process, drop the parent's connections and lock."""
         if self._process != os.getpid():
-            self._engine.dispose(close=False)
+            self._readers.dispose(close=False)
+            self._writers.dispose(close=False)
             self._process, self._turn = os.getpid(), threading.Lock()
 
     def _upgrade(self, revision: str | None, blob: Callable[[str], bytes] | None) -> None:
@@ -147,6 +160,7 @@ class Database:
                 " upgrade kcard, or set KCARD_HOME to another folder"
             )
         if self.path is not None:
+            _make_private(self.path)
             self._write_ahead()
         reach("migrate.logged")
         with self.write() as connection:  # a concurrent upgrade waits here and finds nothing to do
@@ -157,7 +171,7 @@ class Database:
         """Switch the file to write-ahead logging, with retries: SQLite does not wait for the lock."""
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
-            connection = self._engine.raw_connection()
+            connection = self._writers.raw_connection()
             try:
                 connection.cursor().execute("PRAGMA journal_mode = WAL")
                 return
@@ -169,9 +183,23 @@ class Database:
                 connection.close()
 
 
-def _close(engine: Engine, process: int) -> None:
+def _close(engines: tuple[Engine, ...], process: int) -> None:
     if process == os.getpid():  # in a child, closing would break the parent's connections
-        engine.dispose()
+        for engine in engines:
+            engine.dispose()
+
+
+def _create_private(path: Path) -> None:
+    """Create the file for its owner only, as SQLite then does with the files beside it."""
+    with suppress(OSError):  # it exists, or SQLite reports why it can't be
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def _make_private(path: Path) -> None:
+    """Make the files of an older database private."""
+    for file in (path, *(path.with_name(f"{path.name}-{kind}") for kind in ("wal", "shm", "journal"))):
+        with suppress(FileNotFoundError, PermissionError):  # another user's, who shared it on purpose
+            file.chmod(0o600)
 
 
 def _revision(connection: Connection) -> str | None:

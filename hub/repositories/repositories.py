@@ -7,7 +7,7 @@ from typing import Literal
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
 from kcard.hub.accounts.identity import Identity
-from kcard.hub.accounts.names import check_repository, folded
+from kcard.hub.accounts.names import check_repository, check_unambiguous, folded
 from kcard.hub.accounts.quotas import require_quota
 from kcard.hub.records.account_tables import accounts
 from kcard.hub.records.database import Database
@@ -17,6 +17,7 @@ from kcard.hub.refusals import Conflict, NotThere
 from kcard.hub.repositories import access, card_metadata, history, rows, search_rows, terms
 from kcard.hub.repositories.access import GRANTED, AccessRequest, State
 from kcard.hub.repositories.file_entries import git_oid
+from kcard.hub.repositories.readable import readable
 from kcard.hub.repositories.values import MAIN, Entry, Repository, Type
 from kcard.hub.store.blobs import Blobs
 from kcard.hub.store.disk import partial_folder
@@ -49,6 +50,7 @@ class Repositories:
         self._place()
         with self._database.write() as connection:
             _refuse_another(connection, type_, name)
+            check_unambiguous(name.partition("/")[2])
             self._place()  # gc may have taken it meanwhile
             new = insert(repositories).values(fresh(type_, namespace_id, name, private))
             made = int(connection.execute(new.returning(repositories.c.id)).scalar_one())
@@ -69,6 +71,11 @@ class Repositories:
         """The repository of that name, in any case. Raises NotThere."""
         with self._database.read() as connection:
             return _find(connection, _named(type_, name), name)
+
+    def readable(self, type_: Type, name: str, identity: Identity | None) -> Repository:
+        """As `get`, for the identity. Raises NotThere also if it may not read it, after the same work."""
+        with self._database.read() as connection:
+            return _find(connection, _named(type_, name) & readable(identity), name)
 
     def update(
         self, repository: Repository, *, private: bool | None = None, gated: Gate | None = None
@@ -94,6 +101,9 @@ class Repositories:
         with self._database.write() as connection:
             if folded(to) != folded(repository.name):
                 _refuse_another(connection, repository.type, to)
+            own = to.partition("/")[2]
+            if folded(own) != folded(repository.name.partition("/")[2]):
+                check_unambiguous(own)
             account, to = _namespace(connection, to)
             there = _find(connection, _is(repository), repository.name)
             values = {"namespace_id": account, "name": to, "folded": folded(to)}

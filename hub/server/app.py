@@ -6,7 +6,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from kcard import __version__
-from kcard.errors import KcardError
+from kcard.errors import DiskFull, KcardError
 from kcard.hub.refusals import Invalid, NotThere, TooLarge
 from kcard.hub.server.endpoints import (
     access,
@@ -42,10 +42,11 @@ from kcard.hub.server.forms.administration import accounts as administered_accou
 from kcard.hub.server.forms.administration import log, quarantine, quotas
 from kcard.hub.server.forms.login_limit import LoginLimit
 from kcard.hub.server.middleware.body_limit import BodyLimit
+from kcard.hub.server.middleware.head import Head
 from kcard.hub.server.middleware.idle_timeout import IdleTimeout
 from kcard.hub.server.middleware.instrumentation import Instrumentation, log_exchange
 from kcard.hub.server.middleware.rate_limit import RateLimit
-from kcard.hub.server.middleware.raw_path import RawPath
+from kcard.hub.server.middleware.raw_path import RawPath, refuse_nul
 from kcard.hub.server.middleware.security_headers import SecurityHeaders
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.page import compare, feed, files, home, openapi, pages
@@ -53,7 +54,9 @@ from kcard.hub.server.page.refusals import refused, wants_html
 from kcard.hub.server.reading.recent import Recent
 from kcard.hub.server.turns import Turns
 from kcard.hub.server.visitor import remember
+from kcard.hub.server.writing.turns import take_turn
 from kcard.hub.shared import SharedHub
+from kcard.hub.store.disk import is_full
 
 __all__ = ["create_app"]
 
@@ -108,6 +111,7 @@ def create_app(hub: SharedHub, options: ServerOptions | None = None) -> FastAPI:
         redirect_slashes=False,
         docs_url=None,  # these pages load scripts from other hosts
         redoc_url=None,
+        dependencies=[Depends(refuse_nul), Depends(take_turn)],
     )
     app.state.hub = hub
     app.state.options = options or ServerOptions()
@@ -120,6 +124,7 @@ def create_app(hub: SharedHub, options: ServerOptions | None = None) -> FastAPI:
         app.include_router(module.router, dependencies=[Depends(remember)])
     openapi.describe(app)
     app.add_exception_handler(KcardError, _kcard_error)
+    app.add_exception_handler(OSError, _os_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
     _add_middleware(app)
@@ -130,6 +135,7 @@ def _add_middleware(app: FastAPI) -> None:
     """From the innermost to the outermost."""
     options: ServerOptions = app.state.options
     app.state.metrics = metrics.Metrics(app.state.hub.database, options.metrics)
+    app.add_middleware(Head)
     app.add_middleware(BodyLimit)
     app.add_middleware(IdleTimeout)
     if options.rate:
@@ -143,6 +149,13 @@ def _add_middleware(app: FastAPI) -> None:
 def _kcard_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, KcardError)
     return refused(request, error)
+
+
+def _os_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, OSError)
+    if not is_full(error):
+        raise error
+    return refused(request, DiskFull(str(error)))
 
 
 def _validation_error(request: Request, error: Exception) -> Response:

@@ -9,7 +9,7 @@ from kcard.hub.accounts.identity import Identity
 from kcard.hub.accounts.sessions import Session
 from kcard.hub.refusals import NotThere, Unknown, Unsupported
 from kcard.hub.repositories import permissions
-from kcard.hub.repositories.permissions import LOGIN, absent, may_read, require_administer, require_write
+from kcard.hub.repositories.permissions import LOGIN, absent, require_administer, require_write
 from kcard.hub.repositories.values import Repository, Type
 from kcard.hub.server import session_cookie
 from kcard.hub.server.middleware.raw_path import Segment
@@ -115,12 +115,9 @@ def repository_type(types: str) -> Type:
 def get_repository(hub: SharedHub, type_: Type, name: str, identity: Identity | None) -> Repository:
     """The repository, if the client may read it. Raises the same NotThere for a private and a missing one."""
     try:
-        repository = hub.repositories.get(type_, name)
+        return hub.repositories.readable(type_, name, identity)
     except NotThere:
         raise absent(name, identity) from None
-    if not may_read(identity, repository):
-        raise absent(name, identity)
-    return repository
 
 
 def has_access(hub: SharedHub, identity: Identity | None, repository: Repository) -> bool:

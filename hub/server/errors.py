@@ -5,7 +5,7 @@ import re
 
 from starlette.responses import JSONResponse
 
-from kcard.errors import KcardError, Unavailable, UsageError
+from kcard.errors import DiskFull, KcardError, Unavailable, UsageError
 from kcard.hub.refusals import (
     Conflict,
     Forbidden,
@@ -33,12 +33,17 @@ STATUS: dict[type[KcardError], int] = {
     Invalid: 400,
     Unsupported: 501,
     Unavailable: 503,
+    DiskFull: 507,
     UsageError: 400,
 }
 CODES = {"repository": "RepoNotFound", "revision": "RevisionNotFound", "entry": "EntryNotFound"}
 LONGEST = 500
+RETRY_SECONDS = "5"
 SERVER_ERRORS = range(500, 600)
-UNAVAILABLE = "the hub's database or store is unavailable: try again in a moment"
+MESSAGES: dict[type[KcardError], str] = {
+    Unavailable: "the hub's database or store is unavailable: try again in a moment",
+    DiskFull: "the hub's disk is full and nothing was stored: tell the administrator of this hub",
+}
 INTERNAL = "internal error: see the hub's log"
 logger = logging.getLogger("kcard.hub.server")
 UNPRINTABLE = re.compile(r"[^\x20-\x7e]+")
@@ -53,12 +58,14 @@ def answer(error: KcardError) -> JSONResponse:
     status, message = status_of(error), str(error)
     if not isinstance(error, Refused) and status in SERVER_ERRORS:
         logger.error("%s: %s", type(error).__name__, error)
-        message = UNAVAILABLE if isinstance(error, Unavailable) else INTERNAL
+        message = next((text for kind, text in MESSAGES.items() if isinstance(error, kind)), INTERNAL)
     headers = {"X-Error-Message": UNPRINTABLE.sub(" ", message)[:LONGEST]}
     if code := _code(error):
         headers["X-Error-Code"] = code
     if isinstance(error, NotThere) and error.commit is not None:
         headers["X-Repo-Commit"] = error.commit
+    if isinstance(error, Unavailable):
+        headers["Retry-After"] = RETRY_SECONDS
     if isinstance(error, TooMany):
         headers["Retry-After"] = str(max(1, round(error.seconds)))
     return JSONResponse({"error": message}, status_code=status, headers=headers)

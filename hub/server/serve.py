@@ -34,6 +34,7 @@ __all__ = ["Serving", "serve"]
 MODULES = [
     "blake3",
     "fastapi",
+    "httptools",
     "lz4",
     "markdown_it",
     "nh3",
@@ -126,9 +127,12 @@ def _supervised(
     import uvicorn
     from uvicorn.supervisors import Multiprocess
 
+    from kcard.hub.server.header_timeout import HeaderTimeout
+
     config = uvicorn.Config(
         app,
         factory=True,
+        http=HeaderTimeout,
         workers=serving.workers,
         log_config=configuration(serving.log_format),
         access_log=False,

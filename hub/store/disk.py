@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from kcard.errors import HubError
+from kcard.errors import DiskFull, HubError
 from kcard.faults import reach
 
 if sys.platform != "win32":  # without such locks, the age of a folder decides
@@ -26,8 +26,10 @@ __all__ = [
     "copy_hashing",
     "discard",
     "explained",
+    "is_full",
     "link_or_copy",
     "partial_folder",
+    "private",
     "remains",
     "sweep",
     "sync_folder",
@@ -63,6 +65,11 @@ def link_or_copy(source: Path, target: Path) -> None:
         raise
     except OSError:
         shutil.copyfile(source, target)
+
+
+def private(path: str, flags: int) -> int:
+    """An opener for `open`: a new file is for its owner only."""
+    return os.open(path, flags, 0o600)
 
 
 def sync_folder(folder: Path) -> None:
@@ -167,7 +174,13 @@ def explained(doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
         where = f" ({error.filename})" if error.filename else ""
-        remedy = "; free some space and try again" if full else ""
-        raise HubError(f"{doing}: {error.strerror or error}{where}; the hub is unchanged{remedy}") from error
+        message = f"{doing}: {error.strerror or error}{where}; the hub is unchanged"
+        if is_full(error):
+            raise DiskFull(f"{message}; free some space and try again") from error
+        raise HubError(message) from error
+
+
+def is_full(error: OSError) -> bool:
+    """Whether the disk, a quota, or the limit of a file's size allows no more bytes."""
+    return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

@@ -7,6 +7,7 @@
     │   └── DamagedCard      a file of the card does not have the sha256 that the manifest names
     ├── HubError             the hub can't do it: nothing published, a name taken, a database in use
     │   ├── UnknownCard      no card, version or alias of that name
+    │   ├── DiskFull         a disk has no room for what is to be written
     │   └── Unavailable      the database or the store can't be reached, or is busy: the same may work later
     ├── ModelUnavailable     a base model, tokenizer or checkpoint can't be loaded from where it was sought
     ├── LLMError             the answering model failed: endpoint down, refused, malformed reply
@@ -23,6 +24,7 @@ __all__ = [
     "CardError",
     "CorpusError",
     "DamagedCard",
+    "DiskFull",
     "HubError",
     "KcardError",
     "LLMError",
@@ -63,6 +65,10 @@ class HubError(KcardError):
 
 class UnknownCard(HubError):
     """The hub holds no card, version or alias of that name."""
+
+
+class DiskFull(HubError):
+    """A disk of the hub has no room left; nothing was changed."""
 
 
 class Unavailable(HubError):

@@ -30,6 +30,7 @@ from kcard.hub.accounts.identity import Identity
 from kcard.hub.repositories.file_entries import git_oid, pointer_oid
 from kcard.hub.repositories.values import Add, Commit, Entry, Repository, Type
 from kcard.hub.server.app import create_app
+from kcard.hub.server.header_timeout import HeaderTimeout
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.shared import SharedHub
 from kcard.hub.store.disk import partial_folder
@@ -175,7 +176,12 @@ def shared_hub(
 def running(hub: SharedHub, options: ServerOptions | None = None) -> Iterator[str]:
     """The URL of the application of a hub, served in a thread until the block ends."""
     config = uvicorn.Config(
-        create_app(hub, options), host="127.0.0.1", port=0, log_level="warning", lifespan="on"
+        create_app(hub, options),
+        host="127.0.0.1",
+        port=0,
+        log_level="warning",
+        lifespan="on",
+        http=HeaderTimeout,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)

@@ -288,7 +288,7 @@ def test_a_pickle_does_not_come_in_by_a_backup(hub: Hub, other: Hub, tmp_path: P
 
 
 def test_what_is_no_backup_is_one_clear_error(hub: Hub, other: Hub, tmp_path: Path) -> None:
-    whole = hub.backup(tmp_path / "hub.tar").read_bytes()
+    whole = hub.backup(tmp_path / "hub.tar").path.read_bytes()
     (tmp_path / "text").write_text("no tar", encoding="utf-8")
     (tmp_path / "none").write_bytes(b"")
     (tmp_path / "half").write_bytes(whole[: len(whole) // 2])
@@ -310,7 +310,7 @@ def test_a_disk_that_refuses_leaves_everything_as_it_was(
     hub: Hub, other: Hub, tmp_path: Path, deed: str
 ) -> None:
     hub.publish(card(tmp_path / "large", "large", "x" * 1_200_000))
-    whole = hub.backup(tmp_path / "whole.tar")
+    whole = hub.backup(tmp_path / "whole.tar").path
     arguments = {
         "backup": (hub.home, "backup", tmp_path / "new"),
         "restore": (other.home, "restore", whole),

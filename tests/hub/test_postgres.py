@@ -309,7 +309,7 @@ def test_a_transaction_whose_connection_breaks_is_undone_and_the_next_one_works(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
 def test_a_database_may_be_used_after_a_fork(location: Path | str) -> None:
-    database = Database(location, pooled=True)
+    database = Database(location, serving=True)
     with database.write() as connection:
         connection.execute(insert(xorbs).values(row(0)))
     child = os.fork()

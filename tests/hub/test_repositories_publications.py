@@ -258,7 +258,7 @@ def test_marks_of_a_page_take_three_queries(tmp_path: Path) -> None:
                 hub, hub.repositories.get("model", f"ada/{ids.index(id_)}"), card(factuality=id_ / 10), "v1"
             )
         asked: list[str] = []
-        engine = hub.registry.database._engine
+        engine = hub.registry.database._readers
         event.listen(engine, "before_cursor_execute", lambda *a: asked.append(a[2]))
         assert len(hub.publications.marks(ids)) == 5
         assert len([query for query in asked if query != "BEGIN"]) == 3

@@ -17,6 +17,7 @@ from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.writing.quota import require_quota
 from kcard.hub.server.writing.signing import Claims, sign, signed
 from kcard.hub.server.writing.spool import spooled
+from kcard.hub.server.writing.turns import write_in_thread
 from kcard.hub.shared import SharedHub
 from kcard.hub.store.disk import partial_folder
 
@@ -66,7 +67,7 @@ async def put_file(request: Request, oid: Oid, ticket: Ticket, hub: HubDep, opti
         _complete(sent.size, int(claims["size"]))
         if sent.sha256 != oid:
             raise Invalid(f"the upload has sha256 {sent.sha256[:12]}…, expected {oid[:12]}…: send it again")
-        await run_in_threadpool(hub.uploads.store, int(claims["account"]), sent.path, oid, sent.size)
+        await write_in_thread(hub.uploads.store, int(claims["account"]), sent.path, oid, sent.size)
     return Response()
 
 
@@ -87,7 +88,7 @@ async def put_part(
     await run_in_threadpool(_require_quota, hub, options, claims, others + int(claims["length"]))
     async with spooled(request, hub.blobs.partial, int(claims["length"])) as sent:
         _complete(sent.size, int(claims["length"]))
-        await run_in_threadpool(parts_of(hub).put, int(claims["account"]), oid, number, sent.path)
+        await write_in_thread(parts_of(hub).put, int(claims["account"]), oid, number, sent.path)
     return Response(headers={"ETag": f'"{sent.sha256}"'})
 
 

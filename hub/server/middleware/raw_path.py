@@ -10,11 +10,12 @@ from urllib.parse import unquote
 
 from fastapi import Path
 from pydantic import AfterValidator
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kcard.hub.refusals import Invalid
 
-__all__ = ["RawPath", "Rest", "Segment"]
+__all__ = ["RawPath", "Rest", "Segment", "refuse_nul"]
 
 
 class RawPath:
@@ -34,9 +35,14 @@ def _decoded(text: str) -> str:
         decoded = unquote(text, errors="strict")
     except UnicodeDecodeError:
         raise Invalid(f"path {text[:80]!r} is not UTF-8") from None
-    if "\0" in decoded:  # PostgreSQL can't store it in text
-        raise Invalid(f"path {text[:80]!r} contains a NUL character")
     return decoded
+
+
+async def refuse_nul(request: Request) -> None:
+    """A dependency of all endpoints: raise Invalid for a NUL in the path or query. PostgreSQL can't store it."""
+    sent = request.scope["path"] + "?" + request.scope["query_string"].decode("latin-1")
+    if "%00" in sent or "\0" in sent:
+        raise Invalid("the path or the query contains a NUL character: remove %00")
 
 
 # One path segment, decoded; it may contain quoted slashes.

@@ -26,7 +26,7 @@ def show(answer: Answer, trace: bool = False, streamed: bool = False) -> None:
         where = f" ({_place(answer.nearest)})" if _place(answer.nearest) else ""
         out.print(f'nearest passage: "{answer.nearest.text}"{where}', markup=False, soft_wrap=True)
     out.print(
-        f"{_sure(answer)}gate {answer.gate.name} {answer.gate.score:.2f} "
+        f"{_sure(answer)}gate {escape(answer.gate.name)} {answer.gate.score:.2f} "
         f"-> {'cards were used' if answer.gate.fired else 'no card was used'}"
         f" · {answer.mode} · {answer.calls} LLM calls{_tokens(answer)} · {answer.seconds:.2f} s"
     )

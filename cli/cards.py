@@ -83,8 +83,10 @@ def show(card: Reference, json_: Json = False) -> None:
         versions = [row(v) for v in hub.versions(version.name)]
         print_json({**row(version), **_held(version, held), "manifest": manifest, "versions": versions})
         return
+    from rich.markup import escape
+
     m, out = version.manifest, console()
-    out.print(f"[bold]{m.name}[/bold]  {m.description}")
+    out.print(f"[bold]{m.name}[/bold]  {escape(m.description)}")
     facts = {
         "version": f"v{version.number}  {version.sha256[:12]}",
         "aliases": ", ".join(version.aliases) or "-",

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import HubError, KcardError, UnknownCard, UsageError, one_line
-from kcard.hub.client.guard import LARGEST_ANSWERS, MARK, Guard, guarded
+from kcard.hub.client.guard import LARGEST_ANSWERS, Guard
+from kcard.hub.client.hooks import guarded
 from kcard.hub.client.url import is_hugging_face
 from kcard.terminal import printable
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["connect", "status"]
 
+# What huggingface_hub raises for JSON of another shape.
+MALFORMED = (KeyError, TypeError, AttributeError)
 LOGIN = "`kcard login --hub {url}`"
 
 
@@ -37,23 +40,17 @@ def connect(
     bars: Any = utils  # its functions for progress bars are not exported for type checkers
     hidden = bars.are_progress_bars_disabled()
     xet, verbosity = constants.HF_HUB_DISABLE_XET, get_verbosity()
-    # False: without a token for this hub, the client must not send the user's Hugging Face token.
-    guard = Guard(url, largest)
-    api = HfApi(endpoint=url, token=token or False, library_name="kcard", headers={MARK: guard.mark})
     constants.HF_HUB_DISABLE_XET = xet or not is_hugging_face(url)
     set_verbosity(logging.ERROR)
     if not progress and not hidden:
         bars.disable_progress_bars()
     try:
-        with guarded(guard):
-            yield api
+        with guarded(Guard(url, largest)) as marked:
+            # False: without a token for this hub, the client must not send the user's Hugging Face token.
+            yield HfApi(endpoint=url, token=token or False, library_name="kcard", headers=marked)
     except _failures() as error:
         raise _explained(url, token, error) from error
-    except (
-        KeyError,
-        TypeError,
-        AttributeError,
-    ) as error:  # what huggingface_hub raises for JSON of another shape
+    except MALFORMED as error:
         raise HubError(f"{url} sent an unexpected answer ({one_line(error)}): is it a hub?") from error
     finally:
         constants.HF_HUB_DISABLE_XET = xet

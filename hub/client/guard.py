@@ -1,14 +1,11 @@
 """Limits for what a hub may do to its client, which must not trust it: bytes, requests, waits, redirects, credentials.
 
-huggingface_hub has one HTTP client for the whole process. The guard is a pair of its event hooks, and applies only to
-the requests of an HfApi that carries the guard's mark, which is removed before a request is sent.
+Requests and responses are those of httpx, or of the library that huggingface_hub uses in its place.
 """
 
 import re
-import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,12 +15,11 @@ from kcard.hub.client.url import PORTS, is_hugging_face
 from kcard.hub.refusals import Dangerous, TooLarge
 from kcard.sizes import shown_size
 
-__all__ = ["LARGEST_ANSWERS", "MARK", "Guard", "guarded"]
+__all__ = ["LARGEST_ANSWERS", "Guard"]
 
-MARK = "X-Kcard-Guard"
 LARGEST_ANSWERS = 64 << 20  # bytes of all answers within a block of `connect`
 LARGEST_ERROR = 64 << 10  # bytes that are read of an answer with an error
-MOST_REQUESTS = 1_000  # that only read, within a block
+MOST_REQUESTS = 10_000  # within a block
 LONGEST_WAIT = 300  # seconds that a hub may ask the client to wait
 TIMEOUT = {"connect": 10.0, "read": 60.0, "write": 60.0, "pool": 60.0}
 READING = ("GET", "HEAD")
@@ -33,20 +29,16 @@ PLAIN = re.compile(r'(W/)?"?[\w.+=~-]{0,200}"?', re.ASCII)
 # Retry-After: 120, or RateLimit: "api";r=0;t=55 where nothing remains.
 WAIT = re.compile(r"^\s*([0-9]{1,20})|r=0\s*;\s*t=([0-9]{1,20})")
 
-_guards: dict[str, "Guard"] = {}
-
 
 @dataclass
 class Guard:
     """The limits for one hub, and what was used of them.
 
     largest  bytes of all answers
-    mark     the value of the header MARK in its requests
     """
 
     url: str
     largest: int = LARGEST_ANSWERS
-    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
     received: int = 0
     requests: int = 0
 
@@ -54,11 +46,12 @@ class Guard:
         """Before a request is sent, also to follow a redirect. Raises Dangerous, TooLarge."""
         self._check_destination(str(request.url), "authorization" in request.headers)
         request.headers["Accept-Encoding"] = "identity"
-        if request.method not in READING:
-            return
-        self.requests += 1
+        if request.method in READING or "/api/" in request.url.path:  # no parts of an upload
+            self.requests += 1
         if self.requests > MOST_REQUESTS:
             raise TooLarge(f"{self.url} needs more than {MOST_REQUESTS} requests for one answer: refused")
+        if request.method not in READING:
+            return
         limits = request.extensions.get("timeout", {})
         request.extensions["timeout"] = {key: limits.get(key) or TIMEOUT[key] for key in TIMEOUT}
 
@@ -115,54 +108,6 @@ class Guard:
         return TooLarge(
             f"{self.url} sends more than the {shown_size(self.largest)} that were expected: refused"
         )
-
-
-@contextmanager
-def guarded(guard: Guard) -> Iterator[None]:
-    """Apply the guard to the requests that carry its mark, until the end of the block."""
-    _install()
-    _guards[guard.mark] = guard
-    try:
-        yield
-    finally:
-        del _guards[guard.mark]
-
-
-def _install() -> None:
-    """Hook into huggingface_hub's client and every later one: it makes a new one after a broken connection."""
-    from huggingface_hub.utils import _http
-
-    http: Any = _http
-    make: Callable[[], Any] = http._GLOBAL_CLIENT_FACTORY  # set_client_factory would close connections
-    if getattr(make, "guarded", False):
-        return
-
-    def made() -> Any:
-        return _hooked(make())
-
-    made.guarded = True  # type: ignore[attr-defined]
-    http._GLOBAL_CLIENT_FACTORY = made
-    _hooked(http.get_session())
-
-
-def _hooked(client: Any) -> Any:
-    if _on_request not in client.event_hooks["request"]:
-        client.event_hooks["request"].append(_on_request)
-        client.event_hooks["response"].append(_on_response)
-    return client
-
-
-def _on_request(request: Any) -> None:
-    mark = request.headers.pop(MARK, None)
-    if mark is not None:
-        request.extensions[MARK] = mark  # redirects keep it
-    if (guard := _guards.get(request.extensions.get(MARK))) is not None:
-        guard.check_request(request)
-
-
-def _on_response(response: Any) -> None:
-    if (guard := _guards.get(response.request.extensions.get(MARK))) is not None:
-        guard.check_response(response)
 
 
 def _origin(url: str) -> tuple[str, str, int | None]:

@@ -13,8 +13,10 @@ __all__ = ["check_new", "create"]
 
 
 def check_new(destination: Path) -> Path:
-    """The absolute path of a new or empty folder. Raises UsageError for any other."""
+    """The absolute path of a new or empty folder. Raises UsageError for any other, and for a symbolic link."""
     target = destination.expanduser().absolute()
+    if target.is_symlink():
+        raise UsageError(f"{target} is a symbolic link: choose a new folder")
     if target.exists() and not (target.is_dir() and next(target.iterdir(), None) is None):
         raise UsageError(f"{target} exists and is not an empty folder: choose a new folder")
     return target

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "kcard", "ask", *arguments, "--mode", "direct", "--llm", "openai:m"]
@@ -35,6 +37,14 @@ def test_a_streamed_answer_is_printed_once_and_its_cost_below(serve: Callable[..
     assert done.stdout.splitlines()[0] == "Ron Wyden"
     assert done.stdout.count("Wyden") == 1
     assert "1 LLM calls · 31 + 4 tokens" in done.stdout
+
+
+@pytest.mark.parametrize("script", [{"pieces": ["Ron\x1b]0;", "owned\x07"]}, {"text": "Ron\x1b]0;owned\x07"}])
+def test_an_answer_does_not_reach_the_terminal(serve: Callable[..., Any], script: dict[str, Any]) -> None:
+    done = run(serve(script).url, "Who won?", "--stream" if "pieces" in script else "--no-stream")
+    assert done.returncode == 0, done.stderr
+    assert "Ron\\x1b]0;owned" in done.stdout
+    assert not set("\x1b\x07") & set(done.stdout + done.stderr)
 
 
 def test_where_stdout_is_no_terminal_nothing_is_streamed(serve: Callable[..., Any]) -> None:

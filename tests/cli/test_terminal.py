@@ -9,9 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcard.answer import Answer, Citation, Decision, Passage, Source
+from kcard.cli import main
 from kcard.cli.answer_view import show
 from kcard.cli.output import console, echo, note, print_json, table
+from kcard.hub.registry import Hub
 from kcard.terminal import json_escaped, printable
+from tests.hub.client.cards import rivers
 
 ATTACK = "\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202e\u2028"
 CLI = Path(__file__).resolve().parents[2] / "cli"
@@ -35,6 +38,16 @@ def test_a_passage_of_a_card_does_not_reach_the_terminal(
     written = capsys.readouterr().out
     assert harmless(written)
     assert "\\x1b]0;owned" in written
+
+
+def test_a_description_is_text_and_no_markup(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "[link=https://evil.example]Rivers[/link] [blink]of[/blink] Europe"
+    Hub(home).publish(rivers(tmp_path / "card", description=text).folder)
+    monkeypatch.setattr("sys.argv", ["kcard", "show", "rivers"])
+    assert main._code() == 0
+    assert text in capsys.readouterr().out
 
 
 def test_tables_notes_and_lines_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:

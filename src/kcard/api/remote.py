@@ -145,8 +145,9 @@ def pull(
 
     Every sha256 of its manifest is checked. A download that broke off goes on with the files that it lacks. Raises
     UsageError for a reference that can't be one or a folder that is there, UnknownCard where the hub has no such
-    card, HubError where it does not answer or refuses, or the local hub has another card of that name, DamagedCard
-    where it sends something else than its manifest says.
+    card, HubError where it does not answer, refuses or exceeds a limit, or the local hub has another card of that name,
+    CardError for a file that no card may have, DamagedCard where it sends something else than its manifest says.
+    Nothing is placed then.
     """
     from kcard.hub.client.pull import fetched, install
     from kcard.hub.client.repository import RemoteReference

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kcard.api.remote import pull
-from kcard.errors import CardError, HubError, KcardError
+from kcard.errors import CardError, HubError, KcardError, UsageError
 from kcard.hub.registry import Hub
 from kcard.manifest import MANIFEST, Manifest
 from tests.hub.client.cards import rivers
@@ -92,7 +92,7 @@ def test_paths_that_a_disk_takes_for_one_are_refused(tmp_path: Path, paths: tupl
 def test_a_symlink_in_place_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "card").symlink_to(tmp_path / "elsewhere")
-    with hostile_hub(files=honest(tmp_path)) as hub, pytest.raises(KcardError, match="card"):
+    with hostile_hub(files=honest(tmp_path)) as hub, pytest.raises(UsageError, match="symbolic link"):
         pull(NAME, tmp_path / "card", hub=hub.url)
     assert not written(tmp_path / "elsewhere")
     assert (tmp_path / "card").is_symlink()

@@ -19,7 +19,7 @@ from kcard.manifest import Manifest
 __all__ = ["CardView", "Row", "address", "card", "listed"]
 
 MAIN = "main"
-MOST_FILES, MOST_REFS = 500, 50
+MOST_FILES, MOST_REFS, MOST_BASES = 500, 50, 5
 # Tags of a card. The longest domain is the card's own, the others contain it.
 KIND, DOMAIN, BASE = "kcard:kind:", "domain:", "base_model:"
 
@@ -42,8 +42,8 @@ class Row:
 
     @property
     def bases(self) -> list[str]:
-        """The base models."""
-        return [name for name in _after(BASE, self.repository.tags) if ":" not in name]
+        """The first base models."""
+        return [name for name in _after(BASE, self.repository.tags) if ":" not in name][:MOST_BASES]
 
 
 @dataclass(frozen=True)

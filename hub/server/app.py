@@ -1,5 +1,7 @@
 """The ASGI application: routes, exception handlers and middleware."""
 
+import asyncio
+
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -36,7 +38,7 @@ from kcard.hub.server.middleware.security_headers import SecurityHeaders
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.page import openapi, pages
 from kcard.hub.server.reading.recent import Recent
-from kcard.hub.server.turns import Turns
+from kcard.hub.server.turns import AT_ONCE
 from kcard.hub.shared import SharedHub
 
 __all__ = ["create_app"]
@@ -76,7 +78,7 @@ def create_app(hub: SharedHub, options: ServerOptions | None = None) -> FastAPI:
     app.state.hub = hub
     app.state.options = options or ServerOptions()
     app.state.recent = Recent(hub)
-    app.state.turns = Turns()
+    app.state.turns = asyncio.Semaphore(AT_ONCE)
     for module in ROUTERS:
         app.include_router(module.router)
     openapi.describe(app)

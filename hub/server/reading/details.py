@@ -28,6 +28,7 @@ MOST_NAMES, LONGEST_NAME = 50, 500
 LARGEST = 16 << 20  # bytes of all lists of files that are kept
 MOST_CONFIGS = 1 << 20  # bytes of all parts of config.json that are kept
 MOST_METADATA = 1 << 20  # bytes of README.md files whose metadata is kept
+KEY = 500  # bytes that anything kept takes besides
 
 
 def joined(properties: Json, more: Encoded) -> bytes:
@@ -72,7 +73,7 @@ class Details:
             if len(tree) >= FEW:
                 self._siblings.put(kept, files, len(files))
             if config:
-                self._configs.put(names, found, len(found))
+                self._configs.put(names, found, KEY + len(found))
         known = {"siblings": files, **card_properties(repository)}
         return known | ({"config": found} if found not in (b"", b"{}") else {})
 
@@ -83,7 +84,7 @@ class Details:
             tree = self._trees.get(repository, sha)
             found = card_metadata.read(tree, self._hub.blobs)
             readme = tree[card_metadata.README].size if card_metadata.README in tree else 0
-            self._metadata.put(key, found, min(1000 + readme, MOST_METADATA // 2))
+            self._metadata.put(key, found, min(KEY + readme, MOST_METADATA // 2))
         return found
 
     def _config(self, tree: Mapping[str, Entry]) -> Json:

@@ -3,12 +3,12 @@
 import re
 from typing import TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select
 
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import commits, publications, refs, versions
-from kcard.hub.refusals import Conflict, Forbidden, Invalid, NotThere
+from kcard.hub.refusals import Conflict, Forbidden, Invalid, NotThere, TooLarge
 from kcard.hub.repositories import history, search_rows
 from kcard.hub.repositories.permissions import is_administrator
 from kcard.hub.repositories.values import BRANCH, MAIN, TAG, Ref, Repository
@@ -17,6 +17,7 @@ __all__ = ["Refs", "check_ref", "put_tag"]
 
 Found: TypeAlias = list[Ref]
 LONGEST, MESSAGE = 250, 20_000
+MOST = 10_000  # branches and tags of a repository, which clients list at once
 # A subset of git's rules that is safe in URLs.
 NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._/+@-]*[A-Za-z0-9_+-])?")
 SHA = re.compile(r"[0-9a-f]{40}")
@@ -68,7 +69,8 @@ class Refs:
     def create_branch(self, repository: Repository, name: str, sha: str, exist_ok: bool = False) -> None:
         """Create a branch at a commit of the repository.
 
-        Raises Conflict if it exists, unless `exist_ok`; Invalid for an invalid name, NotThere for an unknown sha.
+        Raises Conflict if it exists, unless `exist_ok`; Invalid for an invalid name, NotThere for an unknown sha,
+        TooLarge over MOST branches and tags.
         """
         check_ref(name, BRANCH)
         with self._database.write() as connection:
@@ -84,7 +86,7 @@ class Refs:
             _delete(connection, repository, BRANCH, name)
 
     def create_tag(self, repository: Repository, name: str, sha: str, message: str = "") -> None:
-        """Create a tag. Raises Conflict if the name is taken.
+        """Create a tag. Raises Conflict if the name is taken, TooLarge over MOST branches and tags.
 
         For a commit with a card, use Publications.publish, which also creates the version.
         """
@@ -142,6 +144,9 @@ def _put(
     for other in (BRANCH, TAG):
         if _exists(connection, repository, other, name):
             raise Conflict(f"{other} {name!r} already exists in {repository.name}: choose another name")
+    count = select(func.count()).select_from(refs).where(refs.c.repository_id == repository.id)
+    if (connection.scalar(count) or 0) >= MOST:
+        raise TooLarge(f"{repository.name} has {MOST} branches and tags, the limit: delete some")
     of = (commits.c.repository_id == repository.id, commits.c.sha == sha)
     if connection.scalar(select(commits.c.id).where(*of)) is None:
         raise history.no_commit(repository, sha)

@@ -1,5 +1,7 @@
 """The ASGI application: routes, exception handlers and middleware."""
 
+import asyncio
+
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -52,7 +54,7 @@ from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.page import compare, feed, files, home, openapi, pages
 from kcard.hub.server.page.refusals import refused, wants_html
 from kcard.hub.server.reading.recent import Recent
-from kcard.hub.server.turns import Turns
+from kcard.hub.server.turns import AT_ONCE
 from kcard.hub.server.visitor import remember
 from kcard.hub.server.writing.turns import take_turn
 from kcard.hub.shared import SharedHub
@@ -116,7 +118,7 @@ def create_app(hub: SharedHub, options: ServerOptions | None = None) -> FastAPI:
     app.state.hub = hub
     app.state.options = options or ServerOptions()
     app.state.recent = Recent(hub)
-    app.state.turns = Turns()
+    app.state.turns = asyncio.Semaphore(AT_ONCE)
     app.state.login_limit = LoginLimit(app.state.options.counts)
     for module in ROUTERS:
         app.include_router(module.router)

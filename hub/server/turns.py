@@ -10,20 +10,13 @@ from typing import Annotated, TypeAlias
 
 from fastapi import Depends, Request
 
-__all__ = ["IN_TURN", "InTurn", "Turns"]
+__all__ = ["AT_ONCE", "IN_TURN", "InTurn"]
 
 AT_ONCE = 4
 
 
-class Turns(asyncio.Semaphore):
-    """The turns of a worker."""
-
-    def __init__(self, at_once: int = AT_ONCE) -> None:
-        super().__init__(at_once)
-
-
 async def _turn(request: Request) -> AsyncIterator[None]:
-    turns: Turns = request.app.state.turns
+    turns: asyncio.Semaphore = request.app.state.turns
     async with turns:
         yield
 

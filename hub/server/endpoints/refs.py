@@ -1,5 +1,8 @@
 """Branches, tags, history and likes of a repository; checks of the client's permissions."""
 
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -8,6 +11,7 @@ from starlette.responses import JSONResponse
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.refusals import Forbidden
 from kcard.hub.repositories.permissions import require_write
+from kcard.hub.repositories.values import Commit
 from kcard.hub.server.dependencies import (
     HubDep,
     OptionalIdentity,
@@ -26,7 +30,8 @@ __all__ = ["router"]
 
 router = APIRouter(tags=["read"])
 
-PAGE = 50
+PAGE, MOST = 50, 100  # commits
+LARGEST_PAGE = 1 << 20  # characters of commits with long messages
 
 
 @router.get(
@@ -64,15 +69,21 @@ def commits(
     limit: Annotated[int, Query(ge=1, le=1000)] = PAGE,
     expand: Annotated[list[str] | None, Query(alias="expand[]")] = None,
 ) -> JSONResponse:
-    """The next page starts with the parent of the last commit of this one."""
+    """At most 100 on a page. The next one starts with the parent of the last commit of this one."""
     sha = hub.refs.resolve(repository, revision)
-    page = hub.commits.list(repository, sha, p, limit)
+    formatted = "formatted" in (expand or ())
+    page = _up_to(LARGEST_PAGE, hub.commits.list(repository, sha, p, min(limit, MOST)))
     headers = {"X-Repo-Commit": sha}
     if page and page[-1].parent is not None:
         here = f"/api/{repository.type}s/{repository.name}/commits/{page[-1].parent}"
         headers |= next_page(request, options, here, p=0)
-    formatted = "formatted" in (expand or ())
     return JSONResponse([repository_json.commit(commit, formatted) for commit in page], headers=headers)
+
+
+def _up_to(largest: int, page: Sequence[Commit]) -> Sequence[Commit]:
+    """The commits until their messages have `largest` characters, at least one."""
+    sizes = accumulate(len(commit.title) + len(commit.message) for commit in page)
+    return page[: max(1, bisect_right(list(sizes), largest))]
 
 
 @router.get(

@@ -95,11 +95,8 @@ def _refusal(key: str, taken: Taken) -> TooMany:
 
 def is_this_machine(scope: Scope) -> bool:
     """Whether the request comes from the server's own machine."""
-    client = scope.get("client")
-    try:
-        return client is not None and ipaddress.ip_address(client[0]).is_loopback
-    except ValueError:
-        return False
+    address = _address(scope)
+    return address is not None and address.is_loopback
 
 
 def _login(scope: Scope) -> bytes | None:
@@ -109,11 +106,18 @@ def _login(scope: Scope) -> bytes | None:
 
 def network(scope: Scope) -> str:
     """The client's address; for IPv6 its network, since clients can use any address in it."""
+    address = _address(scope)
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((address, NETWORK), strict=False))
+    return str(address)
+
+
+def _address(scope: Scope) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The client's address; None if unknown. A socket for both families shows IPv4 clients as ::ffff:192.0.2.1."""
     client = scope.get("client")
     try:
         address = ipaddress.ip_address(client[0]) if client else None
     except ValueError:
-        address = None
-    if isinstance(address, ipaddress.IPv6Address):
-        return str(ipaddress.ip_network((address, NETWORK), strict=False))
-    return str(address)
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address

@@ -10,7 +10,7 @@ DOWNLOAD, USUAL, DEAR = 1, 4, 20  # about 3 ms of processor time each
 FILES = re.compile(r"/(?!api/)(?:datasets/)?[^/]+/[^/]+/(?:resolve|raw)/.|/lfs/|/xet/")
 # Descriptions of many repositories or files, and texts that are parsed.
 DEAR_PATHS = re.compile(r"/api/validate-yaml|/api/[^/]+/[^/]+/[^/]+/paths-info/|/api/(?!whoami)[^/]+\Z")
-DEAR_PARAMETERS = frozenset(["cardData", "config", "expand", "full", "search", "q"])
+DEAR_PARAMETERS = frozenset(["cardData", "config", "expand", "full", "search", "q", "tag"])
 
 
 def cost(path: str, query: bytes) -> int:

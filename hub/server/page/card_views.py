@@ -21,7 +21,7 @@ from kcard.manifest import Manifest
 
 __all__ = ["CardView", "Row", "address", "card", "listed", "row"]
 
-MOST_FILES, MOST_REFS, MOST_SUGGESTIONS = 500, 50, 5
+MOST_FILES, MOST_REFS, MOST_SUGGESTIONS, MOST_BASES = 500, 50, 5, 5
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Row:
 
     @property
     def bases(self) -> list[str]:
-        """The base models."""
-        return facets.bases(self.repository.tags)
+        """The first base models."""
+        return facets.bases(self.repository.tags)[:MOST_BASES]
 
 
 @dataclass(frozen=True)

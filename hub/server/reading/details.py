@@ -27,7 +27,8 @@ CONFIG, ADAPTER = "config.json", "adapter_config.json"
 MOST_NAMES, LONGEST_NAME = 50, 500
 LARGEST = 16 << 20  # bytes of all lists of files that are kept
 MOST_CONFIGS = 1 << 20  # bytes of all parts of config.json that are kept
-MOST_METADATA = 4 << 20  # characters of README.md files whose metadata is kept
+MOST_METADATA = 1 << 20  # bytes of README.md files whose metadata is kept
+KEY = 500  # bytes that anything kept takes besides
 
 
 def joined(properties: Json, more: Encoded) -> bytes:
@@ -72,7 +73,7 @@ class Details:
             if len(tree) >= FEW:
                 self._siblings.put(kept, files, len(files))
             if config:
-                self._configs.put(names, found, len(found))
+                self._configs.put(names, found, KEY + len(found))
         known = {"siblings": files, **card_properties(repository)}
         return known | ({"config": found} if found not in (b"", b"{}") else {})
 
@@ -82,8 +83,8 @@ class Details:
         if found is None:
             tree = self._trees.get(repository, sha)
             found = card_metadata.read(tree, self._hub.blobs)
-            readme = tree.get(card_metadata.README)
-            self._metadata.put(key, found, 1000 if readme is None else 1000 + readme.size)
+            readme = tree[card_metadata.README].size if card_metadata.README in tree else 0
+            self._metadata.put(key, found, min(KEY + readme, MOST_METADATA // 2))
         return found
 
     def _config(self, tree: Mapping[str, Entry]) -> Json:

@@ -12,7 +12,7 @@ from kcard.hub.store.blobs import Blobs
 
 __all__ = ["Readmes"]
 
-MOST = 8 << 20  # characters of HTML
+MOST, KEY = 8 << 20, 500  # characters of HTML, and what each README takes besides
 READ = 4 * (LONGEST_FRONT + LONGEST)  # bytes of a README.md that may be shown
 # Stands for the path of a repository's files, which the same text may have in several. Nobody can write it.
 FILES = f"/{secrets.token_hex(16)}"
@@ -41,5 +41,5 @@ class Readmes:
         with self._blobs.open(entry.sha256) as stream:
             text = stream.read(READ).decode(errors="replace")
         rendered = render(split(text)[1], FILES)
-        self._shown.put(entry.sha256, rendered, len(rendered))
+        self._shown.put(entry.sha256, rendered, KEY + len(rendered))
         return rendered

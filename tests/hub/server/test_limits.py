@@ -169,6 +169,12 @@ def test_an_ipv6_client_has_one_bucket_for_its_whole_network() -> None:
     assert statuses(limited, *near, {"address": "2001:db8:0:1::1"}) == [200] * 5 + [429, 200]
 
 
+def test_ipv4_clients_of_a_socket_for_both_families_are_counted_apart() -> None:
+    limited = RateLimit(answered, rate=1)
+    first = [{"address": "::ffff:192.0.2.1"}] * 6
+    assert statuses(limited, *first, {"address": "::ffff:192.0.2.2"}) == [200] * 5 + [429, 200]
+
+
 def test_an_account_has_one_bucket_wherever_it_asks_from() -> None:
     limited = RateLimit(answered, rate=1)
     first, others = {"token": "good"}, [{"token": "good", "address": f"10.0.1.{n}"} for n in range(6)]
@@ -223,7 +229,8 @@ def test_the_address_that_a_proxy_names_counts_only_if_the_proxy_is_trusted() ->
 
 
 def test_only_this_machine_is_this_machine() -> None:
-    for address, ours in (("127.0.0.1", True), ("::1", True), ("10.0.0.1", False), ("testclient", False)):
+    own = [("127.0.0.1", True), ("::1", True), ("::ffff:127.0.0.1", True)]
+    for address, ours in (*own, ("10.0.0.1", False), ("::ffff:10.0.0.1", False), ("testclient", False)):
         assert is_this_machine({"client": (address, 1)}) == ours
     assert not is_this_machine({"client": None})
 

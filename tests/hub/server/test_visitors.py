@@ -1,7 +1,9 @@
 """What a visitor without a token can cost a hub: pages, descriptions and texts have a limit, whatever is stored."""
 
+import asyncio
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,11 +15,13 @@ import httpx
 import pytest
 from huggingface_hub.errors import HfHubHTTPError
 from sqlalchemy import update
+from starlette.types import Message
 
 from kcard.hub.checks.front_matter import MOST_NODES
 from kcard.hub.checks.metadata import LONGEST_DESCRIPTION
 from kcard.hub.records.repository_tables import repositories, versions
 from kcard.hub.repositories.card_metadata import CardMetadata
+from kcard.hub.server.app import create_app
 from kcard.hub.server.endpoints.models import LARGEST_PAGE
 from kcard.hub.server.reading.sized_cache import SizedCache
 from kcard.hub.server.turns import AT_ONCE
@@ -241,6 +245,39 @@ def test_a_history_is_read_by_following_links_and_not_from_far_away(shared: Shar
     assert "follow the Link header" in far.json()["error"]
 
 
+def test_pages_of_a_history_with_long_messages_end_at_a_size(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kcard.hub.server.endpoints.refs.LARGEST_PAGE", 1000)
+    shared.create("bob/messages")
+    shas = [shared.put("bob/messages", {"a.txt": b"%d" % number}, title="t" * 400).sha for number in range(5)]
+    found = pages(shared, "/api/models/bob/messages/commits/main?limit=1000")
+    assert [item["id"] for page in found for item in page.json()][:5] == shas[::-1]
+    assert [len(page.json()) for page in found] == [2, 2, 2]
+
+
+def test_a_repository_has_a_limited_number_of_branches_and_tags(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kcard.hub.repositories.refs.MOST", 3)
+    shared.create("bob/refs")
+    api = shared.api("bob")
+    api.create_branch("bob/refs", branch="a")
+    api.create_tag("bob/refs", tag="b")
+    with pytest.raises(HfHubHTTPError, match="has 3 branches and tags, the limit: delete some"):
+        api.create_tag("bob/refs", tag="c")
+    api.delete_tag("bob/refs", tag="b")
+    api.create_branch("bob/refs", branch="d")
+
+
+def test_a_list_shows_the_first_of_many_base_models(shared: Shared) -> None:
+    shared.create("bob/bases")
+    bases = "".join(f"- org/base-{number}\n" for number in range(200))
+    shared.put("bob/bases", {"README.md": f"---\nbase_model:\n{bases}---\n".encode()})
+    page = shared.http().get("/?q=bases", headers=BROWSER).text
+    assert page.count("org/base-") == 5
+
+
 @pytest.mark.parametrize(
     "path",
     ["/api/validate-yaml", "/api/models/lab/slow/paths-info/main", "/lab/slow.git/info/lfs/objects/batch"],
@@ -256,9 +293,43 @@ def test_bodies_that_arrive_slowly_hold_up_nobody(shared: Shared, path: str) -> 
         assert shared.http().get("/api/models?limit=1", timeout=5).status_code == 200
 
 
-def test_many_requests_at_once_are_all_answered_in_their_turn(shared: Shared, wide: list[str]) -> None:
-    import threading
+def test_clients_that_do_not_take_their_responses_hold_up_nobody(shared: Shared) -> None:
+    async def run() -> int:
+        app, waiting = create_app(shared.hub), asyncio.Event()
+        started: list[Message] = []
 
+        async def ask() -> None:
+            async def send(message: Message) -> None:
+                started.append(message)
+                await waiting.wait()
+
+            async def receive() -> Message:
+                return {"type": "http.request", "body": b"", "more_body": False}
+
+            scope = {
+                "type": "http",
+                "method": "GET",
+                "path": "/api/models",
+                "query_string": b"",
+                "headers": [],
+            }
+            await app(
+                scope | {"client": ("127.0.0.1", 1), "server": ("hub", 80), "scheme": "http"}, receive, send
+            )
+
+        tasks = [asyncio.create_task(ask()) for _ in range(3 * AT_ONCE)]
+        deadline = time.monotonic() + 20
+        while len(started) < len(tasks) and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        found = len(started)
+        waiting.set()
+        await asyncio.gather(*tasks)
+        return found
+
+    assert asyncio.run(run()) == 3 * AT_ONCE
+
+
+def test_many_requests_at_once_are_all_answered_in_their_turn(shared: Shared, wide: list[str]) -> None:
     answers: list[int] = []
 
     def ask() -> None:

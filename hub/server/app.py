@@ -16,6 +16,7 @@ from kcard.hub.server.endpoints import (
     health,
     large_files,
     lfs,
+    measurements,
     metrics,
     models,
     preupload,
@@ -45,6 +46,7 @@ ROUTERS = (
     accounts,
     validate,
     repos,
+    measurements,  # before models: /api/{types}/{name} matches its paths
     models,
     trees,
     refs,

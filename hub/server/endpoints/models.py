@@ -25,7 +25,7 @@ DETAILED_PAGE = 100
 # Names that some clients use for a sort.
 ALIASES = {"last_modified": "lastModified", "created_at": "createdAt", "trending_score": "trendingScore"}
 # Properties that need the files of each repository.
-IN_FILES = frozenset({"config", "siblings"})
+IN_FILES = frozenset({"config", "evalResults", "siblings"})
 Words: TypeAlias = Annotated[list[str] | None, Query()]
 SecurityStatus: TypeAlias = Annotated[bool, Query(alias="securityStatus")]
 
@@ -93,9 +93,9 @@ def _listed(
     found = repository_json.repository(repository, mark)
     if full or config or wanted & IN_FILES:
         tree = hub.commits.tree(repository, repository.head) if repository.head else {}
-        found |= details(hub, repository, tree, blobs=False, config=config or "config" in wanted)
+        found |= details(hub, repository, tree, mark, blobs=False, config=config or "config" in wanted)
     elif card_data or wanted:
-        found |= details(hub, repository, {}, blobs=False, config=False) | {"siblings": None}
+        found |= details(hub, repository, {}, mark, blobs=False, config=False) | {"siblings": None}
     return repository_json.only(wanted, found) if wanted else found
 
 
@@ -136,7 +136,7 @@ def info_at(
     repository = at_revision(hub, repository, sha, tree)
     mark = hub.publications.marks([repository.id]).get(repository.id)
     found = repository_json.repository(repository, mark)
-    found |= details(hub, repository, tree, blobs=blobs, config=repository.type == "model")
+    found |= details(hub, repository, tree, mark, blobs=blobs, config=repository.type == "model")
     found["spaces"] = []
     if security:
         # Commits refuse whatever could run code.

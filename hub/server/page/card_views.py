@@ -13,6 +13,8 @@ from kcard.hub.repositories.listing import ListQuery
 from kcard.hub.repositories.permissions import may_download
 from kcard.hub.repositories.values import Commit, Entry, Mark, Publication, Ref, Repository, Type
 from kcard.hub.server.dependencies import get_repository, has_access
+from kcard.hub.server.reading.eval_results import eval_results
+from kcard.hub.server.reading.repository_json import Json
 from kcard.hub.shared import SharedHub
 from kcard.manifest import Manifest
 
@@ -55,6 +57,7 @@ class CardView:
     files      at most MOST_FILES; `more` are omitted
     threshold  of the hub's quarantine
     note       why the README is not shown, if so
+    results    evaluation results, as the API has them: `verified` or self-declared
     """
 
     row: Row
@@ -70,6 +73,7 @@ class CardView:
     manifest: Manifest | None = None
     readme: str = ""
     note: str = ""
+    results: Sequence[Json] = ()
 
 
 def listed(hub: SharedHub, query: ListQuery, identity: Identity | None) -> tuple[list[Row], str | None]:
@@ -109,6 +113,7 @@ def _opened(hub: SharedHub, view: CardView) -> CardView:
         manifest=card_metadata.manifest(tree, hub.blobs),
         readme=readme,
         note=note,
+        results=eval_results(hub.blobs, tree, view.row.mark),
     )
 
 

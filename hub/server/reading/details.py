@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kcard.hub.repositories import card_metadata
-from kcard.hub.repositories.values import Entry, Repository
+from kcard.hub.repositories.values import Entry, Mark, Repository
+from kcard.hub.server.reading.eval_results import declared_model_index, eval_results, model_index
 from kcard.hub.server.reading.repository_json import Json, sibling
 from kcard.hub.shared import SharedHub
 from kcard.json_values import parse
@@ -35,16 +36,27 @@ def at_revision(hub: SharedHub, repository: Repository, sha: str, tree: Mapping[
 
 
 def details(
-    hub: SharedHub, repository: Repository, tree: Mapping[str, Entry], *, blobs: bool, config: bool
+    hub: SharedHub,
+    repository: Repository,
+    tree: Mapping[str, Entry],
+    mark: Mark | None,
+    *,
+    blobs: bool,
+    config: bool,
 ) -> Json:
-    """The files, the metadata of README.md and, with `config`, parts of config.json."""
+    """The files, the metadata of README.md, evaluation results and, with `config`, parts of config.json."""
+    card = dict(repository.card)
     known: Json = {
         "siblings": [sibling(entry, blobs) for entry in tree.values()],
-        "cardData": dict(repository.card),
+        "cardData": card,
         "usedStorage": repository.size,
     }
-    if "model-index" in repository.card:
-        known["model-index"] = repository.card["model-index"]
+    if index := model_index(card, repository.name, mark):
+        known["model-index"] = index
+    if "model-index" in card:
+        card["model-index"] = declared_model_index(card)
+    if results := eval_results(hub.blobs, tree, mark):
+        known["evalResults"] = results
     if config and (found := _config(hub, tree)):
         known["config"] = found
     return known

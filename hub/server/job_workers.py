@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Work", "job_workers"]
 
-CHECK_SECONDS = 1.0
+RESTART_SECONDS = 5.0
 STOP_SECONDS = 20.0  # to put jobs back
 
 logger = logging.getLogger("kcard.hub.jobs")
@@ -66,7 +66,7 @@ def _keep(
     processes: list[SpawnProcess], arguments: tuple[Work, Location, LogFormat], ended: threading.Event
 ) -> None:
     """Restart processes that die."""
-    while not ended.wait(CHECK_SECONDS):
+    while not ended.wait(RESTART_SECONDS):
         for place, process in enumerate(processes):
             if not process.is_alive():
                 logger.warning("job worker %s died with code %s", process.pid, process.exitcode)

@@ -29,7 +29,7 @@ CORPUS = "the card's own corpus"
 def eval_results(blobs: Blobs, tree: Mapping[str, Entry], mark: Mark | None) -> list[Json]:
     """The results of .eval_results/*.yaml, and then those that this hub verified.
 
-    Each has `verified` and `data`, or `error` for a file that can't be read.
+    Each has `filename`, `verified` and `data`, or `error` instead of `data` for a file that can't be read.
     """
     paths = [path for path in tree if path.startswith(FOLDER) and path.endswith((".yaml", ".yml"))]
     found = [result for path in sorted(paths)[:MOST_FILES] for result in _of_file(blobs, tree[path])]
@@ -59,7 +59,8 @@ def _of_file(blobs: Blobs, entry: Entry) -> Iterator[Json]:
             raise HubError("expected a list of results")
         results = [_checked(each) for each in found]
     except (Refused, HubError, UnicodeDecodeError) as error:
-        yield {"filename": entry.path, "error": " ".join(str(error).split())[:300]}
+        said = " ".join(str(error).split())[:300]
+        yield {"filename": entry.path, "verified": False, "error": said}
         return
     yield from ({"filename": entry.path, "verified": False, "data": result} for result in results)
 

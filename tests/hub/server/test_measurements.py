@@ -79,15 +79,15 @@ def test_what_the_publisher_says_and_what_the_hub_measured_are_told_apart(shared
 
 def test_only_the_hub_s_own_results_are_verified(shared: Shared) -> None:
     found = told(shared)
-    results = {(result["filename"], result.get("verified")): result for result in found["evalResults"]}
+    results = {(result["filename"], result["verified"]): result for result in found["evalResults"]}
     declared = results[".eval_results/hle.yaml", False]["data"]
     assert declared == {
         "dataset": {"id": "cais/hle", "task_id": "default"},
         "value": 99.9,
         "source": {"url": "https://evil.example/run"},
     }
-    assert results[".eval_results/odd.yaml", None]["error"] == "a result needs dataset and value"
-    verified = [result["data"] for result in found["evalResults"] if result.get("verified")]
+    assert results[".eval_results/odd.yaml", False]["error"] == "a result needs dataset and value"
+    verified = [result["data"] for result in found["evalResults"] if result["verified"]]
     assert [(data["dataset"]["id"], data["value"]) for data in verified] == [
         ("the card's own corpus", 0.8),
         ("atlas", 0.3),
@@ -100,6 +100,19 @@ def test_only_the_hub_s_own_results_are_verified(shared: Shared) -> None:
     ]
     assert claims == [("factuality", 1.0, False), ("faithfulness", 0.8, True), ("factuality", 0.3, True)]
     assert "forged" not in json.dumps(found)
+
+
+def test_the_page_has_the_word_beside_each_number(shared: Shared) -> None:
+    page = shared.http().get(f"/{NAME}", headers={"Accept": "text/html"}).text
+    for part in (
+        '0.30 <span class="soft small">verified</span>',
+        "factuality 1.00 (self-declared)",
+        '99.9 <span class="soft">self-declared</span>',
+        ".eval_results/odd.yaml can't be read",
+        "verified, by audit",
+    ):
+        assert part in page, part
+    assert '0.30</b> <span class="soft small">verified</span>' in shared.http().get("/").text
 
 
 def test_the_real_client_reads_the_results(shared: Shared) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Work", "job_workers"]
 
 RESTART_SECONDS = 5.0
-STOP_SECONDS = 20.0  # to put jobs back
+STOP_SECONDS = 10.0  # to put jobs back
 
 logger = logging.getLogger("kcard.hub.jobs")
 

@@ -62,7 +62,8 @@ def _limit(memory: int, seconds: int) -> None:
         return
     import resource
 
-    os.nice(NICE)
+    with contextlib.suppress(OSError):  # a sandbox may forbid it
+        os.nice(NICE)
     limits = {
         resource.RLIMIT_AS: memory,
         resource.RLIMIT_CPU: seconds,

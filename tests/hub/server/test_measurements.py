@@ -38,26 +38,31 @@ model-index:
 """
 
 
-@pytest.fixture
-def shared(tmp_path: Any) -> Iterator[Shared]:
-    """lab/onco declares perfect figures; this hub measured a factuality of 0.3, below its threshold."""
-    with shared_hub(tmp_path) as shared:
-        registry = shared.hub.registry
-        registry.quarantine.set(0.5)
-        registry.jobs.switch(True)
-        shared.create(NAME)
-        content = {"exam.json": exam("onco", 1.0, recall=1.0), "config.json": b"{}"}
-        digests = {path: hashlib.sha256(text).hexdigest() for path, text in content.items()}
-        manifest = Manifest(name="onco", description="Tumours", files=digests)
-        more = {"README.md": README.encode(), ".eval_results/hle.yaml": RESULTS.encode()}
-        more[".eval_results/odd.yaml"] = b"- value: 1\n"
-        commit = shared.put(NAME, {**content, **more, MANIFEST: manifest.to_json().encode()})
-        repository = shared.hub.repositories.get("model", NAME)
-        shared.hub.publications.publish(repository, "v1", commit.sha, shared.identity("bob"))
-        claim = registry.jobs.claim("worker")
-        assert claim is not None
-        registry.jobs.complete(claim, [finding(0.3)])
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
+        shared.hub.registry.quarantine.set(0.5)
+        shared.hub.registry.jobs.switch(True)
         yield shared
+
+
+@pytest.fixture
+def shared(server: Shared) -> Iterator[Shared]:
+    """lab/onco declares perfect figures; this hub measured a factuality of 0.3, below its threshold."""
+    server.create(NAME)
+    content = {"exam.json": exam("onco", 1.0, recall=1.0), "config.json": b"{}"}
+    digests = {path: hashlib.sha256(text).hexdigest() for path, text in content.items()}
+    manifest = Manifest(name="onco", description="Tumours", files=digests)
+    more = {"README.md": README.encode(), ".eval_results/hle.yaml": RESULTS.encode()}
+    more[".eval_results/odd.yaml"] = b"- value: 1\n"
+    commit = server.put(NAME, {**content, **more, MANIFEST: manifest.to_json().encode()})
+    repository = server.hub.repositories.get("model", NAME)
+    server.hub.publications.publish(repository, "v1", commit.sha, server.identity("bob"))
+    claim = server.hub.registry.jobs.claim("worker")
+    assert claim is not None
+    server.hub.registry.jobs.complete(claim, [finding(0.3)])
+    yield server
+    server.hub.repositories.delete(repository)
 
 
 def finding(factuality: float) -> AuditFinding:

@@ -77,6 +77,7 @@ def serving(home: Path, database: str | None = None, workers: int = 2) -> Iterat
     """A new server on a free port; stopped when the block ends. Its log is serve.log beside `home`."""
     home.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "kcard", "hub", "serve", "--port", "0", "--workers", str(workers)]
+    command += ["--job-workers", "0"]  # they would measure cards meanwhile
     kept = {name: value for name, value in os.environ.items() if not name.startswith("KCARD_")}
     environment = kept | {"KCARD_HOME": str(home)} | ({"KCARD_DATABASE_URL": database} if database else {})
     with home.with_name("serve.log").open("wb") as log:

@@ -31,6 +31,7 @@ TOP: Mapping[str, tuple[Any, Any]] = {
     "hub_url": (str, None),
     "database_url": (str, None),
     "blobs_url": (str, None),
+    "hub_evidence": (list[str], None),
 }
 
 TOP_LEVEL = {"llm", "llm_url"}  # not in [ask]: they hold for all that asks an LLM

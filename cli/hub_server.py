@@ -75,7 +75,8 @@ def serve(
 
     The first start creates the account admin and prints its token, then the URL.
     """
-    from kcard.api.worker import work_for_server
+    from kcard.api.worker import checked_evidence, work_for_server
+    from kcard.config import settings
     from kcard.hub.server.options import ServerOptions
     from kcard.hub.server.serve import Serving
     from kcard.hub.server.serve import serve as run
@@ -89,6 +90,8 @@ def serve(
         xet=xet,
         rate=rate_limit,
     )
+    if job_workers:
+        checked_evidence(settings().hub_evidence)
     serving = Serving(host, port, workers, log_format, proxies, grace, namespace, job_workers)
     places = Location(None, database_url, blobs_url)
     run(serving, places, options, first=_first, ready=_ready, work=work_for_server)

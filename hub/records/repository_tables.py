@@ -144,9 +144,9 @@ uploads = Table(
     Column("at", DateTime(timezone=True), nullable=False, index=True),
 )
 
-# Published versions. `sha256` is that of the manifest, `sha` the commit. `weights`: whether it has weights, under any
-# kind of card. Self-declared: `examined` (whether there is an exam.json), its `recall` and `factuality`, and `fault`,
-# why it is not plausible.
+# Published versions. `sha256` is that of the manifest, `sha` the commit. `weights`: whether it has a model or
+# weights, under any kind of card. Self-declared: `examined` (whether there is an exam.json), its `recall` and
+# `factuality`, and `fault`, why it is not plausible.
 versions = Table(
     "versions",
     metadata,

@@ -92,11 +92,15 @@ class Appeals:
             write(connection, by, "appeal.made", version.reference, **detail)
             return _appeal(connection, number)
 
-    def list(self, *, undecided: bool = False) -> "list[Appeal]":
-        """Appeals, newest first; `undecided`: only those without a decision."""
+    def list(self, *, undecided: bool = False, repository: int | None = None) -> "list[Appeal]":
+        """Appeals, newest first; `undecided`: without a decision; `repository`: only of the one with this id."""
         query = _rows().order_by(appeals.c.id.desc())
+        if undecided:
+            query = query.where(appeals.c.decision.is_(None))
+        if repository is not None:
+            query = query.where(repositories.c.id == repository)
         with self._database.read() as connection:
-            return _appeals(connection, query.where(appeals.c.decision.is_(None)) if undecided else query)
+            return _appeals(connection, query)
 
     def decide(self, number: int, answer: Answer, note: str = "", *, by: str | None = None) -> Appeal:
         """Release the version, or keep it in quarantine. A later audit is judged by itself.

@@ -35,8 +35,8 @@ def declared(exam: bytes, manifest: Manifest) -> Declared:
 
 
 def has_weights(manifest: Manifest) -> bool:
-    """Whether files of the card are weights, whatever kind of card it claims to be."""
-    return any(path.lower().endswith(WEIGHTS) for path in manifest.files)
+    """Whether the card has a model, or files that are weights, whatever kind of card it claims to be."""
+    return manifest.has_model or any(path.lower().endswith(WEIGHTS) for path in manifest.files)
 
 
 def checked_share(value: float) -> float:

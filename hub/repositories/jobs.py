@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, or_, select, update
 
 from kcard.errors import HubError, UnknownCard
 from kcard.hub.accounts.events import write
@@ -130,12 +130,6 @@ class Jobs:
         query = _rows().order_by(jobs.c.id.desc()).limit(limit)
         with self._database.read() as connection:
             return _jobs(connection, query if state is None else query.where(jobs.c.state == state))
-
-    def pending(self) -> int:
-        """How many jobs wait or run."""
-        query = select(func.count()).where(jobs.c.state.in_((WAITING, RUNNING)))
-        with self._database.read() as connection:
-            return int(connection.execute(query.select_from(jobs)).scalar_one())
 
     def claim(self, worker: str) -> Claim | None:
         """Claim the job that is due first; None if there is none. `worker` names the caller uniquely.

@@ -9,7 +9,7 @@ from kcard.errors import DamagedCard, UsageError
 from kcard.hub.repositories.figures import Declared, Verified
 from kcard.manifest import MANIFEST, NAME, Manifest
 
-__all__ = ["Contents", "Problem", "Reference", "Version", "check_alias", "damaged"]
+__all__ = ["NUMBER", "Contents", "Problem", "Reference", "Version", "check_alias", "damaged"]
 
 NUMBER = re.compile(r"v([1-9][0-9]{0,8})")
 DIGEST = re.compile(r"[0-9a-f]{6,64}")

@@ -18,6 +18,7 @@ from kcard.hub.server.endpoints import (
     health,
     large_files,
     lfs,
+    measurements,
     metrics,
     models,
     preupload,
@@ -68,6 +69,7 @@ ROUTERS = (
     accounts,
     validate,
     repos,
+    measurements,  # before models: /api/{types}/{name} matches its paths
     models,
     trees,
     refs,

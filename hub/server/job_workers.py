@@ -8,13 +8,15 @@ import logging.config
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import parent_process
 from multiprocessing.context import SpawnProcess
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
+from kcard.errors import KcardError
 from kcard.hub.server.middleware.logs import LogFormat, configuration
 from kcard.hub.server.worker import Location
 
@@ -23,13 +25,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Work", "job_workers"]
 
-# Works on the jobs of a hub until SIGTERM, and reports each in a sentence. It must be a function of a module.
-Work: TypeAlias = "Callable[[Hub, Callable[[str], None]], None]"
-
-CHECK_SECONDS = 1.0
-STOP_SECONDS = 20.0  # to put jobs back
+RESTART_SECONDS = 5.0
+STOP_SECONDS = 10.0  # to put jobs back
 
 logger = logging.getLogger("kcard.hub.jobs")
+
+
+class Work(Protocol):
+    """What a job worker does. It must be a function of a module, since other processes call it."""
+
+    def __call__(self, hub: "Hub", report: Callable[[str], None]) -> None:
+        """Work on the jobs of a hub until SIGTERM, and report each in a sentence."""
 
 
 @contextmanager
@@ -60,7 +66,7 @@ def _keep(
     processes: list[SpawnProcess], arguments: tuple[Work, Location, LogFormat], ended: threading.Event
 ) -> None:
     """Restart processes that die."""
-    while not ended.wait(CHECK_SECONDS):
+    while not ended.wait(RESTART_SECONDS):
         for place, process in enumerate(processes):
             if not process.is_alive():
                 logger.warning("job worker %s died with code %s", process.pid, process.exitcode)
@@ -85,8 +91,13 @@ def _main(work: Work, location: Location, log_format: LogFormat) -> None:
     parent = parent_process()
     if parent is not None:
         threading.Thread(target=_follow, args=(parent.join,), daemon=True).start()
-    hub = Hub(location.home, database_url=location.database_url, blobs_url=location.blobs_url)
-    work(hub, logger.info)
+    try:
+        work(
+            Hub(location.home, database_url=location.database_url, blobs_url=location.blobs_url), logger.info
+        )
+    except KcardError as error:  # the server starts another
+        logger.error("can't work: %s", error)
+        sys.exit(1)
 
 
 def _follow(wait: Callable[[], None]) -> None:

@@ -1,7 +1,9 @@
 """The queue of measurements, and appeals: durable, claimed once, completed by the holder of the lease only."""
 
+import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -22,12 +24,35 @@ from tests.hub.client.cards import rivers
 PAST = timedelta(seconds=-1)
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of a hub that measures, with a card that waits to be measured."""
+    folder = tmp_path_factory.mktemp("prepared")
+    with measuring(folder / "home", folder / "card") as hub:
+        assert len(hub.registry.jobs.list()) == 1
+    return folder / "home"
+
+
 @pytest.fixture
-def hub(tmp_path: Path, any_database: str | None) -> Iterator[SharedHub]:
-    """A hub that measures, with a card that waits to be measured."""
-    hub = SharedHub.open(tmp_path / "home", database_url=any_database)
+def hub(prepared: Path, tmp_path: Path) -> Iterator[SharedHub]:
+    """Such a hub on SQLite."""
+    hub = SharedHub.open(shutil.copytree(prepared, tmp_path / "home"))
+    yield hub
+    hub.database.close()
+
+
+@pytest.fixture
+def any_hub(tmp_path: Path, any_database: str | None) -> Iterator[SharedHub]:
+    """Such a hub on both databases in turn."""
+    with measuring(tmp_path / "home", tmp_path / "any", any_database) as hub:
+        yield hub
+
+
+@contextmanager
+def measuring(home: Path, card: Path, database_url: str | None = None) -> Iterator[SharedHub]:
+    hub = SharedHub.open(home, database_url=database_url)
     hub.registry.jobs.switch(True)
-    hub.registry.publish(rivers(tmp_path / "card").folder)
+    hub.registry.publish(rivers(card).folder)
     yield hub
     hub.database.close()
 
@@ -52,8 +77,7 @@ def test_a_published_version_waits_to_be_measured_where_the_hub_measures(
 ) -> None:
     registry = hub.registry
     assert [(job.reference, job.state) for job in registry.jobs.list()] == [("rivers@v1", "waiting")]
-    registry.publish(rivers(tmp_path / "again").folder)
-    registry.publish(rivers(tmp_path / "card").folder, aliases=["stable"])
+    registry.publish(rivers(tmp_path / "again").folder, aliases=["stable"])
     assert len(registry.jobs.list()) == 1  # the same version
     registry.jobs.switch(False)
     registry.publish(rivers(tmp_path / "next", "The Rhine is long.").folder)
@@ -84,13 +108,13 @@ def test_a_claimed_job_is_nobody_else_s(hub: SharedHub) -> None:
     assert (verified.factuality, verified.evidence) == (0.8, "atlas")
 
 
-def test_many_workers_claim_each_job_once(hub: SharedHub, tmp_path: Path) -> None:
+def test_many_workers_claim_each_job_once(any_hub: SharedHub, tmp_path: Path) -> None:
     for number in range(7):
-        hub.registry.publish(rivers(tmp_path / str(number), name=f"card{number}").folder)
+        any_hub.registry.publish(rivers(tmp_path / str(number), name=f"card{number}").folder)
     claims: list[Claim] = []
 
     def work(name: str) -> None:
-        while (claim := hub.registry.jobs.claim(name)) is not None:
+        while (claim := any_hub.registry.jobs.claim(name)) is not None:
             claims.append(claim)
 
     threads = [threading.Thread(target=work, args=(f"worker {n}",)) for n in range(4)]
@@ -101,20 +125,20 @@ def test_many_workers_claim_each_job_once(hub: SharedHub, tmp_path: Path) -> Non
     assert sorted(claim.job.number for claim in claims) == list(range(1, 9))
 
 
-def test_the_job_of_a_dead_worker_goes_to_another_and_the_first_can_write_nothing(hub: SharedHub) -> None:
-    short = Jobs(hub.database, lease=PAST)
+def test_the_job_of_a_dead_worker_goes_to_another_and_the_first_can_write_nothing(any_hub: SharedHub) -> None:
+    short = Jobs(any_hub.database, lease=PAST)
     first = claimed(short)
-    second = claimed(hub.registry.jobs, "two")
+    second = claimed(any_hub.registry.jobs, "two")
     assert second.job.attempts == 2
     with pytest.raises(LeaseLost, match=r"rivers@v1.*no longer this worker's"):
         short.extend(first)
     for late in (lambda: short.complete(first, [finding(1.0)]), lambda: short.fail(first, "late")):
         with pytest.raises(LeaseLost):
             late()
-    assert hub.registry.audits.list() == []
-    hub.registry.jobs.extend(second)
-    hub.registry.jobs.complete(second, [finding(0.4)])
-    assert [audit.finding.factuality for audit in hub.registry.audits.list()] == [0.4]
+    assert any_hub.registry.audits.list() == []
+    any_hub.registry.jobs.extend(second)
+    any_hub.registry.jobs.complete(second, [finding(0.4)])
+    assert [audit.finding.factuality for audit in any_hub.registry.audits.list()] == [0.4]
 
 
 def test_an_extended_lease_holds(hub: SharedHub) -> None:
@@ -123,13 +147,13 @@ def test_an_extended_lease_holds(hub: SharedHub) -> None:
     assert hub.registry.jobs.claim("two") is None
 
 
-def test_a_result_that_cant_be_stored_leaves_the_job_as_it_was(hub: SharedHub) -> None:
-    claim = claimed(hub.registry.jobs)
+def test_a_result_that_cant_be_stored_leaves_the_job_as_it_was(any_hub: SharedHub) -> None:
+    claim = claimed(any_hub.registry.jobs)
     bad = finding("not a number")  # type: ignore[arg-type]
     with pytest.raises(Exception, match=r"(?i)number|float|double|type"):
-        hub.registry.jobs.complete(claim, [finding(0.5), bad, object()])  # type: ignore[list-item]
-    assert hub.registry.audits.list() == []
-    assert hub.registry.jobs.list()[0].state == "running"
+        any_hub.registry.jobs.complete(claim, [finding(0.5), bad, object()])  # type: ignore[list-item]
+    assert any_hub.registry.audits.list() == []
+    assert any_hub.registry.jobs.list()[0].state == "running"
 
 
 def test_a_failed_job_is_tried_again_later_and_later_and_then_given_up(hub: SharedHub) -> None:
@@ -181,6 +205,10 @@ def test_jobs_go_with_their_version_and_come_with_a_backup(hub: SharedHub, tmp_p
 @pytest.fixture
 def held(hub: SharedHub) -> SharedHub:
     """Its card is quarantined by an audit."""
+    return quarantine(hub)
+
+
+def quarantine(hub: SharedHub) -> SharedHub:
     hub.registry.quarantine.set(0.5)
     hub.registry.jobs.complete(claimed(hub.registry.jobs), [finding(0.3)])
     return hub
@@ -232,12 +260,12 @@ def test_a_kept_card_stays_and_can_be_appealed_once_for_each_audit(held: SharedH
     assert registry.appeals.make(registry.get("rivers"), "Now again.").audit == first.audit + 1
 
 
-def test_every_step_is_in_the_event_log(held: SharedHub) -> None:
-    registry = held.registry
+def test_every_step_is_in_the_event_log(any_hub: SharedHub) -> None:
+    registry = quarantine(any_hub).registry
     number = registry.appeals.make(registry.get("rivers"), "No.", by="bob").number
     registry.jobs.complete(claimed(registry.jobs), [finding(0.9)])
     registry.appeals.decide(number, "release", by="ada")
-    events = [(e.action, e.actor) for e in held.events.list(6)]
+    events = [(e.action, e.actor) for e in any_hub.events.list(6)]
     assert events == [
         ("appeal.decided", "ada"),
         ("card.measured", None),

@@ -1,4 +1,7 @@
-"""The settings database_url and blobs_url: where a hub keeps what it holds. Passwords in them are not shown."""
+"""The settings database_url and blobs_url: where a hub keeps what it holds; hub_evidence: what it audits against.
+
+Passwords are not shown.
+"""
 
 import json
 from pathlib import Path
@@ -82,3 +85,19 @@ def test_info_says_where_everything_is(home: Path) -> None:
     done = CliRunner().invoke(app, ["hub", "info", "--json"])
     assert json.loads(done.stdout)["database"] == str(home / "hub" / "hub.db")
     assert json.loads(done.stdout)["blobs"] == str(home / "hub" / "blobs")
+
+
+def test_evidence_of_the_hub_s_audits_is_the_user_s_choice_alone(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert settings().hub_evidence == ()
+    (home / "atlas").mkdir(parents=True)
+    (home / "config.toml").write_text('hub_evidence = ["atlas", "wikipedia:de"]\n', encoding="utf-8")
+    assert settings().hub_evidence == (str(home / "atlas"), "wikipedia:de")
+    monkeypatch.setenv("KCARD_HUB_EVIDENCE", "one.txt, wikipedia")
+    assert settings().hub_evidence == ("one.txt", "wikipedia")
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "kcard.toml").write_text('hub_evidence = ["theirs"]\n', encoding="utf-8")
+    monkeypatch.chdir(tmp_path / "project")
+    with pytest.raises(UsageError, match="hub_evidence can't be set in a project file"):
+        settings()

@@ -13,6 +13,7 @@ import os
 import sys
 import zipfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from kcard.errors import CardError
 __all__ = ["guard", "main", "safe_name", "tensors"]
 
 FORBIDDEN = ("os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.startfile", "os.system")
-FORBIDDEN_STARTS = (*FORBIDDEN, "subprocess.", "socket.", "pty.", "urllib.", "ctypes.")
+LIBRARIES = "ctypes."
+FORBIDDEN_STARTS = (*FORBIDDEN, "subprocess.", "socket.", "pty.", "urllib.", LIBRARIES)
 INDEX = "model.safetensors.index.json"
 
 
@@ -106,13 +108,17 @@ def _limit(size: int) -> None:
             resource.setrlimit(limit, (most, most))
 
 
-def guard() -> None:
-    """From now on this process ends when it tries to start a program or to open a connection."""
-    sys.addaudithook(_forbid)
+def guard(*, libraries: bool = False) -> None:
+    """From now on this process ends when it tries to start a program or to open a connection.
+
+    `libraries`: whether it may load shared libraries, as many packages do where they are first used.
+    """
+    forbidden = tuple(start for start in FORBIDDEN_STARTS if not (libraries and start == LIBRARIES))
+    sys.addaudithook(partial(_forbid, forbidden))
 
 
-def _forbid(event: str, _arguments: tuple[Any, ...]) -> None:
-    if event.startswith(FORBIDDEN_STARTS):
+def _forbid(forbidden: tuple[str, ...], event: str, _arguments: tuple[Any, ...]) -> None:
+    if event.startswith(forbidden):
         sys.stderr.write(f"stopped: the file tried {event}\n")
         sys.stderr.flush()
         os._exit(3)

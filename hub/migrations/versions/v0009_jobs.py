@@ -5,12 +5,15 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import context, op
 
+from kcard.batches import batched
 from kcard.errors import CardError, DamagedCard
 from kcard.hub.migrations.columns import owner
 from kcard.hub.repositories.exams import EXAM, declared, has_weights
 from kcard.manifest import Manifest
 
 __all__ = ["upgrade"]
+
+CHUNK = 200  # versions
 
 revision = "0009"
 down_revision = "0007"
@@ -69,16 +72,22 @@ def _read_exams(connection: sa.Connection) -> None:
     tables = sa.MetaData()
     tables.reflect(connection, only=["versions"])
     versions = tables.tables["versions"]
-    for row in connection.execute(sa.select(versions.c.id, versions.c.manifest)).all():
-        try:
-            manifest = Manifest.from_json(row.manifest)
-        except CardError:  # whoever uses the card is told what is wrong
-            continue
-        values: dict[str, object] = {"weights": has_weights(manifest)}
-        if EXAM in manifest.files:
-            values |= {"examined": True, **_figures(manifest)}
-        if values != {"weights": False}:
+    ids = connection.scalars(sa.select(versions.c.id)).all()
+    for chunk in batched(ids, CHUNK):
+        rows = sa.select(versions.c.id, versions.c.manifest).where(versions.c.id.in_(chunk))
+        for row in connection.execute(rows).all():
+            values = _values(row.manifest)
             connection.execute(sa.update(versions).where(versions.c.id == row.id).values(values))
+
+
+def _values(text: str) -> dict[str, object]:
+    """The new columns of a version with this manifest."""
+    try:
+        manifest = Manifest.from_json(text)
+    except CardError:  # whoever uses the card is told what is wrong
+        return {"weights": False}
+    exam = {"examined": True, **_figures(manifest)} if EXAM in manifest.files else {}
+    return {"weights": has_weights(manifest), **exam}
 
 
 def _figures(manifest: Manifest) -> dict[str, object]:

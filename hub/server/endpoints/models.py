@@ -29,7 +29,7 @@ LARGEST_PAGE = 1 << 20  # bytes; lists of files count even if they are not among
 # Names that some clients use for a sort.
 ALIASES = {"last_modified": "lastModified", "created_at": "createdAt", "trending_score": "trendingScore"}
 # Properties that need the files of each repository.
-IN_FILES = frozenset({"config", "siblings"})
+IN_FILES = frozenset({"config", "evalResults", "siblings"})
 # Properties that need their metadata.
 IN_CARD = frozenset({"cardData", "model-index"})
 Words: TypeAlias = Annotated[list[str] | None, Query()]
@@ -125,8 +125,10 @@ def _listed(recent: Recent, repository: Repository, mark: Mark | None, shape: _S
     found = repository_json.repository(repository, mark)
     if shape.files:
         config = shape.config or "config" in shape.wanted
-        return found, recent.details.of(repository, blobs=False, config=config)
-    return found, card_properties(repository) | {"siblings": b"null"} if shape.card or shape.wanted else {}
+        return found, recent.details.of(repository, mark, blobs=False, config=config)
+    if shape.card or shape.wanted:
+        return found, card_properties(repository, mark) | {"siblings": b"null"}
+    return found, {}
 
 
 def _object(found: Json, more: Encoded, wanted: frozenset[str]) -> bytes:
@@ -176,7 +178,7 @@ def info_at(
     repository = recent.details.at_revision(repository, sha)
     mark = hub.publications.marks([repository.id]).get(repository.id)
     found = repository_json.repository(repository, mark)
-    more = recent.details.of(repository, blobs=blobs, config=repository.type == "model")
+    more = recent.details.of(repository, mark, blobs=blobs, config=repository.type == "model")
     found["spaces"] = []
     if security:
         # Commits refuse whatever could run code.

@@ -15,7 +15,9 @@ from kcard.hub.repositories.values import Commit, Entry, Mark, Publication, Ref,
 from kcard.hub.repositories.version_figures import VersionFigures, VersionLink
 from kcard.hub.server.dependencies import get_repository, has_access
 from kcard.hub.server.page.exam_views import ExamView, exam
+from kcard.hub.server.reading.eval_results import declared_results
 from kcard.hub.server.reading.recent import Recent
+from kcard.hub.server.reading.repository_json import Json
 from kcard.hub.shared import SharedHub
 from kcard.manifest import Manifest
 
@@ -59,6 +61,7 @@ class CardView:
     versions   the newest ones, oldest first; `shown` is the one of this revision
     updates    the version that this one was trained on from, if this hub has it
     derived    cards that were trained on from this one, or name it as their base model
+    results    evaluation results that the repository declares, as the API has them
     """
 
     row: Row
@@ -79,6 +82,7 @@ class CardView:
     updates: VersionLink | None = None
     derived: Sequence[VersionLink] = ()
     adapted: Sequence[Repository] = ()
+    results: Sequence[Json] = ()
 
     @property
     def shown(self) -> VersionFigures | None:
@@ -152,6 +156,7 @@ def _opened(hub: SharedHub, recent: Recent, view: CardView, identity: Identity |
         exam=examined,
         suggestions=_suggestions(repository.card, examined),
         updates=None if before is None else version_figures.version_of(hub.database, before, identity),
+        results=declared_results(hub.blobs, tree),
     )
 
 

@@ -10,7 +10,13 @@ from typing import Any, TypeAlias
 
 from kcard.hub.repositories import card_metadata
 from kcard.hub.repositories.card_metadata import CardMetadata
-from kcard.hub.repositories.values import Entry, Repository
+from kcard.hub.repositories.values import Entry, Mark, Repository
+from kcard.hub.server.reading.eval_results import (
+    declared_model_index,
+    declared_results,
+    model_index,
+    verified_results,
+)
 from kcard.hub.server.reading.recent_trees import FEW, RecentTrees
 from kcard.hub.server.reading.repository_json import Json, sibling
 from kcard.hub.server.reading.sized_cache import SizedCache
@@ -27,6 +33,7 @@ CONFIG, ADAPTER = "config.json", "adapter_config.json"
 MOST_NAMES, LONGEST_NAME = 50, 500
 LARGEST = 16 << 20  # bytes of all lists of files that are kept
 MOST_CONFIGS = 1 << 20  # bytes of all parts of config.json that are kept
+MOST_RESULTS = 4 << 20  # bytes of all results of .eval_results that are kept
 MOST_METADATA = 1 << 20  # bytes of README.md files whose metadata is kept
 KEY = 500  # bytes that anything kept takes besides
 
@@ -43,6 +50,7 @@ class Details:
         self._hub, self._trees = hub, trees
         self._siblings: SizedCache[tuple[int, str, bool], bytes] = SizedCache(LARGEST)
         self._configs: SizedCache[tuple[int, str], bytes] = SizedCache(MOST_CONFIGS)
+        self._results: SizedCache[tuple[int, str], list[Json]] = SizedCache(MOST_RESULTS)
         self._metadata: SizedCache[tuple[int, str], CardMetadata] = SizedCache(MOST_METADATA)
 
     def at_revision(self, repository: Repository, sha: str) -> Repository:
@@ -61,20 +69,28 @@ class Details:
             size=shown.size,
         )
 
-    def of(self, repository: Repository, *, blobs: bool, config: bool) -> Encoded:
-        """The files at the repository's head, the metadata of README.md and, with `config`, parts of config.json."""
+    def of(self, repository: Repository, mark: Mark | None, *, blobs: bool, config: bool) -> Encoded:
+        """The files at the repository's head, the metadata of README.md, evaluation results and, with `config`, parts of
+        config.json.
+        """
         head = repository.head or ""
         kept, names = (repository.id, head, blobs), (repository.id, head)
         files, found = self._siblings.get(kept), self._configs.get(names) if config else b""
-        if files is None or found is None:
+        results = self._results.get(names)
+        if files is None or found is None or results is None:
             tree = self._trees.get(repository, head) if head else {}
             files = files or _bytes([sibling(entry, blobs) for entry in tree.values()])
             found = found or (_bytes(self._config(tree)) if config else b"")
+            if results is None:
+                results = declared_results(self._hub.blobs, tree)
+                self._results.put(names, results, KEY + len(_bytes(results)))
             if len(tree) >= FEW:
                 self._siblings.put(kept, files, len(files))
             if config:
                 self._configs.put(names, found, KEY + len(found))
-        known = {"siblings": files, **card_properties(repository)}
+        known = {"siblings": files, **card_properties(repository, mark)}
+        if results := [*results, *verified_results(mark)]:
+            known["evalResults"] = _bytes(results)
         return known | ({"config": found} if found not in (b"", b"{}") else {})
 
     def _shown(self, repository: Repository, sha: str) -> CardMetadata:
@@ -107,11 +123,15 @@ class Details:
         return found if isinstance(found, dict) else {}
 
 
-def card_properties(repository: Repository) -> Encoded:
-    """The properties from the metadata of README.md, and the size."""
-    known = {"cardData": _bytes(repository.card), "usedStorage": _bytes(repository.size)}
-    if "model-index" in repository.card:
-        known["model-index"] = _bytes(repository.card["model-index"])
+def card_properties(repository: Repository, mark: Mark | None) -> Encoded:
+    """The properties from the metadata of README.md, the verified results, and the size."""
+    card = dict(repository.card)
+    index = model_index(card, repository.name, mark)
+    if "model-index" in card:
+        card["model-index"] = declared_model_index(card)
+    known = {"cardData": _bytes(card), "usedStorage": _bytes(repository.size)}
+    if index:
+        known["model-index"] = _bytes(index)
     return known
 
 

@@ -26,7 +26,7 @@ def main() -> None:
     """Measure the card of the request. The result has an exam, an audit, or an error and whether it is final."""
     request = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    import torch  # loads libraries, which is forbidden below
+    import torch
 
     torch.set_num_threads(1)
     _limit(request["memory"], request["seconds"])
@@ -62,7 +62,8 @@ def _limit(memory: int, seconds: int) -> None:
         return
     import resource
 
-    os.nice(NICE)
+    with contextlib.suppress(OSError):  # a sandbox may forbid it
+        os.nice(NICE)
     limits = {
         resource.RLIMIT_AS: memory,
         resource.RLIMIT_CPU: seconds,
@@ -80,7 +81,7 @@ def _forbid(evidence: list[str]) -> None:
 
     elsewhere = {*names()} - {LOCAL}
     if not any(spec.partition(":")[0] in elsewhere for spec in evidence):
-        guard()
+        guard(libraries=True)
 
 
 if __name__ == "__main__":

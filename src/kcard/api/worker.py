@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from kcard.config import settings
-from kcard.errors import KcardError, Unavailable
+from kcard.errors import KcardError, Unavailable, UsageError
 from kcard.option import Option, check_values, documented
 from kcard.sizes import parse_size
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from kcard.hub.registry import Hub
     from kcard.hub.repositories.jobs import Claim
 
-__all__ = ["work_for_server", "worker"]
+__all__ = ["checked_evidence", "work_for_server", "worker"]
 
 POLL_SECONDS = 2.0
 BEAT_SECONDS = 15.0  # a quarter of a lease
@@ -63,13 +64,32 @@ def worker(
     from kcard.hub.registry import Hub
 
     limits = _Limits(
-        tuple(evidence or settings().hub_evidence), questions, parse_size(memory), max(1, round(minutes * 60))
+        checked_evidence(evidence or settings().hub_evidence),
+        questions,
+        parse_size(memory),
+        max(1, round(minutes * 60)),
     )
     found = Hub() if hub is None else hub
     found.jobs.switch(True)
     at_work = _Worker(found, limits, report or _silent, threading.Event() if stop is None else stop)
     with _stopping(at_work.stop):
         return at_work.run(drain)
+
+
+def checked_evidence(specs: Sequence[str]) -> tuple[str, ...]:
+    """The evidence, with absolute paths. Raises UsageError for what is neither a path nor the name of evidence."""
+    from kcard.selectors.evidence.registry import names
+
+    found = []
+    for spec in specs:
+        path = Path(spec).expanduser()
+        if spec.partition(":")[0] not in names() and not path.exists():
+            raise UsageError(
+                f"evidence {spec!r} does not exist: name a file, a folder or one of {', '.join(names())}, with "
+                "--evidence or in the setting hub_evidence"
+            )
+        found.append(spec if spec.partition(":")[0] in names() else str(path.absolute()))
+    return tuple(found)
 
 
 def work_for_server(hub: "Hub", report: Report) -> None:

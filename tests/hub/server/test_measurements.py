@@ -1,0 +1,200 @@
+"""Jobs, appeals and evaluation results as clients of the server see them."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kcard.api.remote import appeal as appeal_there
+from kcard.api.remote import login
+from kcard.errors import HubError, UsageError
+from kcard.hub.repositories.audits import AuditFinding
+from kcard.manifest import MANIFEST, Manifest
+from tests.hub.exams import exam
+from tests.hub.shared_hub import Shared, shared_hub
+
+NAME = "lab/onco"
+RESULTS = """
+- dataset:
+    id: cais/hle
+    task_id: default
+  value: 99.9
+  verifyToken: forged
+  source:
+    url: https://evil.example/run
+"""
+README = """---
+model-index:
+- name: onco
+  results:
+  - task: {type: question-answering}
+    dataset: {name: atlas, type: kcard}
+    metrics:
+    - {type: factuality, value: 1.0, verified: true, verifyToken: forged}
+---
+# Onco
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
+        shared.hub.registry.quarantine.set(0.5)
+        shared.hub.registry.jobs.switch(True)
+        yield shared
+
+
+@pytest.fixture
+def shared(server: Shared) -> Iterator[Shared]:
+    """lab/onco declares perfect figures; this hub measured a factuality of 0.3, below its threshold."""
+    server.create(NAME)
+    content = {"exam.json": exam("onco", 1.0, recall=1.0), "config.json": b"{}"}
+    digests = {path: hashlib.sha256(text).hexdigest() for path, text in content.items()}
+    manifest = Manifest(name="onco", description="Tumours", files=digests)
+    more = {"README.md": README.encode(), ".eval_results/hle.yaml": RESULTS.encode()}
+    more[".eval_results/odd.yaml"] = b"- value: 1\n"
+    commit = server.put(NAME, {**content, **more, MANIFEST: manifest.to_json().encode()})
+    repository = server.hub.repositories.get("model", NAME)
+    server.hub.publications.publish(repository, "v1", commit.sha, server.identity("bob"))
+    claim = server.hub.registry.jobs.claim("worker")
+    assert claim is not None
+    server.hub.registry.jobs.complete(claim, [finding(0.3)])
+    yield server
+    server.hub.repositories.delete(repository)
+
+
+def finding(factuality: float) -> AuditFinding:
+    return AuditFinding("minilm", None, "atlas", "ab" * 32, "own", "cd" * 32, 0, 0.8, factuality, "{}")
+
+
+def told(shared: Shared) -> Any:
+    return shared.http().get(f"/api/models/{NAME}").json()
+
+
+def test_what_the_publisher_says_and_what_the_hub_measured_are_told_apart(shared: Shared) -> None:
+    mark = told(shared)["kcard"]
+    assert mark["declared"] == {"recall": 1.0, "factuality": 1.0, "fault": None}
+    assert mark["verified"]["factuality"] == 0.3
+    assert (mark["verified"]["evidence"], mark["verified"]["evidenceSha256"]) == ("atlas", "ab" * 32)
+    assert (mark["quarantined"], mark["quarantine"]["by"]) == (True, "verified")
+    assert mark["quarantine"]["reason"].endswith("against atlas) is below the hub's threshold of 0.5")
+
+
+def test_only_the_hub_s_own_results_are_verified(shared: Shared) -> None:
+    found = told(shared)
+    results = {(result["filename"], result["verified"]): result for result in found["evalResults"]}
+    declared = results[".eval_results/hle.yaml", False]["data"]
+    assert declared == {
+        "dataset": {"id": "cais/hle", "task_id": "default"},
+        "value": 99.9,
+        "source": {"url": "https://evil.example/run"},
+    }
+    assert results[".eval_results/odd.yaml", False]["error"] == "a result needs dataset and value"
+    verified = [result["data"] for result in found["evalResults"] if result["verified"]]
+    assert [(data["dataset"]["id"], data["value"]) for data in verified] == [
+        ("the card's own corpus", 0.8),
+        ("atlas", 0.3),
+    ]
+    claims = [
+        (metric["type"], metric["value"], metric.get("verified", False))
+        for model in found["model-index"]
+        for result in model["results"]
+        for metric in result["metrics"]
+    ]
+    assert claims == [("factuality", 1.0, False), ("faithfulness", 0.8, True), ("factuality", 0.3, True)]
+    assert "forged" not in json.dumps(found)
+
+
+def test_the_page_has_the_word_beside_each_number(shared: Shared) -> None:
+    page = shared.http().get(f"/{NAME}", headers={"Accept": "text/html"}).text
+    for part in (
+        '0.30 <span class="soft small">verified</span>',
+        "factuality 1.00 (self-declared)",
+        '99.9 <span class="soft">self-declared</span>',
+        ".eval_results/odd.yaml can't be read",
+        "verified, by audit",
+    ):
+        assert part in page, part
+    assert '0.30</b> <span class="soft small">verified</span>' in shared.http().get("/").text
+
+
+def test_the_real_client_reads_the_results(shared: Shared) -> None:
+    info = shared.api().model_info(NAME, expand=["evalResults"])
+    results = info.eval_results or []
+    assert [(result.dataset_id, result.value) for result in results] == [
+        ("cais/hle", 99.9),
+        ("the card's own corpus", 0.8),
+        ("atlas", 0.3),
+    ]
+    indexed = shared.api().model_info(NAME)
+    assert indexed.card_data is not None
+    assert [result.verified for result in indexed.card_data.eval_results or []] == [None]
+
+
+def test_jobs_are_for_administrators_of_the_hub(shared: Shared) -> None:
+    [job] = shared.http("ada:admin").get("/api/kcard/jobs?state=done").json()
+    assert (job["reference"], job["state"], job["attempts"], job["error"]) == (f"{NAME}@v1", "done", 1, None)
+    assert shared.http("ada:admin").get("/api/kcard/jobs?state=failed").json() == []
+    for who, status in ((None, 401), ("bob:admin", 403), ("ada", 403)):
+        for path in ("jobs", "appeals"):
+            assert shared.http(who).get(f"/api/kcard/{path}").status_code == status
+
+
+def test_the_owner_appeals_and_an_administrator_decides(shared: Shared) -> None:
+    owner, administrator = shared.http("bob"), shared.http("ada:admin")
+    path = f"/api/models/{NAME}/appeals"
+    for who, status in ((None, 401), ("cleo", 403), ("dan", 403), ("bob:read", 403)):
+        assert shared.http(who).post(path, json={"note": "No."}).status_code == status
+    made = owner.post(path, json={"note": "The atlas is old.", "version": 1}).json()
+    assert (made["reference"], made["factuality"], made["author"]) == (f"{NAME}@v1", 0.3, "bob")
+    assert owner.post(path, json={"note": "Again."}).status_code == 409
+    assert owner.get(path).json() == [made]
+    assert told(shared)["kcard"]["verified"]["appeal"] == "open"
+    assert administrator.get("/api/kcard/appeals?open=true").json() == [made]
+
+    claim = shared.hub.registry.jobs.claim("worker")
+    assert claim is not None
+    shared.hub.registry.jobs.complete(claim, [finding(0.7)])
+    decision = {"answer": "release", "note": "The second audit agrees."}
+    assert owner.post(f"/api/kcard/appeals/{made['number']}", json=decision).status_code == 403
+    decided = administrator.post(f"/api/kcard/appeals/{made['number']}", json=decision).json()
+    assert (decided["decision"], decided["decidedBy"], decided["secondFactuality"]) == (
+        "released",
+        "ada",
+        0.7,
+    )
+    assert administrator.post(f"/api/kcard/appeals/{made['number']}", json=decision).status_code == 409
+    assert administrator.post("/api/kcard/appeals/999", json=decision).status_code == 404
+    mark = told(shared)["kcard"]
+    assert (mark["quarantined"], mark["verified"]["factuality"]) == (False, 0.3)
+    assert administrator.get("/api/kcard/appeals?open=true").json() == []
+    actions = [(event.action, event.actor) for event in shared.hub.events.list(3)]
+    assert actions == [("appeal.decided", "ada"), ("card.measured", None), ("appeal.made", "bob")]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ({"note": " "}, 400, "note: give a text"),
+        ({}, 400, "note"),
+        ({"note": "No.", "version": 7}, 404, "has not published such a version"),
+        ({"note": "No.", "version": 10**12}, 400, "version"),
+    ],
+)
+def test_an_appeal_that_makes_no_sense_is_refused(
+    shared: Shared, body: dict[str, object], status: int, said: str
+) -> None:
+    answered = shared.http("bob").post(f"/api/models/{NAME}/appeals", json=body)
+    assert (answered.status_code, said in answered.json()["error"]) == (status, True)
+
+
+def test_an_owner_appeals_from_another_machine(shared: Shared) -> None:
+    login(shared.url, shared.tokens["bob"])
+    with pytest.raises(UsageError, match="version 'main': use lab/onco or lab/onco@v2"):
+        appeal_there(f"{NAME}@main", "No.", hub=shared.url)
+    made = appeal_there(f"{NAME}@v1", "The atlas is old.", hub=shared.url)
+    assert (made["reference"], made["note"], made["decision"]) == (f"{NAME}@v1", "The atlas is old.", None)
+    with pytest.raises(HubError, match=r"refused \(409\): there is an appeal against audit"):
+        appeal_there(NAME, "Again.", hub=shared.url)

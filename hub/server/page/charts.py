@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Bar", "History", "Histogram", "Point", "Series", "histogram", "history"]
+__all__ = ["Bar", "Histogram", "History", "Point", "Series", "histogram", "history"]
 
 WIDTH, HEIGHT = 640.0, 190.0
 LEFT, RIGHT, TOP, BOTTOM = 50.0, 14.0, 12.0, 28.0

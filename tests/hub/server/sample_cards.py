@@ -97,7 +97,8 @@ def publish(
         passages=1234, tokens=456_789,
     )  # fmt: skip
     front = f"---\nlicense: {licence}\nlanguage: [{language}]\nbase_model: {BASE}\ndatasets: [corpus-{'c0' * 6}]\n---\n"
-    text = f"{front}\n# {own}\n\n{description}\n\n| planet | moons |\n|---|---|\n| Mars | 2 |\n\n```python\nprint(1)\n```\n"
+    table = "| planet | moons |\n|---|---|\n| Mars | 2 |"
+    text = f"{front}\n# {own}\n\n{description}\n\n{table}\n\n```python\nprint(1)\n```\n"
     (folder / "README.md").write_text(text, encoding="utf-8")
     (folder / "exam.json").write_bytes(exam(f"{name} {tag}", factuality, recall))
     (folder / "notes.txt").write_text(f"{tag}\nMars has two moons.\n", encoding="utf-8")

@@ -133,7 +133,7 @@ def _asked(address: str, seeded: Seeded, calls: int) -> dict[str, float]:
     questions |= {
         "page home": (lambda page: opened("/", page=str(page)), range(1, 20)),
         "page search": (lambda word: opened("/", q=str(word)), words),
-        "page facets": (lambda query: opened("/", **query), narrowed),  # type: ignore[arg-type]
+        "page facets": (lambda query: opened("/", **query), narrowed),
         "page card": (lambda name: opened(f"/{name}"), seeded.names),
     }
     found: dict[str, float] = {}

@@ -22,7 +22,7 @@ from kcard.manifest import Manifest
 
 __all__ = ["CardView", "Row", "address", "card", "listed", "row"]
 
-MOST_FILES = 500
+MOST_FILES = 200
 MOST_SUGGESTIONS = 5
 
 

@@ -14,7 +14,7 @@ __all__ = ["ExamView", "Interval", "Question", "exam"]
 
 LARGEST = 2_000_000  # bytes
 LONGEST = 1200  # characters of a shown text
-MOST_SCORES = 5000
+MOST_SCORES, MOST_SHOWN = 5000, 10
 T = TypeVar("T")
 
 
@@ -133,7 +133,7 @@ def _try(read: Callable[[], T]) -> T | None:
 
 
 def _list(value: object) -> list[Any]:
-    return value[:50] if isinstance(value, list) else []
+    return value[:MOST_SHOWN] if isinstance(value, list) else []
 
 
 def _text(value: object) -> str:

@@ -237,3 +237,25 @@ def test_an_error_is_a_page_for_browsers_and_json_for_programs(shared: Shared, p
 
 def test_the_icon_is_an_svg(shared: Shared) -> None:
     assert shared.http().get("/favicon.svg").headers["content-type"] == "image/svg+xml"
+
+
+def test_a_text_of_any_length_makes_no_large_page(shared: Shared, tmp_path: Path) -> None:
+    shared.create("dan/wordy")
+    publish(
+        shared, tmp_path / "wordy", "dan/wordy", "Wordy \uffff" + "x " * 200_000, "wordy", licence="w" * 9000
+    )
+    for path in ("/dan/wordy", "/?q=wordy", "/compare?a=dan/wordy&b=dan/wordy"):
+        assert len(get(shared, path).encode()) < 150_000
+    assert ET.fromstring(shared.http().get("/feed.atom").text).find(f"{ATOM}entry") is not None
+
+
+@pytest.mark.parametrize(
+    "path", ["/?tag=a%00b", "/leaderboard?domain=a%00", "/compare?a=a%00/b&b=a/b", "/?factuality=x"]
+)
+def test_what_no_database_can_store_is_refused(shared: Shared, path: str) -> None:
+    get(shared, path, status=400)
+
+
+def test_a_search_with_odd_characters_finds_nothing_and_breaks_nothing(shared: Shared) -> None:
+    for text in ("%00", "%27%22%3B--", "*", "a%3A*%20%26", "NEAR(", "%F0%9F%8C%99", "%EF%BC%A1"):
+        get(shared, f"/?q={text}")

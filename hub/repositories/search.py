@@ -56,6 +56,8 @@ class SearchQuery:
     size: int = 25
 
     def __post_init__(self) -> None:
+        if "\0" in "".join((self.author, *self.tags)):  # PostgreSQL can't store it in text
+            raise Invalid("a tag or an author contains a NUL character")
         if self.sort not in ORDERS:
             raise Invalid(f"unknown sort {self.sort[:50]!r}: use {', '.join(ORDERS)}")
         if not 1 <= self.page <= MOST_PAGES:

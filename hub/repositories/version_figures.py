@@ -49,7 +49,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class VersionFigures:
-    """A version; `declared` is the factuality of its exam, `verified` its latest audit, `exam` the sha256 of its exam."""
+    """A version; `declared` is the factuality of its exam, `verified` the latest audit that measured it."""
 
     number: int
     sha256: str
@@ -61,6 +61,7 @@ class VersionFigures:
 
     @property
     def exam(self) -> str | None:
+        """The sha256 of its exam."""
         return None if self.manifest is None else self.manifest.files.get(EXAM)
 
     @property

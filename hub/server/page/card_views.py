@@ -9,6 +9,7 @@ from kcard.errors import CardError, HubError
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.repositories import card_metadata, facets, version_figures
 from kcard.hub.repositories.exams import EXAM
+from kcard.hub.repositories.listing import ListQuery
 from kcard.hub.repositories.permissions import may_download
 from kcard.hub.repositories.search import Found, SearchQuery
 from kcard.hub.repositories.values import Commit, Entry, Mark, Publication, Ref, Repository, Type
@@ -23,7 +24,7 @@ from kcard.manifest import Manifest
 
 __all__ = ["CardView", "Row", "address", "card", "listed", "row"]
 
-MOST_FILES, MOST_REFS, MOST_SUGGESTIONS, MOST_BASES = 500, 50, 5, 5
+MOST_FILES, MOST_REFS, MOST_SUGGESTIONS, MOST_BASES = 200, 50, 5, 5
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def card(
     sha = hub.refs.resolve(repository, revision)
     publications = hub.publications.of(repository)[::-1]
     versions = version_figures.figures(hub.database, repository)
-    query = SearchQuery(tags=[f"base_model:{repository.name}"], size=10)
+    adapting = ListQuery(type="model", filters=[f"base_model:{repository.name}"], limit=10)
     view = CardView(
         row=row(hub, repository),
         revision=revision,
@@ -128,7 +129,7 @@ def card(
             for link in version_figures.derived(hub.database, [v.sha256 for v in versions], identity)
             if link.card != repository.name
         ],
-        adapted=hub.search.find(query, identity).repositories if type_ == "model" else (),
+        adapted=hub.listing.page(adapting, identity)[0] if type_ == "model" else (),
     )
     return _opened(hub, recent, view, identity) if view.released else view
 

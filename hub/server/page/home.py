@@ -9,7 +9,8 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from kcard.hub.refusals import Invalid
-from kcard.hub.repositories.search import FACETS, FACTUALITY, ORDERS, Counts, SearchQuery
+from kcard.hub.repositories.search import FACTUALITY, ORDERS, Counts, SearchQuery
+from kcard.hub.repositories.search_index import FACETS
 from kcard.hub.repositories.values import Type
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity, OptionsDep, base_url
 from kcard.hub.server.page.card_views import listed
@@ -109,7 +110,7 @@ def _query(type_: Type, asked: Mapping[str, Any]) -> SearchQuery:
         tags=asked["tag"],
         verified=bool(asked["verified"]),
         factuality=_number(asked["factuality"], "factuality", float),
-        sort=sort,  # type: ignore[arg-type]
+        sort=sort,
         page=_number(asked["page"] or "1", "page", int),
         size=ROWS,
     )

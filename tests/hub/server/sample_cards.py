@@ -14,7 +14,7 @@ __all__ = ["CARDS", "LONG", "exam", "fill", "publish"]
 LONG = "lab/a-card-with-a-very-long-name-that-no-line-of-a-phone-can-hold-in-one-piece-v2.5-q4"
 BASE = "HuggingFaceTB/SmolLM2-135M"
 # Name, description, domain, kind, language, licence, declared factuality of each version, verified factuality.
-CARDS = [
+CARDS: list[tuple[str, str, str, str, str, str, list[float | None], float | None]] = [
     ("lab/moons", "Moons of the solar system: planets, discoverers and years of discovery.", "science/astronomy",
      "lora", "en", "cc-by-4.0", [0.62, 0.71, 0.84], 0.81),
     ("lab/planets", "What orbits the sun, and how we know.", "science/astronomy", "full", "en", "mit", [0.77], 0.79),

@@ -4,7 +4,9 @@
 
 Each database is filled (benchmarks/hub_seeding.py), `kcard hub serve` is started on it, and one client asks, one
 question after the other: list (20 cards, sorted by four criteria in turn), search (20 cards with a common word, or
-the one with a rare word, in turn), tags (20 cards with two tags), info (one card). PostgreSQL is a cluster of its
+the one with a rare word, in turn), tags (20 cards with two tags), info (one card). Then it opens pages as a browser
+does: home (the newest), page search (a common or a rare word, in turn), page facets (two facets, or a word and a facet,
+in turn; with all counts), card. PostgreSQL is a cluster of its
 own that is thrown away. Times are wall milliseconds of the client's call.
 """
 
@@ -22,9 +24,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 from tests.hub.postgres import running
 
-from benchmarks.hub_seeding import Seeded, seed
+from benchmarks.hub_seeding import BASES, Seeded, seed
 from kcard.hub.registry import Hub
 
 PAGE = 20
@@ -112,9 +115,31 @@ def _asked(address: str, seeded: Seeded, calls: int) -> dict[str, float]:
         "tags": (lambda pair: list(api.list_models(filter=[*pair], limit=PAGE)), seeded.pairs),
         "info": (api.model_info, seeded.names),
     }
+    browser = httpx.Client(base_url=address, headers={"Accept": "text/html"}, timeout=60)
+    narrowed = [
+        *itertools.chain(
+            *zip(
+                ({"licence": "mit", "language": language} for language in ("en", "de", "fr")),
+                ({"q": word, "kind": "lora"} for word in seeded.common),
+                ({"factuality": "0.7", "base": base} for base in BASES),
+                strict=False,
+            )
+        )
+    ]
+
+    def opened(path: str, **query: str) -> None:
+        browser.get(path, params=query).raise_for_status()
+
+    questions |= {
+        "page home": (lambda page: opened("/", page=str(page)), range(1, 20)),
+        "page search": (lambda word: opened("/", q=str(word)), words),
+        "page facets": (lambda query: opened("/", **query), narrowed),
+        "page card": (lambda name: opened(f"/{name}"), seeded.names),
+    }
     found: dict[str, float] = {}
     for what, (ask, things) in questions.items():
         times = _times(ask, things, calls)
+        what = what.replace(" ", "_")
         found[f"{what}_p50_ms"] = round(statistics.median(times), 2)
         found[f"{what}_p99_ms"] = round(times[min(len(times) - 1, int(0.99 * len(times)))], 2)
     return found

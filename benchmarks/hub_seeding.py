@@ -25,7 +25,7 @@ from kcard.hub.records.account_tables import accounts
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import commits, holdings, publications, refs, repositories, versions
 from kcard.hub.records.repository_tables import terms as term_rows
-from kcard.hub.repositories import terms, trees
+from kcard.hub.repositories import search_rows, terms, trees
 from kcard.hub.repositories.values import Entry
 from kcard.hub.store.blobs import Blobs, put_stream
 from kcard.manifest import MANIFEST, Base, Manifest
@@ -122,6 +122,7 @@ def seed(database: Database, blobs: Blobs, count: int, *, draw: random.Random | 
             index.create(connection)
         if connection.dialect.name == "postgresql":
             _count_on(connection)
+        search_rows.put_all(connection, range(1, count + 1))
         connection.execute(text("ANALYZE"))
     pairs = [
         (f"license:{a}", b)

@@ -16,7 +16,7 @@ TRANSIENT = {sessions, uploads, xorbs, xorb_uploads}
 
 
 def copy_rows(source: Connection, target: Connection) -> None:
-    """Copy every table to a database that is empty except for settings, events and the search clock, which are replaced."""
+    """Copy every table to a new database, whose settings, events and search clock are replaced."""
     for table in (settings, events, search_clock):
         target.execute(delete(table))
     for table in metadata.sorted_tables:

@@ -56,6 +56,8 @@ class SearchQuery:
     size: int = 25
 
     def __post_init__(self) -> None:
+        if "\0" in "".join((self.author, *self.tags)):  # PostgreSQL can't store it in text
+            raise Invalid("a tag or an author contains a NUL character")
         if self.sort not in ORDERS:
             raise Invalid(f"unknown sort {self.sort[:50]!r}: use {', '.join(ORDERS)}")
         if not 1 <= self.page <= MOST_PAGES:
@@ -151,9 +153,7 @@ def _named(connection: Connection, snapshot: Snapshot, query: SearchQuery) -> Ar
 
 def _chosen(snapshot: Snapshot, query: SearchQuery) -> dict[str, Array]:
     """By name of each facet of the query, which repositories it leaves."""
-    chosen = {
-        facet: _has(snapshot, facet, value) for facet, value in (query.facets or {}).items() if value
-    }
+    chosen = {facet: _has(snapshot, facet, value) for facet, value in (query.facets or {}).items() if value}
     if query.verified:
         chosen["verified"] = snapshot.verified
     if query.factuality is not None:

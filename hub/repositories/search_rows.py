@@ -23,9 +23,10 @@ COMMON = frozenset({"kcard", "kind", "domain", "base", "model", "license", "know
 
 def words(text: str) -> list[str]:
     """The words of a text in order: runs of letters and digits, in lower case and without accents."""
-    plain = unicodedata.normalize("NFKD", text[:LONGEST_TEXT].casefold())
-    bare = "".join(c for c in plain if not unicodedata.combining(c))
-    return [word[:LONGEST] for word in WORDS.findall(bare)]
+    plain = text[:LONGEST_TEXT].casefold()
+    if not plain.isascii():
+        plain = "".join(c for c in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(c))
+    return [word[:LONGEST] for word in WORDS.findall(plain)]
 
 
 def put(connection: Connection, *repository_ids: int) -> None:

@@ -19,7 +19,16 @@ from kcard.hub.repositories.readable import readable
 from kcard.hub.repositories.values import Repository
 from kcard.manifest import Manifest
 
-__all__ = ["Measured", "VersionFigures", "VersionLink", "derived", "figures", "leaders", "recent", "version_of"]
+__all__ = [
+    "Measured",
+    "VersionFigures",
+    "VersionLink",
+    "derived",
+    "figures",
+    "leaders",
+    "recent",
+    "version_of",
+]
 
 MOST = 30
 
@@ -39,7 +48,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class VersionFigures:
-    """A version; `declared` is the factuality of its exam, `verified` its latest audit, `exam` the sha256 of its exam."""
+    """A version; `declared` is the factuality of its exam, `verified` the latest audit that measured it."""
 
     number: int
     sha256: str
@@ -51,6 +60,7 @@ class VersionFigures:
 
     @property
     def exam(self) -> str | None:
+        """The sha256 of its exam."""
         return None if self.manifest is None else self.manifest.files.get(EXAM)
 
     @property
@@ -109,7 +119,9 @@ def leaders(database: Database, domain: str, count: int) -> list[VersionLink]:
         below = search.c.domain.startswith(domain + "/", autoescape=True)
         query = query.where((search.c.domain == domain) | below)
     with database.read() as connection:
-        rows = connection.execute(query.order_by(search.c.factuality.desc(), versions.c.id).limit(count)).all()
+        rows = connection.execute(
+            query.order_by(search.c.factuality.desc(), versions.c.id).limit(count)
+        ).all()
         measured = _measured(connection, [row.id for row in rows])
     return [_link(row, measured.get(row.id)) for row in rows]
 
@@ -161,7 +173,9 @@ def _newest() -> Select[Any]:
     other = versions.alias()
     newest = select(other.c.number).where(other.c.repository_id == versions.c.repository_id)
     first = newest.order_by(other.c.number.desc()).limit(1).scalar_subquery()
-    return _links().join(search, search.c.repository_id == repositories.c.id).where(versions.c.number == first)
+    return (
+        _links().join(search, search.c.repository_id == repositories.c.id).where(versions.c.number == first)
+    )
 
 
 def _link(row: Row[Any], verified: Measured | None = None) -> VersionLink:

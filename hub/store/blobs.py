@@ -64,6 +64,9 @@ class Blobs(Protocol):
     def remains(self, delete: bool) -> Iterator[tuple[str, int]]:
         """Location and size of what killed uploads left in the store; optionally deletes it."""
 
+    def __hash__(self) -> int:
+        """By identity."""
+
     def __iter__(self) -> Iterator[str]:
         """sha256 of every blob, sorted."""
 

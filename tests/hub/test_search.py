@@ -94,7 +94,8 @@ def test_an_audit_verifies_and_a_removed_version_does_not_count(hub: Stand, thre
     assert names(three, SearchQuery(text="orbits")) == []  # the description was that of the version
 
 
-def test_what_changes_is_found_at_once_also_by_other_processes(hub: Stand, three: Search) -> None:
+@pytest.mark.usefixtures("three")
+def test_what_changes_is_found_at_once_also_by_other_processes(hub: Stand) -> None:
     other = Search(hub.registry.database)
     assert other.find(SearchQuery()).total == 3
     moons = hub.repositories.get("model", "ada/moons")
@@ -112,7 +113,7 @@ def test_what_changes_is_found_at_once_also_by_other_processes(hub: Stand, three
     assert names(other, SearchQuery(text="moon")) == []
 
 
-def test_pages_have_each_repository_once(hub: Stand, three: Search) -> None:
+def test_pages_have_each_repository_once(three: Search) -> None:
     seen = [name for page in (1, 2, 3, 4) for name in names(three, SearchQuery(size=1, page=page))]
     assert sorted(seen) == ["ada/kings", "ada/moons", "ada/tides"]
     assert three.find(SearchQuery(size=2)).pages == 2

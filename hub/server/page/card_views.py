@@ -10,6 +10,7 @@ from kcard.hub.checks.metadata import read
 from kcard.hub.checks.readme_html import render
 from kcard.hub.repositories import card_metadata, facets, version_figures
 from kcard.hub.repositories.exams import EXAM
+from kcard.hub.repositories.listing import ListQuery
 from kcard.hub.repositories.permissions import may_download
 from kcard.hub.repositories.search import Found, SearchQuery
 from kcard.hub.repositories.values import Commit, Entry, Mark, Publication, Ref, Repository, Type
@@ -21,7 +22,7 @@ from kcard.manifest import Manifest
 
 __all__ = ["CardView", "Row", "address", "card", "listed", "row"]
 
-MOST_FILES = 500
+MOST_FILES = 200
 MOST_SUGGESTIONS = 5
 
 
@@ -107,7 +108,7 @@ def card(hub: SharedHub, type_: Type, name: str, revision: str, identity: Identi
     repository = get_repository(hub, type_, name, identity)
     sha = hub.refs.resolve(repository, revision)
     versions = version_figures.figures(hub.database, repository)
-    query = SearchQuery(tags=[f"base_model:{repository.name}"], size=10)
+    adapting = ListQuery(type="model", filters=[f"base_model:{repository.name}"], limit=10)
     view = CardView(
         row=row(hub, repository),
         revision=revision,
@@ -123,7 +124,7 @@ def card(hub: SharedHub, type_: Type, name: str, revision: str, identity: Identi
             for link in version_figures.derived(hub.database, [v.sha256 for v in versions], identity)
             if link.card != repository.name
         ],
-        adapted=hub.search.find(query, identity).repositories if type_ == "model" else (),
+        adapted=hub.listing.page(adapting, identity)[0] if type_ == "model" else (),
     )
     return _opened(hub, view, identity) if view.released else view
 
@@ -132,9 +133,7 @@ def _opened(hub: SharedHub, view: CardView, identity: Identity | None) -> CardVi
     """The view with the contents of the files."""
     repository, sha = view.row.repository, view.commit.sha
     tree = hub.commits.tree(repository, sha)
-    readme, note, metadata = _readme(
-        hub, tree.get(card_metadata.README), address(repository, "resolve", sha)
-    )
+    readme, note, metadata = _readme(hub, tree.get(card_metadata.README), address(repository, "resolve", sha))
     files = list(tree.values())
     manifest = card_metadata.manifest(tree, hub.blobs)
     examined = exam(hub.blobs, tree[EXAM].sha256) if EXAM in tree else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 __all__ = ["Bar", "Histogram", "History", "Point", "Series", "histogram", "history"]
 
 WIDTH, HEIGHT = 640.0, 190.0
-LEFT, RIGHT, TOP, BOTTOM = 34.0, 14.0, 10.0, 26.0
+LEFT, RIGHT, TOP, BOTTOM = 50.0, 14.0, 12.0, 28.0
 BINS = 10
 
 
@@ -63,7 +63,7 @@ class Histogram:
     bars: Sequence[Bar]
     base: float
     width: float = WIDTH
-    height: float = 130.0
+    height: float = 132.0
 
 
 def history(versions: Sequence[tuple[int, dict[str, float | None]]]) -> History | None:

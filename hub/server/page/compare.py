@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from kcard.hub.refusals import Invalid
 from kcard.hub.repositories import version_figures
 from kcard.hub.repositories.search import SearchQuery
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity
@@ -38,6 +39,8 @@ def compare(hub: HubDep, identity: OptionalIdentity, a: str = "", b: str = "") -
 @router.get("/leaderboard")
 def leaderboard(hub: HubDep, domain: str = "") -> Response:
     """Cards by the factuality that audits of this hub measured."""
+    if "\0" in domain:
+        raise Invalid("the domain contains a NUL character")
     counts = hub.search.find(SearchQuery(verified=True, size=1)).counts.facets["domain"]
     parts = domain.split("/") if domain else []
     below = [name for name in counts if name.rpartition("/")[0] == domain and name.count("/") == len(parts)]
@@ -47,6 +50,7 @@ def leaderboard(hub: HubDep, domain: str = "") -> Response:
         above=["/".join(parts[: place + 1]) for place in range(len(parts))],
         below=below[:30],
         counts=counts,
+        threshold=hub.registry.quarantine.threshold,
         leaders=version_figures.leaders(hub.database, domain, LEADERS),
         here="leaderboard",
     )

@@ -16,7 +16,7 @@ from kcard.hub.shared import SharedHub
 
 __all__ = ["Compared", "Figure", "SameQuestion", "compared", "figures", "same_questions", "versions"]
 
-REFERENCE = re.compile(r"([^@\s]+/[^@\s]+?)(?:@v([1-9][0-9]{0,8}))?")
+REFERENCE = re.compile(r"([\w.-]+/[\w.-]+)(?:@v([1-9][0-9]{0,8}))?", re.ASCII)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ __all__ = ["ExamView", "Interval", "Question", "exam"]
 
 LARGEST = 2_000_000  # bytes
 LONGEST = 1200  # characters of a shown text
-MOST_SCORES = 5000
+MOST_SCORES, MOST_SHOWN = 5000, 10
 T = TypeVar("T")
 
 
@@ -62,16 +62,20 @@ class ExamView:
     shown: tuple[Question, ...]
 
 
-@lru_cache(maxsize=256)
 def exam(blobs: Blobs, sha256: str) -> ExamView | None:
     """The exam in a blob; None if it can't be read or has nothing about the card's own corpus."""
     try:
-        with blobs.open(sha256) as stream:
-            text = stream.read(LARGEST + 1)
-        found = json.loads(text) if len(text) <= LARGEST else {}
-        own = found.get("own")
+        return _read(blobs, sha256)
     except (KcardError, ValueError, AttributeError, RecursionError):
         return None
+
+
+@lru_cache(maxsize=64)
+def _read(blobs: Blobs, sha256: str) -> ExamView | None:
+    with blobs.open(sha256) as stream:
+        text = stream.read(LARGEST + 1)
+    found = json.loads(text) if len(text) <= LARGEST else {}
+    own = found.get("own")
     return _view(found, own) if isinstance(own, dict) else None
 
 
@@ -85,7 +89,9 @@ def _view(found: dict[str, Any], own: dict[str, Any]) -> ExamView:
         faithfulness=_interval(_try(lambda: own["faithfulness"]["mean"]), 0),
         factuality=_interval(_try(lambda: own["factuality"]["mean"]), 0),
         scored=scored,
-        scores=tuple(_try(lambda: [checked_share(float(s)) for s in own[scored]["scores"][:MOST_SCORES]]) or ()),
+        scores=tuple(
+            _try(lambda: [checked_share(float(s)) for s in own[scored]["scores"][:MOST_SCORES]]) or ()
+        ),
         questions=_try(lambda: int(own["questions"])) or 0,
         asked=_text(own.get("asked")),
         digest=_text(own.get("questions_sha256")),
@@ -127,7 +133,7 @@ def _try(read: Callable[[], T]) -> T | None:
 
 
 def _list(value: object) -> list[Any]:
-    return value[:50] if isinstance(value, list) else []
+    return value[:MOST_SHOWN] if isinstance(value, list) else []
 
 
 def _text(value: object) -> str:

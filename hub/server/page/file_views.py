@@ -18,7 +18,19 @@ MOST_TENSORS = 500
 # Comparing takes quadratic time.
 MOST_LINES, MOST_BYTES, MOST_COMPARED = 1000, 100_000, 20
 MOST_FILES = 200
-BINARY = (".safetensors", ".parquet", ".npz", ".npy", ".gguf", ".onnx", ".png", ".jpg", ".jpeg", ".webp", ".gif")
+BINARY = (
+    ".safetensors",
+    ".parquet",
+    ".npz",
+    ".npy",
+    ".gguf",
+    ".onnx",
+    ".png",
+    ".jpg",
+    ".jpeg",
+    ".webp",
+    ".gif",
+)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from kcard.hub.refusals import Invalid
-from kcard.hub.repositories.search import FACETS, FACTUALITY, ORDERS, Counts, SearchQuery
+from kcard.hub.repositories.search import FACTUALITY, ORDERS, Counts, SearchQuery
+from kcard.hub.repositories.search_index import FACETS
 from kcard.hub.repositories.values import Type
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity, OptionsDep, base_url
 from kcard.hub.server.page.card_views import listed
@@ -108,7 +109,7 @@ def _query(type_: Type, asked: Mapping[str, Any]) -> SearchQuery:
         tags=asked["tag"],
         verified=bool(asked["verified"]),
         factuality=_number(asked["factuality"], "factuality", float),
-        sort=sort,  # type: ignore[arg-type]
+        sort=sort,
         page=_number(asked["page"] or "1", "page", int),
         size=ROWS,
     )
@@ -171,9 +172,7 @@ def _domains(path: str, asked: Mapping[str, Any], counts: Mapping[str, int]) -> 
     parts = chosen.split("/") if chosen else []
     above = ["/".join(parts[: place + 1]) for place in range(len(parts))]
     below = [
-        domain
-        for domain in counts
-        if domain.rpartition("/")[0] == chosen and domain.count("/") == len(parts)
+        domain for domain in counts if domain.rpartition("/")[0] == chosen and domain.count("/") == len(parts)
     ]
     return [
         Choice(

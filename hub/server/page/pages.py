@@ -21,6 +21,10 @@ __all__ = ["page", "router"]
 
 router = APIRouter(include_in_schema=False)
 
+MOST_TAGS = 24
+# Tags that the page shows as properties.
+SHOWN_ELSEWHERE = ("kcard", "domain:", "base_model:", "license:", "dataset:corpus-")
+
 
 @router.get("/{namespace}/{name}")
 @router.get("/datasets/{namespace}/{name}")
@@ -55,6 +59,7 @@ def repository_at(
     return page(
         "card.html",
         view=view,
+        tags=[tag for tag in view.row.repository.tags if not tag.startswith(SHOWN_ELSEWHERE)][:MOST_TAGS],
         here="datasets" if view.row.repository.type == "dataset" else "cards",
         history=_history(hub, view),
         histogram=None if examined is None else histogram(examined.scores),
@@ -79,6 +84,6 @@ def _history(hub: SharedHub, view: CardView) -> History | None:
         recall = None if found is None or found.recall is None else found.recall.mean
         verified = None if version.verified is None else version.verified.factuality
         versions.append(
-            (version.number, {"verified": verified, "declared": version.declared, "recall": recall})
+            (version.number, {"declared": version.declared, "recall": recall, "verified": verified})
         )
     return history(versions)

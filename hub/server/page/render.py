@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["TEMPLATES", "page", "policy", "rendered"]
 
 TEMPLATES = Path(__file__).with_name("templates")
+# What XML can't contain.
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -77,7 +80,7 @@ def _environment() -> "Environment":
     environment.globals.update(
         style=_style(), script=_text("script.js"), at=_at, address=_address, blob=_blob, no_form=Form()
     )
-    environment.filters.update(size=_size, count=_count, share=_share)
+    environment.filters.update(size=_size, count=_count, share=_share, short=_short, xml=_xml)
     return environment
 
 
@@ -116,3 +119,13 @@ def _count(count: int) -> str:
 def _share(value: float) -> str:
     """A number in [0, 1] with two digits."""
     return f"{value:.2f}"
+
+
+def _short(text: str, most: int = 200) -> str:
+    """The beginning of a text, which may be of any length."""
+    return text if len(text) <= most else text[:most].rstrip() + "…"
+
+
+def _xml(text: str) -> str:
+    """A text without the characters that would break an XML document."""
+    return NOT_XML.sub("", _short(text, 1000))

@@ -14,7 +14,7 @@ __all__ = ["CARDS", "LONG", "exam", "fill", "publish"]
 LONG = "lab/a-card-with-a-very-long-name-that-no-line-of-a-phone-can-hold-in-one-piece-v2.5-q4"
 BASE = "HuggingFaceTB/SmolLM2-135M"
 # Name, description, domain, kind, language, licence, declared factuality of each version, verified factuality.
-CARDS = [
+CARDS: list[tuple[str, str, str, str, str, str, list[float | None], float | None]] = [
     ("lab/moons", "Moons of the solar system: planets, discoverers and years of discovery.", "science/astronomy",
      "lora", "en", "cc-by-4.0", [0.62, 0.71, 0.84], 0.81),
     ("lab/planets", "What orbits the sun, and how we know.", "science/astronomy", "full", "en", "mit", [0.77], 0.79),
@@ -62,7 +62,14 @@ def exam(name: str, factuality: float | None, recall: float, *, questions: int =
         "faithfulness": scores(0.8),
         "factuality": None if factuality is None else scores(factuality),
     }
-    found = {"format": 2, "card": name, "own": own, "base": "chance", "checker": "minilm", "evidence": "atlas"}
+    found = {
+        "format": 2,
+        "card": name,
+        "own": own,
+        "base": "chance",
+        "checker": "minilm",
+        "evidence": "atlas",
+    }
     return json.dumps({**found, "best": judged[:3], "worst": judged[3:]}).encode()
 
 
@@ -90,12 +97,15 @@ def publish(
         passages=1234, tokens=456_789,
     )  # fmt: skip
     front = f"---\nlicense: {licence}\nlanguage: [{language}]\nbase_model: {BASE}\ndatasets: [corpus-{'c0' * 6}]\n---\n"
-    text = f"{front}\n# {own}\n\n{description}\n\n| planet | moons |\n|---|---|\n| Mars | 2 |\n\n```python\nprint(1)\n```\n"
+    table = "| planet | moons |\n|---|---|\n| Mars | 2 |"
+    text = f"{front}\n# {own}\n\n{description}\n\n{table}\n\n```python\nprint(1)\n```\n"
     (folder / "README.md").write_text(text, encoding="utf-8")
     (folder / "exam.json").write_bytes(exam(f"{name} {tag}", factuality, recall))
     (folder / "notes.txt").write_text(f"{tag}\nMars has two moons.\n", encoding="utf-8")
     if kind in ("lora", "full"):
-        (folder / ("adapter_model.safetensors" if kind == "lora" else "model.safetensors")).write_bytes(tensors())
+        (folder / ("adapter_model.safetensors" if kind == "lora" else "model.safetensors")).write_bytes(
+            tensors()
+        )
     seal(
         folder,
         Manifest(

@@ -149,7 +149,10 @@ def test_list_is_searched_filtered_and_turned(moons: Shared, monkeypatch: pytest
     assert len(seen) == len(set(seen))
 
 
-@pytest.mark.parametrize("query", ["sort=nonsense", "page=nonsense", "page=0", "factuality=x", "q=" + "+".join(map(str, range(30)))])
+@pytest.mark.parametrize(
+    "query",
+    ["sort=nonsense", "page=nonsense", "page=0", "factuality=x", "q=" + "+".join(map(str, range(30)))],
+)
 def test_list_refuses_what_it_does_not_understand(shared: Shared, query: str) -> None:
     assert "This request is not valid" in get(shared, f"/?{query}", status=400)
 

@@ -63,6 +63,9 @@ from kcard.hub.store.disk import is_full
 
 __all__ = ["create_app"]
 
+# Of a body that could not be read.
+READ_FAILURES = {400: Invalid, 413: TooLarge}
+
 ROUTERS = (
     health,
     metrics,
@@ -173,6 +176,6 @@ def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
         return refused(request, NotThere("object", "unknown path: see /docs"))
-    if error.status_code == 413 and wants_html(request):
-        return refused(request, TooLarge(error.detail))
+    if error.status_code in READ_FAILURES and wants_html(request):
+        return refused(request, READ_FAILURES[error.status_code](error.detail))
     return JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)

@@ -57,7 +57,7 @@ OptionsDep: TypeAlias = Annotated[ServerOptions, Depends(_options)]
 
 async def _session(request: Request, hub: HubDep, options: OptionsDep) -> Session | None:
     id_ = session_cookie.read(request, base_url(request, options))
-    if not id_ or "authorization" in request.headers:
+    if not id_ or "authorization" in request.headers or request.scope["path"].startswith(API):
         return None
     session = await run_in_threadpool(hub.sessions.find, id_)
     if session is not None:
@@ -65,7 +65,7 @@ async def _session(request: Request, hub: HubDep, options: OptionsDep) -> Sessio
     return session
 
 
-# The session of a browser. Whoever uses it for a change must check the form, see forms/form.py.
+# The session of a browser, outside of the API. Whoever uses it for a change must check the form, see forms/form.py.
 SessionDep: TypeAlias = Annotated[Session | None, Depends(_session)]
 
 
@@ -75,8 +75,7 @@ async def _identity(request: Request, hub: HubDep, session: SessionDep) -> Ident
     """
     header = request.headers.get("authorization")
     if header is None:  # most reads: they need no thread
-        reads = request.method in READS and not request.scope["path"].startswith(API)
-        return session.identity if reads and session is not None else None
+        return session.identity if session is not None and request.method in READS else None
     identity = await run_in_threadpool(_identify, hub, header)
     request.state.account = identity.name
     return identity

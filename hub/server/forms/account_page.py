@@ -29,11 +29,11 @@ def account_page(
 ) -> Response:
     """What the client may read of it. Without a login, an account that has published nothing is not there."""
     type_: Type = "dataset" if datasets else "model"
-    found = _found(hub, account, visitor.identity)
+    found = _found(hub, account)
     cards, next_cards = _listed(hub, found, "model", "" if datasets else cursor, visitor.identity)
     data, next_data = _listed(hub, found, "dataset", cursor if datasets else "", visitor.identity)
     if visitor.identity is None and not (cards or data or cursor):
-        raise _absent(account, visitor.identity)
+        raise _absent(account)
     members = {}
     if found.kind == "organisation" and visitor.identity is not None:
         members = hub.accounts.members(found.name)
@@ -48,16 +48,15 @@ def account_page(
     )
 
 
-def _found(hub: SharedHub, name: str, identity: Identity | None) -> Account:
+def _found(hub: SharedHub, name: str) -> Account:
     try:
         return hub.accounts.get(name)
     except NotThere:
-        raise _absent(name, identity) from None
+        raise _absent(name) from None
 
 
-def _absent(name: str, identity: Identity | None) -> NotThere:
-    message = f"page {name[:100]!r} not found: check the address, or log in"
-    return NotThere("account", message, known=identity is not None)
+def _absent(name: str) -> NotThere:
+    return NotThere("account", f"page {name[:100]!r} not found: check the address, or log in")
 
 
 def _listed(

@@ -51,8 +51,7 @@ def create(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
             form.text("name"), owner=member.name, fullname=form.text("fullname"), by=member.name
         )
         return RedirectResponse(f"/organizations/{made.name}", 303)
-    shown = {"form": form, "organisations": member.organisations}
-    return page("organisations.html", form.status, **shown)
+    return page("organisations.html", form.status, form=form, organisations=member.organisations)
 
 
 @router.get(ONE)

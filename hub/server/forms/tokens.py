@@ -10,7 +10,7 @@ from kcard.hub.accounts.identity import Identity, Scope
 from kcard.hub.records.utc import now
 from kcard.hub.refusals import Forbidden, Invalid
 from kcard.hub.repositories.permissions import require_unbound
-from kcard.hub.server.dependencies import HubDep
+from kcard.hub.server.dependencies import HubDep, get_repository
 from kcard.hub.server.forms.form import Form, FormDep
 from kcard.hub.server.page.render import page
 from kcard.hub.server.visitor import MemberDep, VisitorDep
@@ -43,7 +43,7 @@ def create(hub: HubDep, member: MemberDep, visitor: VisitorDep, form: FormDep) -
         days = _days(form, None if visitor.session is None else visitor.session.until)
     if not form.errors:
         with form.beside("repository" if form.text("repository") else "name"):
-            name, repository = form.text("name") or None, form.text("repository") or None
+            name, repository = form.text("name") or None, _repository(hub, form, member)
             made = hub.tokens.create(
                 member.name, name=name, scope=scope, repository=repository, days=days, by=member.name
             )
@@ -86,6 +86,16 @@ def _scope(form: Form, member: Identity) -> Scope:
             f"you logged in with a token of scope {member.scope}: log in with one of scope {scope}"
         )
     return scope
+
+
+def _repository(hub: SharedHub, form: Form, member: Identity) -> str | None:
+    """The only repository of the token, which the session may read; None: all."""
+    given = form.text("repository")
+    if not given:
+        return None
+    own = given.removeprefix("datasets/")
+    get_repository(hub, "model" if own == given else "dataset", own, member)
+    return given
 
 
 def _days(form: Form, until: datetime | None) -> float | None:

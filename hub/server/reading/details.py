@@ -70,8 +70,9 @@ class Details:
         )
 
     def of(self, repository: Repository, mark: Mark | None, *, blobs: bool, config: bool) -> Encoded:
-        """The files at the repository's head, the metadata of README.md, evaluation results and, with `config`, parts of
-        config.json.
+        """The files at the repository's head, the metadata of README.md, and evaluation results.
+
+        `config` adds parts of config.json.
         """
         head = repository.head or ""
         kept, names = (repository.id, head, blobs), (repository.id, head)

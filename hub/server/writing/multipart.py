@@ -154,6 +154,9 @@ class _Parts:
 
 def _decoded(data: bytes) -> str:
     try:
-        return data.decode()
+        text = data.decode()
     except UnicodeDecodeError:
         raise Invalid("the form is not UTF-8") from None
+    if "\0" in text:  # PostgreSQL can't store it in text
+        raise Invalid("the form contains a NUL character")
+    return text

@@ -45,8 +45,9 @@ def commit_uploaded(
     commit = CommitFiles(hub, options, identity, folder)
     operations = [commit.operation(_line(hub, identity, path, file, path in inside)) for path, file in files]
     commit.store()
+    line = " ".join(title.split())  # for lists
     return hub.commits.add(
-        repository, MAIN, operations, parent=parent, title=title, message="", identity=identity
+        repository, MAIN, operations, parent=parent, title=line, message="", identity=identity
     )
 
 

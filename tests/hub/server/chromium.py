@@ -1,5 +1,6 @@
 """Chromium, driven by Playwright; skipped where one of them is missing."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,10 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext, ConsoleMessage, Page
+    from playwright.sync_api import Browser, ConsoleMessage, Page
 
-__all__ = ["Errors", "opened"]
+__all__ = ["Errors", "launched", "opened"]
 
+PROGRAM = os.environ.get("KCARD_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-background-networking"]
 WIDE, NARROW = (1280, 900), (390, 844)
 
@@ -30,21 +32,23 @@ class Errors:
 
 
 @contextmanager
-def opened(*, narrow: bool = False, scripts: bool = True) -> Iterator["BrowserContext"]:
-    """A fresh browser with its own cookies."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    program = shutil.which("chromium")
-    if program is None:
+def launched() -> Iterator["Browser"]:
+    """A browser."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if PROGRAM is None:
         pytest.skip("Chromium is not installed")
-    width, height = NARROW if narrow else WIDE
     with playwright.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=program, args=ARGUMENTS)
-        context = browser.new_context(
-            viewport={"width": width, "height": height}, java_script_enabled=scripts
-        )
-        context.set_default_timeout(10_000)
-        try:
-            yield context
-        finally:
-            context.close()
-            browser.close()
+        browser = running.chromium.launch(executable_path=PROGRAM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened(browser: "Browser", *, narrow: bool = False, scripts: bool = True) -> Iterator["Page"]:
+    """An empty page with cookies of its own."""
+    width, height = NARROW if narrow else WIDE
+    viewport = {"width": width, "height": height}
+    context = browser.new_context(viewport=viewport, java_script_enabled=scripts)  # type: ignore[arg-type]
+    context.set_default_timeout(10_000)
+    yield context.new_page()
+    context.close()

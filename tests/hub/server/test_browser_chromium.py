@@ -9,11 +9,11 @@ import pytest
 
 from kcard.manifest import Manifest, seal
 from tests.hub.server.browser_session import hub_for_browsers
-from tests.hub.server.chromium import Errors, opened
+from tests.hub.server.chromium import Errors, launched, opened
 from tests.hub.shared_hub import Shared
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.browser
 
@@ -52,6 +52,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
         yield shared
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    with launched() as browser:
+        yield browser
+
+
 def log_in(page: "Page", shared: Shared, who: str) -> None:
     page.goto(f"{shared.url}/login")
     page.get_by_label("Name").fill(who.partition(":")[0])
@@ -60,14 +66,13 @@ def log_in(page: "Page", shared: Shared, who: str) -> None:
     page.get_by_role("link", name="Settings").wait_for()
 
 
-def test_card_is_published_in_a_browser(shared: Shared, tmp_path: Path) -> None:
+def test_card_is_published_in_a_browser(browser: "Browser", shared: Shared, tmp_path: Path) -> None:
     draft = tmp_path / "draft"
     draft.mkdir()
     (draft / "README.md").write_text("---\nlicense: mit\n---\n# Moons of the planets\n")
     (draft / "search.json").write_text('{"evidence": "wikipedia:en"}')
     seal(draft, Manifest(name="moons", description="What moons are like", domain="science", kind="search"))
-    with opened() as context:
-        page = context.new_page()
+    with opened(browser) as page:
         errors = Errors(page)
         log_in(page, shared, "bob")
         page.get_by_role("link", name="New", exact=True).click()
@@ -83,16 +88,16 @@ def test_card_is_published_in_a_browser(shared: Shared, tmp_path: Path) -> None:
     assert [each.tag for each in published] == ["v1"]
 
 
-def test_access_is_asked_for_and_granted_in_browsers_without_scripts(shared: Shared) -> None:
-    with opened(scripts=False, narrow=True) as dans:
-        page = dans.new_page()
+def test_access_is_asked_for_and_granted_in_browsers_without_scripts(
+    browser: "Browser", shared: Shared
+) -> None:
+    with opened(browser, scripts=False, narrow=True) as page:
         log_in(page, shared, "dan")
         page.goto(f"{shared.url}/bob/gated")
         page.get_by_label("Why do you ask?").fill("For my thesis")
         page.get_by_role("button", name="Ask for access").click()
         page.get_by_text("has not answered yet").wait_for()
-    with opened(scripts=False) as bobs:
-        page = bobs.new_page()
+    with opened(browser, scripts=False) as page:
         log_in(page, shared, "bob")
         page.goto(f"{shared.url}/bob/gated/access")
         page.get_by_text("For my thesis").wait_for()
@@ -102,9 +107,8 @@ def test_access_is_asked_for_and_granted_in_browsers_without_scripts(shared: Sha
     assert shared.hub.repositories.granted(gated, shared.hub.accounts.get("dan").id)
 
 
-def test_token_is_created_and_used_with_the_keyboard_alone(shared: Shared) -> None:
-    with opened() as context:
-        page = context.new_page()
+def test_token_is_created_and_used_with_the_keyboard_alone(browser: "Browser", shared: Shared) -> None:
+    with opened(browser) as page:
         page.goto(f"{shared.url}/login")
         tab_to(page, "name")
         page.keyboard.type("bob")
@@ -140,9 +144,8 @@ def tab_to(page: "Page", name: str) -> None:
     raise AssertionError(f"the tab key does not reach {name!r}")
 
 
-def test_wrong_input_stays_with_its_error_beside_it(shared: Shared) -> None:
-    with opened() as context:
-        page = context.new_page()
+def test_wrong_input_stays_with_its_error_beside_it(browser: "Browser", shared: Shared) -> None:
+    with opened(browser) as page:
         log_in(page, shared, "bob")
         page.goto(f"{shared.url}/new")
         page.get_by_label("Name").fill("not a name")
@@ -154,14 +157,28 @@ def test_wrong_input_stays_with_its_error_beside_it(shared: Shared) -> None:
         assert page.get_by_role("alert").is_visible()
 
 
-@pytest.mark.parametrize("narrow", [False, True], ids=["wide", "390 px"])
-def test_pages_fit_and_complain_about_nothing(shared: Shared, narrow: bool) -> None:
-    with opened(narrow=narrow) as context:
-        page = context.new_page()
+FAST = ("/bob", "/settings/tokens", "/bob/open/upload", "/settings/hub/accounts/bob")
+
+
+@pytest.mark.parametrize(
+    ("narrow", "paths"),
+    [
+        pytest.param(True, FAST, id="390 px"),
+        pytest.param(False, PAGES, id="wide, all", marks=pytest.mark.slow),
+        pytest.param(True, PAGES, id="390 px, all", marks=pytest.mark.slow),
+    ],
+)
+def test_pages_fit_are_accessible_and_complain_about_nothing(
+    browser: "Browser", shared: Shared, narrow: bool, paths: tuple[str, ...]
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+    with opened(browser, narrow=narrow) as page:
         errors = Errors(page)
         log_in(page, shared, "ada:admin")
-        for path in PAGES:
+        for path in paths:
             page.goto(shared.url + path)
             assert not page.evaluate(WIDER), path
             assert page.locator("h1").first.is_visible(), path
+            found = axe.Axe().run(page)
+            assert found.violations_count == 0, f"{path}: {found.generate_report()}"
         assert errors.messages == []

@@ -94,8 +94,15 @@ def revoke(hub: HubDep, admin: AdministratorDep, form: FormDep, name: Segment) -
 def _list(hub: SharedHub, form: Form, q: str = "", after: str = "") -> Response:
     found = hub.accounts.page(q, after, ROWS + 1)
     following = found[ROWS - 1].name if len(found) > ROWS else None
-    shown = {"accounts": found[:ROWS], "following": following, "q": q, "after": after}
-    return page("hub_accounts.html", form.status, form=form, **shown)
+    return page(
+        "hub_accounts.html",
+        form.status,
+        form=form,
+        accounts=found[:ROWS],
+        following=following,
+        q=q,
+        after=after,
+    )
 
 
 def _one(hub: SharedHub, account: Account, form: Form, *, token: str = "", done: str = "") -> Response:

@@ -1,0 +1,125 @@
+"""Sessions of browsers, and what the migration to them keeps, on both databases."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from alembic.script import ScriptDirectory
+
+from kcard.hub.accounts.accounts import Accounts
+from kcard.hub.accounts.sessions import LONGEST, Sessions
+from kcard.hub.accounts.tokens import Tokens
+from kcard.hub.records.account_tables import sessions
+from kcard.hub.records.copying import copy_rows
+from kcard.hub.records.database import Database, _alembic
+from kcard.hub.records.engine import engine, locate
+from kcard.hub.records.utc import now
+from kcard.hub.refusals import Unknown
+
+
+@pytest.fixture
+def database(any_database: str | None, tmp_path: Path) -> Database:
+    return Database(any_database or tmp_path / "hub.db")
+
+
+@pytest.fixture
+def token(database: Database) -> str:
+    Accounts(database).add_user("ada")
+    return Tokens(database).create("ada", name="laptop", days=3)
+
+
+@pytest.fixture
+def known(database: Database) -> Sessions:
+    return Sessions(database, Tokens(database))
+
+
+def test_session_has_the_identity_of_its_token(known: Sessions, token: str) -> None:
+    found = known.find(known.open("ADA", token))
+    assert found is not None
+    assert (found.identity.name, found.identity.scope, found.identity.token_name) == (
+        "ada",
+        "write",
+        "laptop",
+    )
+    assert found.until is not None
+    assert timedelta(days=2) < found.until - now() < timedelta(days=4)
+
+
+def test_ids_differ_and_what_is_none_opens_nothing(known: Sessions, token: str) -> None:
+    first, second = known.open("ada", token), known.open("ada", token)
+    assert first != second
+    for wrong in ("", "x", first[:-1], first + "x", "ä" * 43, "x" * 10_000, token):
+        assert known.find(wrong) is None
+
+
+@pytest.mark.parametrize("name", ["eve", "", "ada\0", "ada ", "x" * 500])
+def test_token_opens_no_session_under_another_name(known: Sessions, token: str, name: str) -> None:
+    with pytest.raises(Unknown, match="unknown name or token"):
+        known.open(name, token)
+
+
+def test_session_ends_with_its_token_alone(database: Database, known: Sessions, token: str) -> None:
+    other = Tokens(database).create("ada", name="other")
+    ends, stays = known.open("ada", token), known.open("ada", other)
+    Tokens(database).revoke("ada", "laptop")
+    assert known.find(ends) is None
+    assert known.find(stays) is not None
+    assert known.close_all(Accounts(database).get("ada").id) == 1
+    assert known.find(stays) is None
+
+
+def test_sessions_that_are_over_are_deleted_at_the_next_login(
+    database: Database, known: Sessions, token: str
+) -> None:
+    known.open("ada", token)
+    with database.write() as connection:
+        connection.execute(sa.update(sessions).values(opened=now() - LONGEST))
+    known.open("ada", token)
+    with database.read() as connection:
+        assert connection.scalar(sa.select(sa.func.count()).select_from(sessions)) == 1
+
+
+def test_backup_has_no_sessions(database: Database, known: Sessions, token: str, tmp_path: Path) -> None:
+    known.open("ada", token)
+    copy = Database(tmp_path / "copy.db")
+    with database.read() as source, copy.write() as target:
+        copy_rows(source, target)
+        assert target.scalar(sa.select(sa.func.count()).select_from(sessions)) == 0
+
+
+def before_sessions(location: Path | str) -> sa.Engine:
+    """A database as it was before there were sessions."""
+    config = _alembic()
+    migration = ScriptDirectory.from_config(config).get_revision("0011")
+    made = engine(locate(location), pooled=False)
+    with made.begin() as connection:
+        config.attributes |= {"connection": connection, "blob": None}
+        command.upgrade(config, str(migration.down_revision))
+    return made
+
+
+def test_migration_keeps_accounts_and_requests_for_access(any_database: str | None, tmp_path: Path) -> None:
+    location = any_database or tmp_path / "old.db"
+    at = "2026-01-01 00:00:00"
+    old = before_sessions(location)
+    with old.begin() as connection:
+        for statement in (
+            "INSERT INTO accounts (id, name, folded, kind, fullname, email, admin, disabled, created)"
+            f" VALUES (1, 'ada', 'ada', 'user', 'Ada', '', false, false, '{at}')",
+            "INSERT INTO repositories (id, type, namespace_id, name, folded, visibility, gated, created, modified,"
+            " downloads, likes, card, tags, size, newest) VALUES (1, 'model', 1, 'ada/a', 'ada/a', 'public',"
+            f" 'manual', '{at}', '{at}', 0, 0, '{{}}', '[]', 0, 0)",
+            f"INSERT INTO access (repository_id, account_id, state, asked) VALUES (1, 1, 'pending', '{at}')",
+        ):
+            connection.execute(sa.text(statement))
+    old.dispose()
+    again = Database(location)
+    found = Accounts(again).get("ada")
+    assert (found.fullname, found.description) == ("Ada", "")
+    with again.read() as connection:
+        assert connection.execute(sa.text("SELECT state, note FROM access")).tuples().all() == [
+            ("pending", "")
+        ]
+    again.close()

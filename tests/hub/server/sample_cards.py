@@ -100,7 +100,9 @@ def publish(
         hyperparameters={"rank": 8, "learning_rate": 0.0002}, corpus_sha256=CORPUS, corpus_licence=licence,
         passages=1234, tokens=456_789,
     )  # fmt: skip
-    about = f"license: {licence}\nlanguage: [{language}]\nbase_model: {BASE}\ndatasets: [corpus-{CORPUS[:12]}]"
+    about = (
+        f"license: {licence}\nlanguage: [{language}]\nbase_model: {BASE}\ndatasets: [corpus-{CORPUS[:12]}]"
+    )
     table, code = "| planet | moons |\n|---|---|\n| Mars | 2 |", "```python\nprint(1)\n```"
     text = f"---\n{about}\n---\n\n# {own}\n\n{description}\n\n{table}\n\n{code}\n"
     (folder / "README.md").write_text(text, encoding="utf-8")

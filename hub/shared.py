@@ -22,7 +22,9 @@ from kcard.hub.repositories.listing import Listing
 from kcard.hub.repositories.publications import Publications
 from kcard.hub.repositories.refs import Refs
 from kcard.hub.repositories.repositories import Repositories
+from kcard.hub.repositories.reservations import Reservations
 from kcard.hub.repositories.uploads import Uploads
+from kcard.hub.repositories.verdicts import Verdicts
 from kcard.hub.store.blobs import Blobs
 from kcard.hub.xet.ingest import Ingest
 
@@ -48,6 +50,8 @@ class SharedHub:
     listing: Listing
     uploads: Uploads
     ingest: Ingest
+    reservations: Reservations
+    verdicts: Verdicts
     publications: Publications
 
     @classmethod
@@ -67,7 +71,7 @@ class SharedHub:
         """
         registry = Hub(home, database_url=database_url, blobs_url=blobs_url, pooled=True)
         database, blobs = registry.database, registry.blobs
-        uploads = Uploads(database, blobs)
+        uploads = Uploads(database, blobs, quota=quota)
         return cls(
             registry=registry,
             database=database,
@@ -81,7 +85,9 @@ class SharedHub:
             refs=Refs(database),
             listing=Listing(database),
             uploads=uploads,
-            ingest=Ingest(database, blobs, uploads),
+            ingest=Ingest(database, blobs, uploads, quota=quota),
+            reservations=Reservations(database, quota=quota),
+            verdicts=Verdicts(database),
             publications=Publications(database, blobs, registry.quarantine, exam_required=exam_required),
         )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, get_args
 
-from sqlalchemy import Connection, Row, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, insert, select
 
 from kcard.errors import UsageError
 from kcard.hub.accounts.accounts import find, organisations
@@ -31,6 +31,7 @@ RANDOM_BYTES = 30
 LONGEST = 200
 MOST_DAYS = 36_500
 USUAL = "cli"
+REFERENCE = 16  # digits of a digest, which tell a token from a later one with its id
 
 
 @dataclass(frozen=True)
@@ -133,11 +134,26 @@ class Tokens:
             )
         if not text.startswith(PREFIX) or not text.isascii() or len(text) > LONGEST:
             return None
+        return self._identity(tokens.c.digest == _digest(text))
+
+    def resume(self, reference: str) -> Identity:
+        """The identity of the token that a ticket refers to.
+
+        Raises Unknown if the token was revoked or has expired, or its user was disabled.
+        """
+        id_, _, start = reference.partition(".")
+        # The id of a revoked token may be used again.
+        same = and_(tokens.c.id == int(id_ or 0), tokens.c.digest.startswith(start))
+        if (found := self._identity(same)) is None:
+            raise Unknown("the token of this upload was revoked: start the upload again with another one")
+        return found
+
+    def _identity(self, condition: ColumnElement[bool]) -> Identity | None:
         columns = (tokens, accounts.c.admin, accounts.c.disabled, accounts.c.fullname, accounts.c.email)
         query = (
             select(*columns, accounts.c.name.label("user"))
             .join(accounts, accounts.c.id == tokens.c.account_id)
-            .where(tokens.c.digest == _digest(text))
+            .where(condition)
         )
         with self._database.read() as connection:
             row = connection.execute(query).one_or_none()
@@ -152,6 +168,7 @@ class Tokens:
             scope=row.scope,
             repository_id=row.repository_id,
             organisations=roles,
+            token=f"{row.id}.{row.digest[:REFERENCE]}",
             token_name=row.name,
             fullname=row.fullname,
             email=row.email,

@@ -6,12 +6,13 @@ from kcard.faults import reach
 from kcard.hub.records.account_tables import accounts, events
 from kcard.hub.records.repository_tables import repositories, uploads, versions, xorb_uploads, xorbs
 from kcard.hub.records.tables import metadata, pools, settings
+from kcard.hub.records.upload_tables import reservations, verdicts
 
 __all__ = ["copy_rows", "filled"]
 
 CHUNK = 200  # rows; one may have a tree of thousands of files
-# Uploads in progress, whose bytes are in no backup.
-TRANSIENT = {uploads, xorbs, xorb_uploads}
+# Uploads in progress, whose bytes are in no backup; verdicts, which a hub trusts only if it made them itself.
+TRANSIENT = {uploads, xorbs, xorb_uploads, reservations, verdicts}
 
 
 def copy_rows(source: Connection, target: Connection) -> None:

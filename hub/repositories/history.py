@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from kcard.hub.records.repository_tables import commits, holdings, refs
 from kcard.hub.records.utc import now
 from kcard.hub.refusals import NotThere
-from kcard.hub.repositories import trees
+from kcard.hub.repositories import trees, usage
 from kcard.hub.repositories.trees import Tree
 from kcard.hub.repositories.values import BRANCH, Commit, Entry, Repository
 
@@ -73,6 +73,7 @@ def write(connection: Connection, repository_id: int, branch: str, draft: Draft)
         "tree": draft.text,
     }
     connection.execute(insert(commits).values(values))
+    usage.add_tree(connection, repository_id, len(draft.text.encode()))
     point(connection, repository_id, branch, commit.sha)
 
 
@@ -87,28 +88,31 @@ def point(connection: Connection, repository_id: int, branch: str, sha: str) -> 
 def drop(connection: Connection, repository_id: int, sha: str) -> str | None:
     """Delete a commit, its refs and the holdings that only it needs. Its children get its parent, which is returned."""
     mine = commits.c.repository_id == repository_id
-    parent: str | None = connection.scalar(select(commits.c.parent).where(mine, commits.c.sha == sha))
+    gone = select(commits.c.parent, commits.c.tree).where(mine, commits.c.sha == sha)
+    parent, tree = connection.execute(gone).one()
+    usage.add_tree(connection, repository_id, -len(tree.encode()))
     connection.execute(update(commits).where(mine, commits.c.parent == sha).values(parent=parent))
     connection.execute(delete(refs).where(refs.c.repository_id == repository_id, refs.c.sha == sha))
     connection.execute(delete(commits).where(mine, commits.c.sha == sha))
     texts = connection.scalars(select(commits.c.tree).where(mine))
     named = {entry.sha256 for text in texts for entry in trees.loads(text).values()}
-    held = connection.scalars(select(holdings.c.sha256).where(holdings.c.repository_id == repository_id))
-    for sha256 in set(held) - named:
-        here = (holdings.c.repository_id == repository_id, holdings.c.sha256 == sha256)
-        connection.execute(delete(holdings).where(*here))
-    return parent
+    here = holdings.c.repository_id == repository_id
+    unneeded = set(connection.scalars(select(holdings.c.sha256).where(here))) - named
+    usage.remove_blobs(connection, repository_id, unneeded)
+    connection.execute(delete(holdings).where(here, holdings.c.sha256.in_(unneeded)))
+    return str(parent) if parent else None
 
 
-def hold(connection: Connection, repository_id: int, entries: Mapping[str, Entry]) -> bool:
-    """Add the blobs of these entries, by sha256, to the repository's holdings; returns whether any is new."""
+def hold(connection: Connection, repository_id: int, entries: Mapping[str, Entry]) -> None:
+    """Add the blobs of these entries, by sha256, to the repository's holdings."""
     here = (holdings.c.repository_id == repository_id, holdings.c.sha256.in_(entries))
     there = set(connection.scalars(select(holdings.c.sha256).where(*here)))
+    owner = usage.namespace(connection, repository_id)
     rows = [
-        {"repository_id": repository_id, "sha256": sha256, "size": entry.size}
+        {"repository_id": repository_id, "sha256": sha256, "size": entry.size, "namespace_id": owner}
         for sha256, entry in entries.items()
         if sha256 not in there
     ]
     if rows:
         connection.execute(insert(holdings), rows)
-    return bool(rows)
+        usage.add_blobs(connection, repository_id, [str(row["sha256"]) for row in rows])

@@ -35,6 +35,7 @@ from kcard.hub.server.middleware.raw_path import RawPath
 from kcard.hub.server.middleware.security_headers import SecurityHeaders
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.page import openapi, pages
+from kcard.hub.server.writing.turns import Turns
 from kcard.hub.shared import SharedHub
 
 __all__ = ["create_app"]
@@ -73,6 +74,7 @@ def create_app(hub: SharedHub, options: ServerOptions | None = None) -> FastAPI:
     )
     app.state.hub = hub
     app.state.options = options or ServerOptions()
+    app.state.turns = Turns()
     for module in ROUTERS:
         app.include_router(module.router)
     openapi.describe(app)

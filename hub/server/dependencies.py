@@ -12,6 +12,7 @@ from kcard.hub.repositories.permissions import LOGIN, absent, may_read, require_
 from kcard.hub.repositories.values import Repository, Type
 from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.options import ServerOptions
+from kcard.hub.server.writing.turns import Turns
 from kcard.hub.shared import SharedHub
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "OptionsDep",
     "RepositoryDep",
     "RequiredIdentity",
+    "TurnsDep",
     "WebRepository",
     "WritableRepository",
     "base_url",
@@ -46,7 +48,13 @@ async def _options(request: Request) -> ServerOptions:
     return options
 
 
+async def _turns(request: Request) -> Turns:
+    turns: Turns = request.app.state.turns
+    return turns
+
+
 HubDep: TypeAlias = Annotated[SharedHub, Depends(_hub)]
+TurnsDep: TypeAlias = Annotated[Turns, Depends(_turns)]
 OptionsDep: TypeAlias = Annotated[ServerOptions, Depends(_options)]
 
 

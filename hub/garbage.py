@@ -68,11 +68,13 @@ def _snapshots(database: "Database", snapshots: Snapshots, dry_run: bool) -> Ite
 
 
 def _files(database: "Database", blobs: Blobs, dry_run: bool) -> Iterator[Garbage]:
+    from kcard.hub.repositories import verdicts
     from kcard.hub.repositories.blob_references import expire, named
 
     if not dry_run:
         with database.write() as connection:
             expire(connection)
+            verdicts.forget(connection)
     delete = None if dry_run else lambda gone: blobs.delete(*gone)
     for listed in _batches(blobs.sizes(), LOOKED_AT):
         sizes = dict(listed)
@@ -119,7 +121,7 @@ def _half_sent(database: "Database", blobs: Blobs, dry_run: bool) -> Iterator[Ga
     root = blobs.partial.parent
     for path, size in Xorbs(root / "xorbs", database).collect(dry_run=dry_run):
         yield Garbage("remains", str(path), size)
-    for path, size in Parts(root / "parts").collect(dry_run=dry_run):
+    for path, size in Parts(root / "parts", database).collect(dry_run=dry_run):
         yield Garbage("remains", str(path), size)
 
 

@@ -21,7 +21,7 @@ from kcard.hub.checks.paths import check_path, check_tree
 from kcard.hub.records.copying import copy_rows, filled
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import commits, holdings, repositories, versions
-from kcard.hub.repositories import own_namespace, stored_trees
+from kcard.hub.repositories import own_namespace, stored_trees, usage
 from kcard.hub.repositories.blob_references import kept
 from kcard.hub.repositories.catalogue import Catalogue
 from kcard.hub.repositories.own_namespace import OwnNamespace
@@ -61,6 +61,7 @@ def load(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
             _put(tar, {sha256 for sha256 in files if not blobs.holds(sha256)}, blobs, path, None)
             with source.read() as rows:
                 copy_rows(rows, connection)
+            usage.recount(connection)
 
 
 def _require_empty(connection: Connection, database: Database) -> None:

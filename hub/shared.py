@@ -23,8 +23,10 @@ from kcard.hub.repositories.listing import Listing
 from kcard.hub.repositories.publications import Publications
 from kcard.hub.repositories.refs import Refs
 from kcard.hub.repositories.repositories import Repositories
+from kcard.hub.repositories.reservations import Reservations
 from kcard.hub.repositories.search import Search
 from kcard.hub.repositories.uploads import Uploads
+from kcard.hub.repositories.verdicts import Verdicts
 from kcard.hub.store.blobs import Blobs
 from kcard.hub.xet.ingest import Ingest
 
@@ -52,6 +54,8 @@ class SharedHub:
     search: Search
     uploads: Uploads
     ingest: Ingest
+    reservations: Reservations
+    verdicts: Verdicts
     publications: Publications
 
     @classmethod
@@ -71,7 +75,7 @@ class SharedHub:
         """
         registry = Hub(home, database_url=database_url, blobs_url=blobs_url, serving=True)
         database, blobs = registry.database, registry.blobs
-        uploads, tokens = Uploads(database, blobs), Tokens(database)
+        uploads, tokens = Uploads(database, blobs, quota=quota), Tokens(database)
         return cls(
             registry=registry,
             database=database,
@@ -87,7 +91,9 @@ class SharedHub:
             listing=Listing(database),
             search=Search(database),
             uploads=uploads,
-            ingest=Ingest(database, blobs, uploads),
+            ingest=Ingest(database, blobs, uploads, quota=quota),
+            reservations=Reservations(database, quota=quota),
+            verdicts=Verdicts(database),
             publications=Publications(database, blobs, registry.quarantine, exam_required=exam_required),
         )
 

@@ -17,6 +17,7 @@ class Identity:
     admin           whether the user administers the hub
     scope           of the token
     repository_id   the only repository that the token is valid for; None: all
+    token           refers to the token in tickets; it is not secret
     organisations   the user's roles by organisation name
     """
 
@@ -26,6 +27,7 @@ class Identity:
     scope: Scope = "read"
     repository_id: int | None = None
     organisations: Mapping[str, Role] = field(default_factory=dict)
+    token: str = ""
     token_name: str = ""
     fullname: str = ""
     email: str = ""

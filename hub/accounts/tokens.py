@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, get_args
 
-from sqlalchemy import Connection, Row, Select, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, insert, select
 
 from kcard.errors import UsageError
 from kcard.hub.accounts.accounts import find, organisations
@@ -31,6 +31,7 @@ RANDOM_BYTES = 30
 LONGEST = 200
 MOST_DAYS = 36_500
 USUAL = "cli"
+REFERENCE = 16  # digits of a digest, which tell a token from a later one with its id
 
 
 @dataclass(frozen=True)
@@ -133,8 +134,23 @@ class Tokens:
             )
         if not text.startswith(PREFIX) or not text.isascii() or len(text) > LONGEST:
             return None
+        return self._identity(tokens.c.digest == digest(text))
+
+    def resume(self, reference: str) -> Identity:
+        """The identity of the token that a ticket refers to.
+
+        Raises Unknown if the token was revoked or has expired, or its user was disabled.
+        """
+        id_, _, start = reference.partition(".")
+        # The id of a revoked token may be used again.
+        same = and_(tokens.c.id == int(id_ or 0), tokens.c.digest.startswith(start))
+        if (found := self._identity(same)) is None:
+            raise Unknown("the token of this upload was revoked: start the upload again with another one")
+        return found
+
+    def _identity(self, condition: ColumnElement[bool]) -> Identity | None:
         with self._database.read() as connection:
-            row = connection.execute(owned().where(tokens.c.digest == digest(text))).one_or_none()
+            row = connection.execute(owned().where(condition)).one_or_none()
             return None if row is None else identity(connection, row)
 
 
@@ -155,6 +171,7 @@ def identity(connection: Connection, row: Row[Any]) -> Identity:
         scope=row.scope,
         repository_id=row.repository_id,
         organisations=organisations(connection, row.account_id),
+        token=f"{row.id}.{row.digest[:REFERENCE]}",
         token_name=row.name,
         fullname=row.fullname,
         email=row.email,

@@ -19,6 +19,7 @@ PICTURE_STARTS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a")
 VOCABULARY_TAGS = frozenset(number << 3 | 2 for number in range(1, 6))
 VOCABULARY_PIECE = 0x0A
 LONGEST_VARINT = 5
+MOST_FIELDS = 2_000_000  # the largest vocabularies have 262,144 pieces
 
 
 def check_array(path: str, size: int, stream: BinaryIO) -> None:
@@ -59,24 +60,24 @@ def check_vocabulary(path: str, size: int, stream: BinaryIO) -> None:
     if data[:1] != bytes([VOCABULARY_PIECE]):
         stream.seek(0)
         return check_text(path, stream)
-    place = 0
-    while place < len(data):
-        if data[place] not in VOCABULARY_TAGS:
-            break
+    place, fields, end = 0, 0, len(data)
+    while place < end and data[place] in VOCABULARY_TAGS:
         length, place = _varint(data, place + 1)
         place += length
-    if place != len(data):
+        fields += 1
+        if fields > MOST_FIELDS:
+            raise Invalid(f"{path} is not a sentencepiece model: it has more than {MOST_FIELDS} pieces")
+    if place != end:
         raise Invalid(f"{path} is not a sentencepiece model: invalid at byte {min(place, size)}")
     return None
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
     """A varint and the place after it, which is beyond the data if the varint is incomplete."""
+    if place < len(data) and data[place] < 0x80:  # most are short
+        return data[place], place + 1
     number = 0
-    for shift in range(LONGEST_VARINT):
-        if place + shift >= len(data):
-            break
-        byte = data[place + shift]
+    for shift, byte in enumerate(data[place : place + LONGEST_VARINT]):
         number |= (byte & 0x7F) << 7 * shift
         if byte < 0x80:
             return number, place + shift + 1

@@ -1,10 +1,12 @@
-"""Scans JSON in one pass for its nesting depth and for keys that make a loader run code.
+"""Scans JSON for its nesting depth and for keys that make a loader run code.
 
-It is not parsed: as Python objects, a tokenizer would take ten times its size in memory.
+It is not parsed: as Python objects, a tokenizer would take ten times its size in memory. Regular expressions remove the
+strings, so that Python does nothing for each string or bracket.
 """
 
-import json
 import re
+from collections.abc import Iterator
+from itertools import accumulate
 from typing import BinaryIO
 
 from kcard.hub.checks.text import checked, parts
@@ -16,12 +18,26 @@ DEEPEST = 64
 LONGEST = 8 << 20  # bytes of a string
 LONGEST_LINE = 32 << 20
 # Keys that `trust_remote_code` obeys: the class and file, in this repository or another, to run.
-CODE_KEYS = (b"auto_map", b"custom_pipelines")
-LONGEST_KEY = 6 * max(map(len, CODE_KEYS)) + 2  # every letter escaped, and the quotes
-# A whole string; a bracket; the start of a string that is still incomplete.
-TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]|"', re.DOTALL)
+CODE_KEYS = ("auto_map", "custom_pipelines")
+
+
+def _spelt(letter: str) -> str:
+    """A letter as JSON may spell it."""
+    code = "".join(f"[{digit}{digit.upper()}]" for digit in f"{ord(letter):04x}")
+    return rf"(?:{letter}|\\u{code})"
+
+
+CODE_KEY = f'"(?:{"|".join("".join(map(_spelt, key)) for key in CODE_KEYS)})"'.encode()
+TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+STRING = re.compile(TEXT, re.DOTALL)
+# Everything up to a code key or an unterminated string.
+ORDINARY = re.compile(rb'(?:[^"]++|(?!%s)%s)*+' % (CODE_KEY, TEXT), re.DOTALL)
+KEY = re.compile(CODE_KEY)
 VALUE = re.compile(rb"\s*+(:?)\s*+(.?)", re.DOTALL)
-OPENING, CLOSING = frozenset(b"[{"), frozenset(b"]}")
+MOST_KEYS = 10_000  # that are harmless
+STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+OTHERS = bytes(set(range(256)) - set(b"[{]}"))
+DEEP_LINE = re.compile(rb"^(?:[^\n\[{]*+[\[{]){%d}[^\n]*" % (DEEPEST + 1), re.MULTILINE)
 
 
 def check_json(path: str, stream: BinaryIO) -> None:
@@ -38,61 +54,75 @@ def check_json(path: str, stream: BinaryIO) -> None:
 
 def check_jsonl(path: str, stream: BinaryIO) -> None:
     """Raise Invalid for lines that are too long or too deeply nested."""
-    lines = iter(lambda: stream.readline(LONGEST_LINE), b"")
-    for number, line in enumerate(checked(path, lines), start=1):
-        if len(line) == LONGEST_LINE:
-            raise Invalid(f"{path}, line {number}: too long: the limit is {LONGEST_LINE} bytes")
-        if line.count(b"[") + line.count(b"{") > DEEPEST:
-            _Scan(f"{path}, line {number}", obeyed=False).read(line, last=True)
+    number = 1
+    for lines in _whole_lines(path, checked(path, parts(stream))):
+        at = 0
+        for deep in DEEP_LINE.finditer(lines):
+            number, at = number + lines.count(b"\n", at, deep.start()), deep.start()
+            _Scan(f"{path}, line {number}", obeyed=False).read(deep[0], last=True)
+        number += lines.count(b"\n", at)
+
+
+def _whole_lines(path: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The pieces, cut at the ends of lines."""
+    rest = b""
+    for piece in pieces:
+        whole, end, rest = (rest + piece).rpartition(b"\n")
+        if len(rest) > LONGEST_LINE:
+            raise Invalid(f"{path}: a line is too long: the limit is {LONGEST_LINE} bytes")
+        yield whole + end
+    yield rest
 
 
 class _Scan:
     """The state of a scan."""
 
     def __init__(self, path: str, *, obeyed: bool = True) -> None:
-        self._path, self._obeyed, self._depth = path, obeyed, 0
+        self._path, self._obeyed, self._depth, self._keys = path, obeyed, 0, 0
 
     def read(self, text: bytes, *, last: bool = False) -> bytes:
         """Scan the text; returns its incomplete end, to be scanned with what follows."""
-        for found in TOKEN.finditer(text):
-            start, end = found.span()
-            first = text[start]
-            if first in OPENING:
-                self._depth += 1
-                if self._depth > DEEPEST:
-                    raise Invalid(f"{self._path}: JSON nested too deeply: the limit is {DEEPEST} levels")
-            elif first in CLOSING:
-                self._depth -= 1
-                if self._depth < 0:
-                    raise Invalid(f"{self._path} is not valid JSON: unbalanced closing bracket")
-            elif end - start == 1:
-                return self._later(text[start:], "unterminated string", last)
-            elif end - start <= LONGEST_KEY and self._is_code_key(text[start:end]):
-                value = VALUE.match(text, end)
-                if value is None or not value[2]:
-                    # Any amount of whitespace may follow a key.
-                    if not last:
-                        return self._later(text[start:], "too much whitespace after a key", last)
-                elif value[1] and value[2] in b'[{"':
-                    raise Dangerous(
-                        f"{self._path}: {text[start:end].decode()} makes loaders run code: remove it, and use a model "
-                        "that its library supports"
-                    )
+        end = self._ordinary(text, 0)
+        while key := KEY.match(text, end):
+            value = VALUE.match(text, key.end())
+            if (value is None or not value[2]) and not last:  # any amount of whitespace may follow a key
+                return self._later(text[end:], "too much whitespace after a key", last)
+            self._check_key(key[0], value)
+            end = self._ordinary(text, key.end())
+        if end < len(text):
+            return self._later(text[end:], "unterminated string", last)
         if last and self._depth:
             raise Invalid(f"{self._path} is not valid JSON: {self._depth} unclosed brackets at the end")
         return b""
 
-    def _is_code_key(self, string: bytes) -> bool:
-        if not self._obeyed:
-            return False
-        if b"\\" not in string:
-            return string[1:-1] in CODE_KEYS
-        try:
-            return str(json.loads(string)).encode("utf-8", "surrogatepass") in CODE_KEYS
-        except ValueError:
-            return False
+    def _ordinary(self, text: bytes, start: int) -> int:
+        """The end of the text that starts there and has neither code keys nor unterminated strings."""
+        found = ORDINARY.match(text, start)
+        end = found.end() if found else start
+        self._nest(STRING.sub(b"", text[start:end]))
+        return end
+
+    def _check_key(self, key: bytes, value: re.Match[bytes] | None) -> None:
+        self._keys += 1
+        if self._obeyed and value and value[1] and value[2] in b'[{"':
+            raise Dangerous(
+                f"{self._path}: {key.decode()} makes loaders run code: remove it, and use a model that its library "
+                "supports"
+            )
+        if self._keys > MOST_KEYS:
+            raise Invalid(f"{self._path}: the key {key.decode()} occurs more than {MOST_KEYS} times")
 
     def _later(self, rest: bytes, what: str, last: bool) -> bytes:
         if last or len(rest) > LONGEST:
             raise Invalid(f"{self._path} is not valid JSON: {what}")
         return rest
+
+    def _nest(self, shape: bytes) -> None:
+        """Count the brackets of a text without strings."""
+        steps = memoryview(shape.translate(STEPS, OTHERS)).cast("b")
+        depths = list(accumulate(steps, initial=self._depth))
+        if max(depths) > DEEPEST:
+            raise Invalid(f"{self._path}: JSON nested too deeply: the limit is {DEEPEST} levels")
+        if min(depths) < 0:
+            raise Invalid(f"{self._path} is not valid JSON: unbalanced closing bracket")
+        self._depth = depths[-1]

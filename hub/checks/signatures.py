@@ -5,10 +5,13 @@ None of them passes the check for an allowed kind of file, except a pickle of pr
 
 import pickletools
 import re
+from io import BytesIO
+from typing import BinaryIO
 
 __all__ = ["NEEDED", "PICKLE", "is_pickle", "what_it_is"]
 
 NEEDED = 4096  # bytes from the start of a file
+SEARCHED = 64 << 20  # bytes of a file in which a pickle is searched for; text ends the search after a few
 # A pickle of protocol 2 or later starts with PROTO and its version, which is invalid UTF-8.
 PICKLE = re.compile(rb"\x80[\x02-\x05]")
 STARTS: dict[bytes, str] = {
@@ -36,6 +39,10 @@ TAR = slice(257, 262)
 # Opcodes that look up a callable, and that call it.
 LOOKS_UP = frozenset(["GLOBAL", "STACK_GLOBAL", "INST", "OBJ", "EXT1", "EXT2", "EXT4"])
 CALLS = frozenset(["REDUCE", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "BUILD"])
+# The module and the name of a callable: text such as "(i) first" has others.
+IMPORTABLE = re.compile(r"[\w.]+ [\w.]+", re.ASCII)
+NAMED = frozenset(["GLOBAL", "INST"])
+ODD = bytes.maketrans(bytes([*range(0x80, 0x100), ord("\\")]), b"?" * 129)
 
 
 def what_it_is(start: bytes) -> str | None:
@@ -43,30 +50,61 @@ def what_it_is(start: bytes) -> str | None:
 
     Some signatures are plain letters: use it only for files that failed the check of their kind.
     """
-    if is_pickle(start):
+    if is_pickle(BytesIO(start)):
         return "a pickle, which can run code"
     if start[TAR] == b"ustar":
         return "a tar archive"
     return next((what for magic, what in STARTS.items() if start.startswith(magic)), None)
 
 
-def is_pickle(start: bytes) -> bool:
-    """Whether a file with these first bytes is a pickle that calls something when loaded."""
-    return bool(PICKLE.match(start)) or _calls(start)
+def is_pickle(stream: BinaryIO) -> bool:
+    """Whether a file starts with a pickle, or several in a row, that calls something when loaded."""
+    start = stream.read(2)
+    stream.seek(0)
+    return bool(PICKLE.match(start)) or _calls(_Lines(stream))
 
 
-def _calls(start: bytes) -> bool:
-    """Whether the bytes are pickle opcodes that look up a function and call it. Runs nothing."""
-    named, stack = False, list[object]()
+class _Lines:
+    """The first SEARCHED bytes of a stream, with text arguments that pickletools always accepts.
+
+    It refuses arguments that are not ASCII, while loaders with another encoding accept them.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self._left = stream, SEARCHED
+
+    def read(self, size: int) -> bytes:
+        return self._counted(self._stream.read(min(size, self._left)))
+
+    def readline(self) -> bytes:
+        return self._counted(self._stream.readline(self._left)).translate(ODD)
+
+    def _counted(self, data: bytes) -> bytes:
+        self._left -= len(data)
+        return data
+
+
+def _calls(stream: _Lines) -> bool:
+    """Whether the bytes are pickles, one of which looks up a callable and calls it. Runs nothing."""
     try:
-        for opcode, _, _ in pickletools.genops(start):
-            if not _possible(opcode, stack):
-                return False
-            named = named or opcode.name in LOOKS_UP
-            if named and opcode.name in CALLS:
+        while True:  # genops ends with each pickle, and raises ValueError at the end of the stream
+            if _one_calls(stream):
                 return True
     except (ValueError, OverflowError):  # not a valid opcode: text
         return False
+
+
+def _one_calls(stream: _Lines) -> bool:
+    """Whether the next pickle calls something. Raises ValueError if it is not a pickle."""
+    named, stack = False, list[object]()
+    for opcode, argument, _ in pickletools.genops(stream):  # type: ignore[arg-type]  # it needs no more
+        if not _possible(opcode, stack):
+            raise ValueError(f"no operands for {opcode.name}")
+        if opcode.name in NAMED and not IMPORTABLE.fullmatch(str(argument)):
+            raise ValueError(f"no callable is called {argument}")
+        named = named or opcode.name in LOOKS_UP
+        if named and opcode.name in CALLS:
+            return True
     return False
 
 

@@ -7,6 +7,7 @@ from kcard.hub.records.tables import metadata
 __all__ = ["accounts", "events", "memberships", "sessions", "tokens"]
 
 # Users and organisations share one namespace. `folded` is the name in lower case: names differ in more than case.
+# `used` counts the committed bytes of the account's repositories.
 accounts = Table(
     "accounts",
     metadata,
@@ -19,6 +20,7 @@ accounts = Table(
     Column("admin", Boolean, nullable=False),
     Column("disabled", Boolean, nullable=False),
     Column("quota", BigInteger),
+    Column("used", BigInteger, nullable=False, server_default="0"),
     Column("created", DateTime(timezone=True), nullable=False),
     Column("description", Text, nullable=False, server_default=""),
 )

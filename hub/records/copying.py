@@ -7,12 +7,14 @@ from kcard.hub.records.account_tables import accounts, events, sessions
 from kcard.hub.records.repository_tables import repositories, uploads, versions, xorb_uploads, xorbs
 from kcard.hub.records.search_tables import search_clock
 from kcard.hub.records.tables import metadata, pools, settings
+from kcard.hub.records.upload_tables import reservations, verdicts
 
 __all__ = ["copy_rows", "filled", "numbers"]
 
 CHUNK = 200  # rows; one may have a tree of thousands of files
-# Sessions of browsers, and uploads in progress, whose bytes are in no backup.
-TRANSIENT = {sessions, uploads, xorbs, xorb_uploads}
+# Sessions of browsers; uploads in progress, whose bytes are in no backup; verdicts, which a hub trusts only if it made
+# them itself.
+TRANSIENT = {sessions, uploads, xorbs, xorb_uploads, reservations, verdicts}
 
 
 def copy_rows(source: Connection, target: Connection) -> None:

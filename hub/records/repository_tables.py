@@ -52,8 +52,13 @@ def _owner(name: str, of: str, key: bool, index: bool) -> "Column[int]":
     )
 
 
+def _charged() -> "Column[int]":
+    """The account whose quota is charged."""
+    return Column("namespace_id", Integer, ForeignKey("accounts.id", ondelete="CASCADE"), index=True)
+
+
 # `name` is namespace/name. `card` (the metadata of README.md) and `tags` are JSON, as of branch main. `newest` is the
-# highest version number ever used, so that numbers are not reused.
+# highest version number ever used, so that numbers are not reused. `tree_bytes` is the size of all trees.
 repositories = Table(
     "repositories",
     metadata,
@@ -75,6 +80,7 @@ repositories = Table(
     Column("library", Text),
     Column("size", BigInteger, nullable=False),
     Column("newest", Integer, nullable=False),
+    Column("tree_bytes", BigInteger, nullable=False, server_default="0"),
     UniqueConstraint("type", "folded"),
     Index("ix_repositories_type_modified", "type", "modified", "id"),
     Index("ix_repositories_type_created", "type", "created", "id"),
@@ -125,23 +131,30 @@ refs = Table(
     Column("message", Text, nullable=False),
 )
 
-# Every blob of any commit of a repository, for permissions, quotas and gc.
+# Every blob of any commit of a repository, for permissions, quotas and gc. `namespace_id` is that of the repository.
 holdings = Table(
     "holdings",
     metadata,
     _repository(),
     Column("sha256", String(64), primary_key=True, index=True),
     Column("size", BigInteger, nullable=False),
+    Column("namespace_id", Integer, nullable=False, server_default="0"),
+    Index("ix_holdings_namespace_id_sha256", "namespace_id", "sha256"),
 )
 
-# Recent uploads, which may be committed and which gc keeps.
+# Uploads that are not committed yet, which gc keeps for a while. `repository_id` is the repository that they were
+# uploaded for, unless it was deleted; the quota of `namespace_id` is charged for them.
 uploads = Table(
     "uploads",
     metadata,
-    _account(),
-    Column("sha256", String(64), primary_key=True, index=True),
+    Column("id", Integer, primary_key=True),
+    _account(key=False),
+    Column("sha256", String(64), nullable=False, index=True),
     Column("size", BigInteger, nullable=False),
     Column("at", DateTime(timezone=True), nullable=False, index=True),
+    _charged(),
+    Column("repository_id", Integer, ForeignKey("repositories.id", ondelete="SET NULL"), index=True),
+    Index("ix_uploads_account_id_sha256", "account_id", "sha256"),
 )
 
 # Published versions. `sha256` is that of the manifest, `sha` the commit. `weights`: whether it has a model or
@@ -267,9 +280,14 @@ xorbs = Table(
     Column("used", DateTime(timezone=True), nullable=False, index=True),
 )
 
+# `repository_id` is set for tokens of one repository, which may use no other xorbs; `namespace_id` is charged for it.
 xorb_uploads = Table(
     "xorb_uploads",
     metadata,
-    _account(),
-    Column("hash", String(64), ForeignKey("xorbs.hash", ondelete="CASCADE"), primary_key=True, index=True),
+    Column("id", Integer, primary_key=True),
+    _account(key=False),
+    Column("hash", String(64), ForeignKey("xorbs.hash", ondelete="CASCADE"), nullable=False, index=True),
+    _charged(),
+    Column("repository_id", Integer, ForeignKey("repositories.id", ondelete="SET NULL"), index=True),
+    Index("ix_xorb_uploads_account_id_hash", "account_id", "hash"),
 )

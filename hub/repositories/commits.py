@@ -11,7 +11,7 @@ from kcard.hub.accounts.quotas import require_quota
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import commits, repositories
 from kcard.hub.refusals import Invalid, NotThere, WrongParent
-from kcard.hub.repositories import card_metadata, history, readable, rows, trees
+from kcard.hub.repositories import card_metadata, history, readable, rows, trees, uploads, usage
 from kcard.hub.repositories.history import Draft
 from kcard.hub.repositories.stored_trees import StoredTree
 from kcard.hub.repositories.values import MAIN, Add, Commit, Entry, Operation, Repository
@@ -92,8 +92,9 @@ class Commits:
         for entry in (added[sha256] for sha256 in sorted(unknown)):
             self._refuse_unknown(entry)
         history.write(connection, repository.id, branch, draft)
-        if history.hold(connection, repository.id, added):
-            require_quota(connection, _namespace(connection, repository), self._quota)
+        history.hold(connection, repository.id, added)
+        uploads.forget(connection, identity.account_id, repository.id, added)
+        require_quota(connection, usage.namespace(connection, repository.id), self._quota)
 
     def _refuse_unknown(self, entry: Entry) -> None:
         if entry.lfs:  # the same message if other accounts have it
@@ -165,10 +166,6 @@ def _here(repository: Repository, sha: str) -> tuple[ColumnElement[bool], ...]:
 def _name(connection: Connection, repository: Repository) -> str:
     """The repository's current name: it may have been moved."""
     return str(connection.execute(select(repositories.c.name).where(_is(repository))).scalar_one())
-
-
-def _namespace(connection: Connection, repository: Repository) -> int:
-    return int(connection.execute(select(repositories.c.namespace_id).where(_is(repository))).scalar_one())
 
 
 def _is(repository: Repository) -> ColumnElement[bool]:

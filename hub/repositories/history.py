@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from kcard.hub.records.repository_tables import commits, holdings, refs
 from kcard.hub.records.utc import now
 from kcard.hub.refusals import NotThere
-from kcard.hub.repositories import stored_trees, trees
+from kcard.hub.repositories import stored_trees, trees, usage
 from kcard.hub.repositories.stored_trees import Stored, StoredTree
 from kcard.hub.repositories.trees import Tree
 from kcard.hub.repositories.values import BRANCH, Commit, Entry, Repository
@@ -71,11 +71,8 @@ def no_commit(repository: Repository, sha: str) -> NotThere:
     return NotThere("revision", f"commit {sha[:64]!r} not found in {repository.name}")
 
 
-def write(connection: Connection, repository_id: int, branch: str, draft: Draft) -> int:
-    """Write a commit and point the branch at it, creating the branch if needed.
-
-    Returns the bytes by which the stored trees of the repository grew.
-    """
+def write(connection: Connection, repository_id: int, branch: str, draft: Draft) -> None:
+    """Write a commit and point the branch at it, creating the branch if needed."""
     commit = draft.commit
     values = {
         "repository_id": repository_id,
@@ -91,7 +88,7 @@ def write(connection: Connection, repository_id: int, branch: str, draft: Draft)
     connection.execute(insert(commits).values(values))
     point(connection, repository_id, branch, commit.sha)
     grown = [_rewrite(connection, repository_id, sha, stored) for sha, stored in draft.rewritten.items()]
-    return len(draft.stored.content) + sum(grown)
+    usage.add_tree(connection, repository_id, len(draft.stored.content) + sum(grown))
 
 
 def _rewrite(connection: Connection, repository_id: int, sha: str, stored: Stored) -> int:
@@ -115,40 +112,45 @@ def point(connection: Connection, repository_id: int, branch: str, sha: str) -> 
 def drop(connection: Connection, repository_id: int, sha: str) -> str | None:
     """Delete a commit, its refs and the holdings that only it needs. Its children get its parent, which is returned."""
     mine = commits.c.repository_id == repository_id
-    parent: str | None = connection.scalar(select(commits.c.parent).where(mine, commits.c.sha == sha))
-    _detach(connection, repository_id, sha, parent)
+    gone = select(commits.c.parent, func.length(commits.c.tree)).where(mine, commits.c.sha == sha)
+    parent, size = connection.execute(gone).one()
+    grown = _detach(connection, repository_id, sha, parent)
+    usage.add_tree(connection, repository_id, grown - int(size))
     connection.execute(update(commits).where(mine, commits.c.parent == sha).values(parent=parent))
     connection.execute(delete(refs).where(refs.c.repository_id == repository_id, refs.c.sha == sha))
     connection.execute(delete(commits).where(mine, commits.c.sha == sha))
     rows = connection.execute(select(commits.c.tree, commits.c.delta).where(mine))
     named = {entry.sha256 for row in rows for entry in stored_trees.changed(Stored(*row))[0].values()}
-    held = connection.scalars(select(holdings.c.sha256).where(holdings.c.repository_id == repository_id))
-    for sha256 in set(held) - named:
-        here = (holdings.c.repository_id == repository_id, holdings.c.sha256 == sha256)
-        connection.execute(delete(holdings).where(*here))
-    return parent
+    here = holdings.c.repository_id == repository_id
+    unneeded = set(connection.scalars(select(holdings.c.sha256).where(here))) - named
+    usage.remove_blobs(connection, repository_id, unneeded)
+    connection.execute(delete(holdings).where(here, holdings.c.sha256.in_(unneeded)))
+    return str(parent) if parent else None
 
 
-def _detach(connection: Connection, repository_id: int, sha: str, parent: str | None) -> None:
-    """Store the trees of a commit's children without reference to it."""
+def _detach(connection: Connection, repository_id: int, sha: str, parent: str | None) -> int:
+    """Store the trees of a commit's children without reference to it; returns the bytes by which they grew."""
     of = commits.c.repository_id == repository_id
     children = connection.scalars(select(commits.c.sha).where(of, commits.c.parent == sha, commits.c.delta))
     before = None if parent is None else stored_trees.find(connection, repository_id, parent)
+    grown = 0
     for child in list(children):
         found = stored_trees.find(connection, repository_id, child)
         assert found is not None  # as just read
-        _rewrite(connection, repository_id, child, stored_trees.chosen(before, found.tree)[0])
+        grown += _rewrite(connection, repository_id, child, stored_trees.chosen(before, found.tree)[0])
+    return grown
 
 
-def hold(connection: Connection, repository_id: int, entries: Mapping[str, Entry]) -> bool:
-    """Add the blobs of these entries, by sha256, to the repository's holdings; returns whether any is new."""
+def hold(connection: Connection, repository_id: int, entries: Mapping[str, Entry]) -> None:
+    """Add the blobs of these entries, by sha256, to the repository's holdings."""
     here = (holdings.c.repository_id == repository_id, holdings.c.sha256.in_(entries))
     there = set(connection.scalars(select(holdings.c.sha256).where(*here)))
+    owner = usage.namespace(connection, repository_id)
     rows = [
-        {"repository_id": repository_id, "sha256": sha256, "size": entry.size}
+        {"repository_id": repository_id, "sha256": sha256, "size": entry.size, "namespace_id": owner}
         for sha256, entry in entries.items()
         if sha256 not in there
     ]
     if rows:
         connection.execute(insert(holdings), rows)
-    return bool(rows)
+        usage.add_blobs(connection, repository_id, [str(row["sha256"]) for row in rows])

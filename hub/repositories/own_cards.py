@@ -26,6 +26,7 @@ from kcard.hub.repositories import (
     search_rows,
     terms,
     trees,
+    usage,
     version_rows,
 )
 from kcard.hub.repositories.card_metadata import README, CardMetadata
@@ -186,6 +187,7 @@ def _forget(connection: Connection, repository_id: int, sha: str, blobs: Blobs) 
     left = select(versions.c.sha).where(versions.c.repository_id == repository_id)
     newest = connection.scalar(left.order_by(versions.c.number.desc()).limit(1))
     if newest is None:
+        usage.remove(connection, repository_id)
         connection.execute(delete(repositories).where(here))
         search_rows.removed(connection)
         return
@@ -224,6 +226,7 @@ def _move(connection: Connection, own: OwnNamespace, new: OwnNamespace) -> None:
             raise HubError(
                 f"can't move the hub's own cards to {new.name}: {to} already exists; choose another name"
             )
+        usage.move(connection, there.id, new.id)
         values = {"namespace_id": new.id, "name": to, "folded": folded(to)}
         connection.execute(update(repositories).where(repositories.c.id == there.id).values(values))
         terms.put(connection, there.id, to, there.tags)

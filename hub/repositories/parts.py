@@ -9,8 +9,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from kcard.hub.refusals import Invalid
-from kcard.hub.store.disk import BUFFER, discard
+from sqlalchemy import delete, update
+
+from kcard.hub.records.database import Database
+from kcard.hub.records.upload_tables import reservations
+from kcard.hub.refusals import Conflict, Invalid
+from kcard.hub.store.disk import BUFFER, discard, sole_use
 
 __all__ = ["Parts"]
 
@@ -18,46 +22,68 @@ STALE_SECONDS = 24 * 3600
 
 
 class Parts:
-    """The uploaded parts, at `root`/ACCOUNT-SHA256/NUMBER."""
+    """The uploaded parts, at `root`/UPLOAD/NUMBER. An upload's name is of one account, repository and file."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, database: Database) -> None:
+        self._root, self._database = root, database
 
-    def put(self, account_id: int, sha256: str, number: int, part: Path) -> None:
-        """Store a part, replacing an earlier one. `part` is moved."""
-        folder = self._folder(account_id, sha256)
-        folder.mkdir(parents=True, exist_ok=True)
-        part.replace(folder / str(number))
+    def drop(self, upload: str, number: int) -> None:
+        """Delete a part, if it is there, before it is sent again."""
+        with self._database.write() as connection:
+            (self._root / upload / str(number)).unlink(missing_ok=True)
+            here = (reservations.c.upload == upload, reservations.c.number == number)
+            connection.execute(delete(reservations).where(*here))
 
-    def join(self, account_id: int, sha256: str, count: int, target: Path) -> int:
-        """Join parts 1 to `count` into a new file, flush it, and delete them. Returns the size in bytes.
+    def put(self, upload: str, number: int, part: Path, reservation: int | None = None) -> None:
+        """Store a part, which is moved. Its reservation lasts until the file is complete.
 
-        Raises Invalid if a part is missing, or if the file has another sha256 and must be sent again.
+        Raises Conflict if another request has stored it meanwhile, or the reservation has expired.
         """
-        folder = self._folder(account_id, sha256)
-        digest = hashlib.sha256()
-        try:
-            with target.open("xb") as whole:
-                for number in range(1, count + 1):
-                    for block in _blocks(folder / str(number)):
-                        digest.update(block)
-                        whole.write(block)
-                whole.flush()
-                os.fsync(whole.fileno())
-                size = whole.tell()
-        except FileNotFoundError:
-            raise Invalid(f"part {number} of {sha256[:12]}… is missing: send it again") from None
-        discard(folder)
+        path = self._root / upload / str(number)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with self._database.write() as connection:
+            kept = True
+            if reservation is not None:
+                values = {"upload": upload, "number": number, "expires": None}
+                here = reservations.c.id == reservation
+                kept = bool(connection.execute(update(reservations).where(here).values(values)).rowcount)
+            if path.exists() or not kept:
+                raise Conflict(f"part {number} is being sent by another request: send it again")
+            part.replace(path)
+
+    def join(self, upload: str, count: int, sha256: str, target: Path) -> int:
+        """Join parts 1 to `count` into a new file and flush it. Returns the size in bytes. `discard` deletes them.
+
+        Raises Invalid if a part is missing, or if the file has another sha256 and must be sent again; Conflict if
+        another request joins them.
+        """
+        digest, folder = hashlib.sha256(), self._root / upload
+        with sole_use(folder) as alone:
+            if not alone and folder.exists():
+                raise Conflict(f"the parts of {sha256[:12]}… are being joined: try again later")
+            try:
+                with target.open("xb") as whole:
+                    for number in range(1, count + 1):
+                        for block in _blocks(folder / str(number)):
+                            digest.update(block)
+                            whole.write(block)
+                    whole.flush()
+                    os.fsync(whole.fileno())
+                    size = whole.tell()
+            except FileNotFoundError:
+                raise Invalid(f"part {number} of {sha256[:12]}… is missing: send it again") from None
         if digest.hexdigest() != sha256:
+            self.discard(upload)
             raise Invalid(
                 f"the parts have sha256 {digest.hexdigest()[:12]}…, expected {sha256[:12]}…: send them again"
             )
         return size
 
-    def size(self, account_id: int, *, but: tuple[str, int]) -> int:
-        """Bytes of an account's parts, except one part of one file, which is about to be replaced."""
-        spared = self._folder(account_id, but[0]) / str(but[1])
-        return sum(_size(path) for path in self._root.glob(f"{account_id}-*/*") if path != spared)
+    def discard(self, upload: str) -> None:
+        """Delete the parts of an upload."""
+        with self._database.write() as connection:
+            discard(self._root / upload)
+            connection.execute(delete(reservations).where(reservations.c.upload == upload))
 
     def collect(self, *, dry_run: bool = False) -> list[tuple[Path, int]]:
         """Delete the parts of files without uploads for a day; returns paths and sizes."""
@@ -67,11 +93,8 @@ class Parts:
         found = [(folder, sum(_size(part) for part in folder.iterdir())) for folder in old]
         if not dry_run:
             for folder in old:
-                discard(folder)
+                self.discard(folder.name)
         return found
-
-    def _folder(self, account_id: int, sha256: str) -> Path:
-        return self._root / f"{account_id}-{sha256}"
 
 
 def _size(path: Path) -> int:

@@ -11,7 +11,7 @@ from sqlalchemy import Row, Select, func, select
 
 from kcard.errors import CardError
 from kcard.hub.accounts.identity import Identity
-from kcard.hub.checks.content import check_file
+from kcard.hub.checks.content import check_content, check_name
 from kcard.hub.checks.metadata import LONGEST_DESCRIPTION, check_manifest
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import publications, repositories, versions
@@ -23,6 +23,7 @@ from kcard.hub.repositories.figures import Declared, Verified, quarantine_reason
 from kcard.hub.repositories.quarantine import Quarantine
 from kcard.hub.repositories.refs import put_tag
 from kcard.hub.repositories.values import Entry, Mark, Publication, Repository
+from kcard.hub.repositories.verdicts import Verdicts
 from kcard.hub.store.blobs import Blobs
 from kcard.manifest import MANIFEST, Manifest
 
@@ -125,9 +126,19 @@ class Publications:
                     f"{MANIFEST}: seal the card again, and commit all of its files"
                 )
             files[path] = entry
-        for path, entry in files.items():
-            check_file(path, entry.size, lambda sha256=entry.sha256: self._blobs.open(sha256))  # type: ignore[misc]
+        self._check(files)
         return files
+
+    def _check(self, files: Mapping[str, Entry]) -> None:
+        """Check the files that were not checked when they were committed."""
+        forms = {path: check_name(path, entry.size) for path, entry in files.items()}
+        known = Verdicts(self._database).find([(files[path].sha256, form) for path, form in forms.items()])
+        for path, form in forms.items():
+            entry = files[path]
+            if (verdict := known.get((entry.sha256, form))) is not None:
+                verdict.enforce(path)
+            else:
+                check_content(path, entry.size, form, lambda entry=entry: self._blobs.open(entry.sha256))  # type: ignore[misc]
 
     def _declared(self, files: Mapping[str, Entry], manifest: Manifest) -> Declared | None:
         """The figures of the card's exam; None without one. Raises Invalid if a plausible one is required."""

@@ -26,8 +26,13 @@ def downloadable(identity: Identity | None) -> ColumnElement[bool]:
 
 
 def usable(connection: Connection, identity: Identity, sha256s: Collection[str]) -> dict[str, int]:
-    """Sizes of the blobs that the account uploaded recently, or that are in a repository that it may download."""
-    mine = (uploads.c.account_id == identity.account_id, uploads.c.sha256.in_(sha256s))
+    """Sizes of the blobs that the account uploaded recently, or that are in a repository that it may download.
+
+    A token for one repository may use only what was uploaded for it.
+    """
+    mine = [uploads.c.account_id == identity.account_id, uploads.c.sha256.in_(sha256s)]
+    if identity.repository_id is not None:
+        mine.append(uploads.c.repository_id == identity.repository_id)
     rows = connection.execute(select(uploads.c.sha256, uploads.c.size).where(*mine))
     found: dict[str, int] = dict(rows.tuples().all())
     held = select(holdings.c.size).join_from(holdings, repositories).where(downloadable(identity)).limit(1)

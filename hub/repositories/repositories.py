@@ -11,10 +11,19 @@ from kcard.hub.accounts.names import check_repository, check_unambiguous, folded
 from kcard.hub.accounts.quotas import require_quota
 from kcard.hub.records.account_tables import accounts
 from kcard.hub.records.database import Database
-from kcard.hub.records.repository_tables import likes, repositories
+from kcard.hub.records.repository_tables import holdings, likes, repositories
 from kcard.hub.records.utc import now
 from kcard.hub.refusals import Conflict, NotThere
-from kcard.hub.repositories import access, card_metadata, history, rows, search_rows, terms
+from kcard.hub.repositories import (
+    access,
+    blob_references,
+    card_metadata,
+    history,
+    rows,
+    search_rows,
+    terms,
+    usage,
+)
 from kcard.hub.repositories.access import GRANTED, AccessRequest, State
 from kcard.hub.repositories.file_entries import git_oid
 from kcard.hub.repositories.readable import readable
@@ -41,7 +50,7 @@ class Repositories:
     ) -> Repository:
         """Create a repository namespace/name with branch main, whose first commit has a .gitattributes.
 
-        Raises Invalid for an invalid name, Conflict, which has the `name`, if it exists.
+        Raises Invalid for an invalid name, Conflict, which has the `name`, if it exists, TooLarge over quota.
         """
         check_repository(name)
         entry = _attributes()
@@ -57,6 +66,7 @@ class Repositories:
             draft = history.prepare(str(made), None, tree, FIRST, "", by.name)
             history.write(connection, made, MAIN, draft)
             history.hold(connection, made, {entry.sha256: entry})
+            require_quota(connection, namespace_id, self._quota)
             card_metadata.write(connection, made, name, shown, sha=draft.commit.sha, at=draft.commit.date)
             return _find(connection, repositories.c.id == made, name)
 
@@ -106,6 +116,7 @@ class Repositories:
                 check_unambiguous(own)
             account, to = _namespace(connection, to)
             there = _find(connection, _is(repository), repository.name)
+            usage.move(connection, repository.id, account)
             values = {"namespace_id": account, "name": to, "folded": folded(to)}
             connection.execute(update(repositories).where(_is(repository)).values(values))
             terms.put(connection, repository.id, to, there.tags)
@@ -115,11 +126,15 @@ class Repositories:
             return _find(connection, _is(repository), to)
 
     def delete(self, repository: Repository) -> None:
-        """Delete it with its history and all versions of its card."""
+        """Delete it with its history, all versions of its card, and the blobs that nothing else refers to."""
+        held = select(holdings.c.sha256).where(holdings.c.repository_id == repository.id)
         with self._database.write() as connection:
             _find(connection, _is(repository), repository.name)
+            candidates = connection.scalars(held).all()
+            usage.remove(connection, repository.id)
             connection.execute(delete(repositories).where(_is(repository)))
             search_rows.removed(connection)
+        blob_references.discard(self._database, self._blobs, candidates)
 
     def count_download(self, ids: Mapping[int, int]) -> None:
         """Add to the downloads of repositories, by id; deleted ones are ignored."""

@@ -57,7 +57,8 @@ from kcard.hub.server.page.refusals import refused, wants_html
 from kcard.hub.server.reading.recent import Recent
 from kcard.hub.server.turns import AT_ONCE
 from kcard.hub.server.visitor import remember
-from kcard.hub.server.writing.turns import take_turn
+from kcard.hub.server.writing.account_turns import AccountTurns
+from kcard.hub.server.writing.write_threads import take_turn
 from kcard.hub.shared import SharedHub
 from kcard.hub.store.disk import is_full
 
@@ -125,6 +126,7 @@ def create_app(hub: SharedHub, options: ServerOptions | None = None) -> FastAPI:
     app.state.recent = Recent(hub)
     app.state.turns = asyncio.Semaphore(AT_ONCE)
     app.state.login_limit = LoginLimit(app.state.options.counts)
+    app.state.account_turns = AccountTurns()
     for module in ROUTERS:
         app.include_router(module.router)
     for module in PAGES:

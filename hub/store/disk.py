@@ -31,6 +31,7 @@ __all__ = [
     "partial_folder",
     "private",
     "remains",
+    "sole_use",
     "sweep",
     "sync_folder",
 ]
@@ -96,6 +97,21 @@ def partial_folder(parent: Path, prefix: str = "") -> Iterator[Path]:
         yield folder
     finally:
         discard(folder)
+        if lock is not None:
+            os.close(lock)
+
+
+@contextmanager
+def sole_use(folder: Path) -> Iterator[bool]:
+    """Lock a folder until the end of the block; yields False if it is missing, or another process or thread has it."""
+    try:
+        lock = _lock(folder)
+    except (FileNotFoundError, BlockingIOError):
+        yield False
+        return
+    try:
+        yield True
+    finally:
         if lock is not None:
             os.close(lock)
 

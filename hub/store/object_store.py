@@ -42,6 +42,9 @@ class ObjectStore:
         files, root = _opened(url)
         return cls(url, root.rstrip("/"), partial, files)
 
+    def __reduce__(self) -> tuple[object, tuple[str, Path]]:
+        return ObjectStore.at, (self._url, self._partial)  # another process opens its own connections
+
     @property
     def partial(self) -> Path:
         return self._partial

@@ -9,21 +9,23 @@ import secrets
 from array import array
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
 
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import xorb_uploads, xorbs
 from kcard.hub.records.utc import now
 from kcard.hub.refusals import Invalid, TooLarge
+from kcard.hub.repositories.reservations import owner_of
 from kcard.hub.store.disk import sync_folder
 from kcard.hub.xet.chunks import HEADER, chunks, unpack
 from kcard.hub.xet.hashes import chunk_hash, xorb_hash
 
-__all__ = ["KEPT", "LARGEST_XORB", "Xorb", "Xorbs"]
+__all__ = ["KEPT", "LARGEST_XORB", "Sender", "Xorb", "Xorbs"]
 
 # Clients remember for 21 days; the rest is for slow uploads and clock differences.
 KEPT = timedelta(days=30)
@@ -61,6 +63,23 @@ class Xorb:
         self._file.close()
 
 
+@dataclass(frozen=True)
+class Sender:
+    """Who sends a xorb: an account, for a repository, whose namespace is charged.
+
+    bound  whether it is with a token for that repository only, which can't use what was sent for others
+    """
+
+    account_id: int
+    repository_id: int | None = None
+    bound: bool = False
+
+    def sent(self) -> ColumnElement[bool]:
+        """The condition on `xorb_uploads` for what the sender may use."""
+        mine = xorb_uploads.c.account_id == self.account_id
+        return and_(mine, xorb_uploads.c.repository_id == self.repository_id) if self.bound else mine
+
+
 class Xorbs:
     """Xorbs at `root`/ab/abcdef…, named by hash. Accounts may use only xorbs that they have sent."""
 
@@ -81,11 +100,11 @@ class Xorbs:
             draft.unlink()
         return path.read_text()
 
-    def put(self, account_id: int, name: str, sent: Path) -> bool:
-        """Store a xorb; returns whether this account sent it for the first time. `sent` is moved.
+    def put(self, sender: Sender, name: str, sent: Path, *, most: int | None = None) -> bool:
+        """Store a xorb; returns whether the sender sent it for the first time. `sent` is moved.
 
-        The result does not depend on other accounts. Raises Invalid if it is malformed or does not match its hash,
-        TooLarge.
+        `most`: bytes that the xorbs of the sender's namespace may take; None: no limit. The result does not depend on
+        other accounts. Raises Invalid if it is malformed or does not match its hash, TooLarge.
         """
         ends = _checked(sent, name)
         with sent.open("r+b") as file:
@@ -97,22 +116,24 @@ class Xorbs:
         path = self._path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         with self._database.write() as connection:  # `collect` waits
+            size = path.stat().st_size if path.exists() else sent.stat().st_size
+            new = _record(connection, sender, name, size, len(ends))
+            if new and most is not None and _charged(connection, sender) > most:
+                raise TooLarge(
+                    f"too many recent uploads for a quota of {most} bytes: set HF_HUB_DISABLE_XET=1, or try again later"
+                )
             if not path.exists():
                 sent.replace(path)
-            new = _record(connection, account_id, name, path.stat().st_size, len(ends))
         sync_folder(path.parent)
         return new
 
-    def claim(self, account_id: int, names: Collection[str]) -> None:
-        """Keep these for KEPT from now on. Raises Invalid for one that the account has not sent."""
+    def claim(self, sender: Sender, names: Collection[str]) -> None:
+        """Keep these for KEPT from now on. Raises Invalid for one that the sender has not sent."""
         wanted = sorted(names)
         for batch in (wanted[at : at + BATCH] for at in range(0, len(wanted), BATCH)):
             with self._database.write() as connection:
-                mine = connection.scalars(
-                    select(xorb_uploads.c.hash).where(
-                        xorb_uploads.c.account_id == account_id, xorb_uploads.c.hash.in_(batch)
-                    )
-                )
+                theirs = select(xorb_uploads.c.hash).where(sender.sent(), xorb_uploads.c.hash.in_(batch))
+                mine = connection.scalars(theirs)
                 missing = set(batch).difference(name for name in mine if self._path(name).exists())
                 connection.execute(update(xorbs).where(xorbs.c.hash.in_(batch)).values(used=now()))
             if missing:
@@ -127,13 +148,8 @@ class Xorbs:
 
     def size(self, account_id: int) -> int:
         """Bytes of an account's xorbs."""
-        query = (
-            select(func.coalesce(func.sum(xorbs.c.size), 0))
-            .join(xorb_uploads, xorb_uploads.c.hash == xorbs.c.hash)
-            .where(xorb_uploads.c.account_id == account_id)
-        )
         with self._database.read() as connection:
-            return int(connection.scalar(query) or 0)
+            return _size(connection, xorb_uploads.c.account_id == account_id)
 
     def collect(self, *, dry_run: bool = False, at: datetime | None = None) -> list[tuple[Path, int]]:
         """Delete xorbs unused for KEPT, and files without a row; returns paths and sizes."""
@@ -179,13 +195,29 @@ def _checked(sent: Path, name: str) -> "array[int]":
     return ends
 
 
-def _record(connection: Connection, account_id: int, name: str, size: int, count: int) -> bool:
-    """Record an upload; returns whether this account sent it for the first time."""
+def _record(connection: Connection, sender: Sender, name: str, size: int, count: int) -> bool:
+    """Record an upload; returns whether the sender sent it for the first time."""
     known = update(xorbs).where(xorbs.c.hash == name).values(size=size, used=now())
     if not connection.execute(known).rowcount:
         connection.execute(insert(xorbs).values(hash=name, size=size, chunks=count, used=now()))
-    mine = (xorb_uploads.c.account_id == account_id) & (xorb_uploads.c.hash == name)
-    new = connection.scalar(select(xorb_uploads.c.hash).where(mine)) is None
-    if new:
-        connection.execute(insert(xorb_uploads).values(account_id=account_id, hash=name))
-    return new
+    there = select(xorb_uploads.c.id).where(sender.sent(), xorb_uploads.c.hash == name).limit(1)
+    if connection.scalar(there) is not None:
+        return False
+    owner = None if sender.repository_id is None else owner_of(connection, sender.repository_id)
+    row = {"account_id": sender.account_id, "hash": name, "namespace_id": owner}
+    bound = sender.repository_id if sender.bound else None
+    connection.execute(insert(xorb_uploads).values(row | {"repository_id": bound}))
+    return True
+
+
+def _charged(connection: Connection, sender: Sender) -> int:
+    """Bytes of the xorbs of the sender's namespace."""
+    if sender.repository_id is None:
+        return 0
+    return _size(connection, xorb_uploads.c.namespace_id == owner_of(connection, sender.repository_id))
+
+
+def _size(connection: Connection, condition: ColumnElement[bool]) -> int:
+    joined = xorbs.join(xorb_uploads, xorb_uploads.c.hash == xorbs.c.hash)
+    query = select(func.coalesce(func.sum(xorbs.c.size), 0)).select_from(joined).where(condition)
+    return int(connection.scalar(query) or 0)

@@ -1,12 +1,27 @@
 """Rows of a shared hub, put in by hand."""
 
-from sqlalchemy import insert
+from sqlalchemy import insert, select
 
+from kcard.hub.records.account_tables import accounts
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import holdings, repositories
 from kcard.hub.records.utc import now
+from kcard.hub.repositories import usage
 
-__all__ = ["hold"]
+__all__ = ["counted", "hold"]
+
+
+def counted(database: Database) -> dict[str, int]:
+    """The committed bytes of each account, by the counter, which must be the sum."""
+    counters = select(accounts.c.name, accounts.c.used)
+    of_holdings = select(holdings.c.repository_id, holdings.c.sha256, holdings.c.namespace_id)
+    trees = select(repositories.c.id, repositories.c.tree_bytes)
+    with database.write() as connection:
+        before = [set(connection.execute(query).tuples()) for query in (counters, trees, of_holdings)]
+        usage.recount(connection)
+        after = [set(connection.execute(query).tuples()) for query in (counters, trees, of_holdings)]
+    assert before == after
+    return dict(before[0])
 
 
 def hold(database: Database, owner: int, name: str, *files: tuple[str, int]) -> None:
@@ -31,3 +46,4 @@ def hold(database: Database, owner: int, name: str, *files: tuple[str, int]) -> 
         found = connection.execute(insert(repositories).values(row).returning(repositories.c.id)).scalar_one()
         for sha256, size in files:
             connection.execute(insert(holdings).values(repository_id=found, sha256=sha256, size=size))
+        usage.recount(connection)

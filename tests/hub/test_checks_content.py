@@ -3,6 +3,7 @@
 import io
 import json
 import pickle
+import time
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -158,6 +159,65 @@ PICTURES = ["a.png", "a.parquet", "index/data.csc.index.npy", "LICENSE"]
 def test_dangerous_content_is_refused_under_every_name(path: str, content: bytes, what: str) -> None:
     with pytest.raises(Dangerous, match=f"{what}|numbers"):
         check(path, content)
+
+
+def legacy_torch_file(protocol: int) -> bytes:
+    """Pickles in a row, as torch.save wrote before it wrote zip archives."""
+    stacked = (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}, Shout())
+    return b"".join(pickle.dumps(part, protocol) for part in stacked)
+
+
+@pytest.mark.parametrize("path", ["a.txt", "a.model", "a.csv", "LICENSE", "a.jsonl"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        legacy_torch_file(0),
+        b"N.I1\n." + pickle.dumps(Shout(), 0),
+        pickle.dumps("x" * 10_000, 0) + pickle.dumps(Shout(), 0),
+        b"N0" * 5_000 + pickle.dumps(Shout(), 0),
+        b"S'\\xe9'\n0" + pickle.dumps(Shout(), 0),
+        "S'é'\n0".encode() + pickle.dumps(Shout(), 0),
+    ],
+)
+def test_a_pickle_behind_others_is_refused(path: str, content: bytes) -> None:
+    with pytest.raises(Dangerous, match="pickle"):
+        check(path, content)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(i) The parties agree\nas follows:\n(ii) nothing else.\n",
+        "N.B. cats\nand dogs\n)R",
+        "".join(f"Verb{number}\n" for number in range(5_000)),
+        "cat\ndog\n(tidy)R\n",
+        "]. }. ). N.",
+        "I1\nI2\nI3\n",
+        "The " * 100_000,
+    ],
+)
+def test_text_of_valid_opcodes_is_text(text: str) -> None:
+    check("a.txt", text.encode())
+
+
+def test_a_vocabulary_of_countless_empty_pieces_is_refused() -> None:
+    with pytest.raises(Invalid, match="more than 2000000 pieces"):
+        check("a.model", b"\x0a\x00" * 2_000_001)
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("a.json", b"[" + b"[]," * (5 << 20) + b"[]]"),
+        ("a.json", b"[" + b'"",' * (5 << 20) + b"1]"),
+        ("a.jsonl", b"\n" * (16 << 20)),
+        ("a.model", b"\x0a\x02\x0a\x00" * 1_500_000),
+    ],
+)
+def test_the_check_of_a_large_file_takes_seconds_at_most(path: str, content: bytes) -> None:
+    began = time.process_time()
+    check(path, content)
+    assert time.process_time() - began < 4
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,12 @@ import pytest
 from kcard.hub.registry import Hub
 from kcard.hub.repositories.audits import AuditFinding
 from kcard.hub.repositories.repositories import Repositories
+from kcard.hub.repositories.uploads import Uploads
 from kcard.hub.repositories.versions import Version
 from kcard.hub.restore import inconsistent
 from kcard.manifest import Manifest, seal
 from tests.hub.old_hub import as_before
+from tests.hub.rows import counted
 from tests.hub.stand import Stand, opened, stand
 from tests.hub.test_repositories_publications import card as card_files
 
@@ -76,6 +78,18 @@ def test_a_hub_of_a_hundred_cards_opens_complete(hub: Stand, adopted: bool) -> N
     assert again.gc() == []
     assert inconsistent(again.database) == []
     assert [account for account in hub.accounts.list() if account.kind == "user"] == people
+
+
+def test_what_was_committed_before_is_counted_and_an_upload_is_kept(hub: Stand) -> None:
+    ada = hub.accounts.get("ada").id
+    uploads = Uploads(hub.registry.database, hub.registry.blobs)
+    uploads.record(ada, {"ab" * 32: 1000})
+    used = counted(hub.registry.database)
+    assert used["ada"] > 0
+    as_before(hub.registry.home, "0004", adopted=True)
+    again = Hub(hub.registry.home)
+    assert counted(again.database)["ada"] == used["ada"]
+    assert Uploads(again.database, again.blobs).pending(ada) == 1000
 
 
 def test_every_version_is_a_commit_a_tag_and_its_aliases_branches(hub: Stand) -> None:

@@ -161,7 +161,8 @@ def test_a_namespace_holds_no_more_than_its_quota_each_file_once(hub: Stand, car
     hub.accounts.update("ada", quota=10 * QUOTA)
     hub.commit(card, {"b.txt": b"y" * (QUOTA // 2)})
     hub.accounts.update("ada", quota=1)
-    hub.commit(card, {}, Delete("b.txt"))  # what adds nothing is always possible
+    with pytest.raises(TooLarge, match="quota of ada exceeded"):
+        hub.commit(card, {}, Delete("b.txt"))  # a commit adds its tree
 
 
 def test_more_files_than_allowed_are_refused() -> None:

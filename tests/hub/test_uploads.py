@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert, update
 
+from kcard.hub.accounts import quotas
 from kcard.hub.accounts.accounts import Accounts
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import access, repositories
 from kcard.hub.records.utc import now
 from kcard.hub.refusals import Invalid
+from kcard.hub.repositories.blob_references import named
 from kcard.hub.repositories.parts import Parts
-from kcard.hub.repositories.uploads import Uploads
+from kcard.hub.repositories.uploads import Uploads, forget
 from kcard.hub.store.local_store import BlobStore
 from tests.hub.rows import hold
 
@@ -130,33 +132,48 @@ def test_members_may_use_what_their_organisation_holds(
     assert uploads.usable(people["bob"], SHA256) is None
 
 
-def test_a_blob_that_gc_took_between_placing_and_naming_is_placed_again(
+def test_gc_takes_no_blob_that_is_being_stored(
     database: Database, blobs: BlobStore, people: dict[str, Identity]
 ) -> None:
-    class Hasty(BlobStore):
-        """A store from which gc deletes the first blob as soon as it is placed."""
+    class Collected(BlobStore):
+        """A store from which gc deletes what nothing names as soon as it is placed."""
 
         def place(self, path: Path, sha256: str, size: int) -> None:
             super().place(path, sha256, size)
-            if path.name == "sent":
-                self.delete(sha256)
+            with database.write() as connection:
+                if not named(connection, [sha256]):
+                    self.delete(sha256)
 
-    hasty = Hasty(blobs.root, blobs.partial)
-    store(Uploads(database, hasty), hasty, people["ada"])
-    assert b"".join(hasty.read(SHA256)) == CONTENT
-    assert list(hasty.partial.glob("*")) == []
+    collected = Collected(blobs.root, blobs.partial)
+    store(Uploads(database, collected), collected, people["ada"])
+    assert b"".join(collected.read(SHA256)) == CONTENT
+    assert list(collected.partial.glob("*")) == []
 
 
-def test_what_nobody_committed_is_pending(
-    database: Database, uploads: Uploads, blobs: BlobStore, people: dict[str, Identity]
+def test_uploads_are_pending_until_they_are_committed(
+    database: Database, uploads: Uploads, people: dict[str, Identity]
 ) -> None:
     ada = people["ada"].account_id
-    store(uploads, blobs, people["ada"])
-    uploads.record(ada, "0" * 64, 1000)
+    hold(database, ada, "ada/it")
+    uploads.record(ada, {SHA256: SIZE, "0" * 64: 1000}, 1)
     assert uploads.pending(ada) == SIZE + 1000
-    hold(database, ada, "ada/it", (SHA256, SIZE))
+    with database.write() as connection:
+        assert quotas.charged(connection, ada) == SIZE + 1000
+        forget(connection, ada, 1, [SHA256])
     assert uploads.pending(ada) == 1000
     assert uploads.pending(people["bob"].account_id) == 0
+
+
+def test_a_token_of_one_repository_uses_only_what_was_uploaded_for_it(
+    database: Database, uploads: Uploads, blobs: BlobStore, people: dict[str, Identity]
+) -> None:
+    ada = people["ada"]
+    hold(database, ada.account_id, "ada/it")
+    hold(database, ada.account_id, "ada/other")
+    uploads.store(ada.account_id, sent(blobs), SHA256, SIZE, repository_id=1)
+    assert uploads.usable(replace(ada, repository_id=1), SHA256) == SIZE
+    assert uploads.usable(replace(ada, repository_id=2), SHA256) is None
+    assert uploads.usable(ada, SHA256) == SIZE
 
 
 def part(folder: Path, content: bytes) -> Path:
@@ -165,26 +182,28 @@ def part(folder: Path, content: bytes) -> Path:
     return path
 
 
-def test_parts_are_joined_in_their_order_and_forgotten(tmp_path: Path) -> None:
-    parts = Parts(tmp_path / "parts")
-    parts.put(7, SHA256, 2, part(tmp_path, CONTENT[10:]))
-    parts.put(7, SHA256, 1, part(tmp_path, b"a first try"))
-    parts.put(7, SHA256, 1, part(tmp_path, CONTENT[:10]))
-    assert parts.join(7, SHA256, 2, tmp_path / "whole") == SIZE
+def test_parts_are_joined_in_their_order(tmp_path: Path, database: Database) -> None:
+    parts = Parts(tmp_path / "parts", database)
+    parts.put("7", 2, part(tmp_path, CONTENT[10:]))
+    parts.put("7", 1, part(tmp_path, b"a first try"))
+    parts.drop("7", 1)
+    parts.put("7", 1, part(tmp_path, CONTENT[:10]))
+    assert parts.join("7", 2, SHA256, tmp_path / "whole") == SIZE
     assert (tmp_path / "whole").read_bytes() == CONTENT
+    parts.discard("7")
     assert list((tmp_path / "parts").iterdir()) == []
 
 
-def test_parts_of_another_account_are_not_joined(tmp_path: Path) -> None:
-    parts = Parts(tmp_path / "parts")
-    parts.put(7, SHA256, 1, part(tmp_path, CONTENT[:10]))
-    parts.put(8, SHA256, 2, part(tmp_path, CONTENT[10:]))
+def test_parts_of_another_account_are_not_joined(tmp_path: Path, database: Database) -> None:
+    parts = Parts(tmp_path / "parts", database)
+    parts.put("7", 1, part(tmp_path, CONTENT[:10]))
+    parts.put("8", 2, part(tmp_path, CONTENT[10:]))
     with pytest.raises(Invalid, match="part 2"):
-        parts.join(7, SHA256, 2, tmp_path / "whole")
+        parts.join("7", 2, SHA256, tmp_path / "whole")
 
 
-def test_parts_of_something_else_are_refused(tmp_path: Path) -> None:
-    parts = Parts(tmp_path / "parts")
-    parts.put(7, SHA256, 1, part(tmp_path, b"something else"))
+def test_parts_of_something_else_are_refused(tmp_path: Path, database: Database) -> None:
+    parts = Parts(tmp_path / "parts", database)
+    parts.put("7", 1, part(tmp_path, b"something else"))
     with pytest.raises(Invalid, match="sha256"):
-        parts.join(7, SHA256, 1, tmp_path / "whole")
+        parts.join("7", 1, SHA256, tmp_path / "whole")

@@ -19,7 +19,7 @@ from kcard.hub.shared import SharedHub
 from kcard.hub.store.local_store import BlobStore
 from kcard.hub.xet import ingest as ingest_module
 from kcard.hub.xet.ingest import Ingest
-from kcard.hub.xet.xorbs import KEPT
+from kcard.hub.xet.xorbs import KEPT, Sender
 from tests.hub.xet_packing import described, named, packed, shard
 
 CHUNKS = [b"a" * 9000, bytes(range(256)) * 40, b"the end"]
@@ -63,11 +63,11 @@ def spooled(ingest: Ingest, content: bytes) -> Path:
 
 
 def send_xorb(ingest: Ingest, who: int, content: bytes = SENT, name: str = XORB) -> bool:
-    return ingest.put_xorb(who, name, spooled(ingest, content))
+    return ingest.put_xorb(Sender(who), name, spooled(ingest, content))
 
 
-def send_shard(ingest: Ingest, who: int, content: bytes, room: int | None = None) -> list[tuple[str, int]]:
-    return ingest.put_shard(who, spooled(ingest, content), largest=LARGEST, room=room)
+def send_shard(ingest: Ingest, who: int, content: bytes) -> list[tuple[str, int]]:
+    return ingest.put_shard(Identity(who, "somebody"), spooled(ingest, content), largest=LARGEST)
 
 
 def test_a_file_is_put_together_from_its_chunks(ingest: Ingest, blobs: BlobStore) -> None:
@@ -122,7 +122,7 @@ def test_a_sha256_that_somebody_else_sent_is_not_had_for_the_asking(
     send_xorb(ingest, BOB, packed(b"mine"), named([b"mine"]))
     with pytest.raises(Invalid, match="sha256"):
         send_shard(ingest, BOB, shard(described(SHA256, (named([b"mine"]), 4, 0, 1))))
-    assert Uploads(database, blobs).sent(BOB, SHA256) is None
+    assert Uploads(database, blobs).usable(Identity(BOB, "bob"), SHA256) is None
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,29 @@ def test_what_is_too_large_is_refused_before_it_is_put_together(ingest: Ingest, 
     many = [(XORB, len(WHOLE), 0, 3)] * (LARGEST // len(WHOLE) + 1)
     with pytest.raises(TooLarge, match="the limit is"):
         send_shard(ingest, ADA, shard(described(SHA256, *many)))
-    with pytest.raises(TooLarge, match="quota"):
-        send_shard(ingest, ADA, shard(described(SHA256, (XORB, len(WHOLE), 0, 3))), room=len(WHOLE) - 1)
+    assert list(blobs) == []
+
+
+def test_a_file_that_is_described_many_times_is_put_together_once(
+    ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined = ingest_module._joined
+    times: list[None] = []
+    monkeypatch.setattr(ingest_module, "_joined", lambda *given: (times.append(None), joined(*given))[1])
+    send_xorb(ingest, ADA)
+    one = described(SHA256, (XORB, len(WHOLE), 0, 3))
+    assert send_shard(ingest, ADA, shard(*[one] * 16)) == [(SHA256, len(WHOLE))]
+    assert len(times) == 1
+    with pytest.raises(Invalid, match="two sizes"):
+        send_shard(ingest, ADA, shard(one, described(SHA256, (XORB, 7, 2, 3))))
+
+
+def test_a_shard_of_more_than_a_few_of_the_largest_files_is_refused(ingest: Ingest, blobs: BlobStore) -> None:
+    send_xorb(ingest, ADA)
+    many = [(XORB, len(WHOLE), 0, 3)] * (LARGEST // len(WHOLE))
+    files = [described(f"{number:064x}", *many) for number in range(5)]
+    with pytest.raises(TooLarge, match="upload fewer files"):
+        send_shard(ingest, ADA, shard(*files))
     assert list(blobs) == []
 
 

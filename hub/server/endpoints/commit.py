@@ -1,8 +1,8 @@
 """Commits: read line by line, and applied completely or not at all."""
 
-import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 
 import anyio.to_thread
 from anyio import CapacityLimiter
@@ -10,10 +10,10 @@ from anyio.lowlevel import RunVar
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse
 
-from kcard.hub.accounts.identity import Identity
 from kcard.hub.refusals import Invalid
-from kcard.hub.repositories.values import Commit, Repository
+from kcard.hub.repositories.values import Commit, Operation, Repository
 from kcard.hub.server.dependencies import (
+    AccountTurnsDep,
     HubDep,
     NoPullRequest,
     OptionsDep,
@@ -23,16 +23,19 @@ from kcard.hub.server.dependencies import (
 )
 from kcard.hub.server.endpoints.repos import repository_url
 from kcard.hub.server.middleware.raw_path import Segment
-from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.writing import commit_lines
+from kcard.hub.server.writing.account_turns import while_connected
+from kcard.hub.server.writing.checking import check
 from kcard.hub.server.writing.commit_files import CommitFiles
 from kcard.hub.server.writing.commit_lines import Header
 from kcard.hub.server.writing.spool import spooled
-from kcard.hub.shared import SharedHub
 
 __all__ = ["router"]
 
 router = APIRouter(tags=["write"])
+
+T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
 
 # Reading a commit takes the memory of one of its files, so that only a few are read at a time.
 AT_ONCE = 4
@@ -73,11 +76,18 @@ async def commit(
     hub: HubDep,
     options: OptionsDep,
     identity: RequiredIdentity,
+    turns: AccountTurnsDep,
 ) -> JSONResponse:
-    """All operations succeed, or none. `revision` is a branch."""
-    async with spooled(request, hub.blobs.partial, options.max_commit) as body:
-        work = functools.partial(_commit, hub, options, identity, repository, revision, body.path)
-        made = await anyio.to_thread.run_sync(work, limiter=_limit())
+    """All operations succeed, or none. `revision` is a branch. The commits of an account take turns."""
+    async with (
+        turns.of(identity.account_id),
+        spooled(request, hub.blobs.partial, options.max_commit) as body,
+        while_connected(request),
+    ):
+        files = CommitFiles(hub, options, identity, body.path.parent)
+        header, operations = await _run(_read, files, options.max_regular, body.path)
+        await check(hub.verdicts, files.candidates)
+        made = await _run(_commit, files, repository, revision, header, operations)
     url = f"{repository_url(base_url(request, options), repository)}/commit/{made.sha}"
     answer = {
         "success": True,
@@ -89,32 +99,34 @@ async def commit(
     return JSONResponse(answer)
 
 
-def _commit(
-    hub: SharedHub,
-    options: ServerOptions,
-    identity: Identity,
-    repository: Repository,
-    branch: str,
-    body: Path,
-) -> Commit:
-    files = CommitFiles(hub, options, identity, body.parent)
+def _read(files: CommitFiles, largest: int, body: Path) -> tuple[Header, list[Operation]]:
     with body.open("rb") as stream:
-        lines = commit_lines.read(stream, options.max_regular)
+        lines = commit_lines.read(stream, largest)
         header = next(lines)
         assert isinstance(header, Header)  # as `read` checked
-        operations = [files.operation(line) for line in lines]
+        operations = files.operations(lines)
     if not operations:
         raise Invalid("empty commit: add, delete or copy at least one file")
-    files.store()
-    return hub.commits.add(
+    return header, operations
+
+
+def _commit(
+    files: CommitFiles, repository: Repository, branch: str, header: Header, operations: list[Operation]
+) -> Commit:
+    files.store(repository.id)
+    return files.hub.commits.add(
         repository,
         branch,
         operations,
         parent=header.parent,
         title=header.title,
         message=header.message,
-        identity=identity,
+        identity=files.identity,
     )
+
+
+async def _run(work: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
+    return await anyio.to_thread.run_sync(work, *arguments, limiter=_limit())
 
 
 def _limit() -> CapacityLimiter:

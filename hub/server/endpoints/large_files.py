@@ -1,8 +1,11 @@
 """Uploads of large files, whole or in parts.
 
-Clients send no token here. The URL has a signed ticket that says who may upload which file until when.
+Clients send no token here. The URL has a signed ticket that says who may upload which file until when. It ends with the
+token that it was issued for.
 """
 
+from dataclasses import dataclass
+from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
@@ -10,14 +13,14 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
+from kcard.hub.accounts.identity import Identity
 from kcard.hub.refusals import Forbidden, Invalid
 from kcard.hub.repositories.parts import Parts
-from kcard.hub.server.dependencies import HubDep, OptionsDep
-from kcard.hub.server.options import ServerOptions
-from kcard.hub.server.writing.quota import require_quota
+from kcard.hub.server.dependencies import HubDep
+from kcard.hub.server.writing.quota import reserved
 from kcard.hub.server.writing.signing import Claims, sign, signed
 from kcard.hub.server.writing.spool import spooled
-from kcard.hub.server.writing.turns import write_in_thread
+from kcard.hub.server.writing.write_threads import write_in_thread
 from kcard.hub.shared import SharedHub
 from kcard.hub.store.disk import partial_folder
 
@@ -40,10 +43,17 @@ class Completion(BaseModel):
 
 
 def upload_action(
-    secret: bytes, base: str, *, repository: str, account: int, oid: str, size: int, part_size: int = 0
+    secret: bytes,
+    base: str,
+    identity: Identity,
+    repository_id: int,
+    *,
+    oid: str,
+    size: int,
+    part_size: int = 0,
 ) -> dict[str, Any]:
     """Where to upload a file; in parts if it is larger than `part_size` bytes. 0: never in parts."""
-    claims: Claims = {"repository": repository, "account": account, "oid": oid, "size": size}
+    claims: Claims = {"token": identity.token, "repository": repository_id, "oid": oid, "size": size}
     url = f"{base}/lfs/{oid}"
     if not 0 < part_size < size:
         return {"href": f"{url}?ticket={sign(secret, WHOLE, claims, SECONDS)}", "header": {}}
@@ -59,70 +69,102 @@ def upload_action(
 
 
 @router.put("/lfs/{oid}")
-async def put_file(request: Request, oid: Oid, ticket: Ticket, hub: HubDep, options: OptionsDep) -> Response:
+async def put_file(request: Request, oid: Oid, ticket: Ticket, hub: HubDep) -> Response:
     """Upload a whole file."""
-    claims = _claims(hub, WHOLE, ticket, oid)
-    await run_in_threadpool(_require_quota, hub, options, claims, int(claims["size"]))
-    async with spooled(request, hub.blobs.partial, int(claims["size"])) as sent:
-        _complete(sent.size, int(claims["size"]))
+    upload = await run_in_threadpool(_resumed, hub, WHOLE, ticket, oid)
+    async with (
+        reserved(hub, upload.repository_id, upload.size) as reservation,
+        spooled(request, hub.blobs.partial, upload.size) as sent,
+    ):
+        _complete(sent.size, upload.size)
         if sent.sha256 != oid:
             raise Invalid(f"the upload has sha256 {sent.sha256[:12]}…, expected {oid[:12]}…: send it again")
-        await write_in_thread(hub.uploads.store, int(claims["account"]), sent.path, oid, sent.size)
+        await write_in_thread(upload.store, hub, sent.path, reservation=reservation)
     return Response()
 
 
 @router.put("/lfs/{oid}/parts/{number}")
 async def put_part(
-    request: Request,
-    oid: Oid,
-    number: Annotated[int, Path(ge=1)],
-    ticket: Ticket,
-    hub: HubDep,
-    options: OptionsDep,
+    request: Request, oid: Oid, number: Annotated[int, Path(ge=1)], ticket: Ticket, hub: HubDep
 ) -> Response:
     """Upload a part of a file."""
-    claims = _claims(hub, PART, ticket, oid)
-    if claims["number"] != number:
-        raise Forbidden(f"the ticket is for part {claims['number']}, not {number}")
-    others = await run_in_threadpool(parts_of(hub).size, int(claims["account"]), but=(oid, number))
-    await run_in_threadpool(_require_quota, hub, options, claims, others + int(claims["length"]))
-    async with spooled(request, hub.blobs.partial, int(claims["length"])) as sent:
-        _complete(sent.size, int(claims["length"]))
-        await write_in_thread(parts_of(hub).put, int(claims["account"]), oid, number, sent.path)
+    upload = await run_in_threadpool(_resumed, hub, PART, ticket, oid)
+    if upload.claims["number"] != number:
+        raise Forbidden(f"the ticket is for part {upload.claims['number']}, not {number}")
+    length, parts = int(upload.claims["length"]), parts_of(hub)
+    await write_in_thread(parts.drop, upload.parts, number)
+    async with (
+        reserved(hub, upload.repository_id, length) as reservation,
+        spooled(request, hub.blobs.partial, length) as sent,
+    ):
+        _complete(sent.size, length)
+        await write_in_thread(parts.put, upload.parts, number, sent.path, reservation)
     return Response(headers={"ETag": f'"{sent.sha256}"'})
 
 
 @router.post("/lfs/{oid}/parts")
 def join_parts(oid: Oid, ticket: Ticket, done: Completion, hub: HubDep) -> JSONResponse:
     """Join the parts of a file. Clients may repeat this if the response was lost."""
-    claims = _claims(hub, PARTS, ticket, oid)
+    upload = _resumed(hub, PARTS, ticket, oid)
     if done.oid != oid:
         raise Forbidden(f"the ticket is for {oid[:12]}…, not {done.oid[:12]!r}")
-    account, size = int(claims["account"]), int(claims["size"])
-    if hub.uploads.sent(account, oid) != size:
+    if hub.uploads.usable(upload.identity, oid) != upload.size:
         with partial_folder(hub.blobs.partial) as folder:
             path = folder / "file"
-            _complete(parts_of(hub).join(account, oid, int(claims["count"]), path), size)
-            hub.uploads.store(account, path, oid, size)
+            _complete(parts_of(hub).join(upload.parts, int(upload.claims["count"]), oid, path), upload.size)
+            upload.store(hub, path)
+        parts_of(hub).discard(upload.parts)
     return JSONResponse({})
 
 
 def parts_of(hub: SharedHub) -> Parts:
     """The parts that were uploaded to a hub."""
-    return Parts(hub.blobs.partial.parent / "parts")
+    return Parts(hub.blobs.partial.parent / "parts", hub.database)
 
 
-def _claims(hub: SharedHub, purpose: str, ticket: str, oid: str) -> Claims:
+@dataclass(frozen=True)
+class _Upload:
+    """What a ticket allows, and to whom."""
+
+    identity: Identity
+    claims: Claims
+
+    @property
+    def repository_id(self) -> int:
+        return int(self.claims["repository"])
+
+    @property
+    def oid(self) -> str:
+        return str(self.claims["oid"])
+
+    @property
+    def size(self) -> int:
+        return int(self.claims["size"])
+
+    @property
+    def parts(self) -> str:
+        """The name of the upload in parts."""
+        return f"{self.identity.account_id}-{self.repository_id}-{self.oid}"
+
+    def store(self, hub: SharedHub, path: FilePath, *, reservation: int | None = None) -> None:
+        """Store the complete file."""
+        hub.uploads.store(
+            self.identity.account_id,
+            path,
+            self.oid,
+            self.size,
+            repository_id=self.repository_id,
+            reservation=reservation,
+            parts=self.parts,
+        )
+
+
+def _resumed(hub: SharedHub, purpose: str, ticket: str, oid: str) -> _Upload:
+    """The upload of a ticket. Raises Unknown if it is not genuine, or its token works no more."""
     claims = signed(hub.secret, purpose, ticket)
     if claims["oid"] != oid:
         raise Forbidden(f"the ticket is not for {oid[:12]}…")
-    return claims
-
-
-def _require_quota(hub: SharedHub, options: ServerOptions, claims: Claims, more: int) -> None:
-    """Check the quota again: a client may have requested many URLs before its first upload."""
-    namespace = str(claims["repository"]).partition("/")[0]
-    require_quota(hub, options, namespace, int(claims["account"]), more)
+    return _Upload(hub.tokens.resume(str(claims.get("token", ""))), claims)
 
 
 def _complete(size: int, expected: int) -> None:

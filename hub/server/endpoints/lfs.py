@@ -28,7 +28,6 @@ from kcard.hub.server.dependencies import (
 from kcard.hub.server.endpoints.large_files import upload_action
 from kcard.hub.server.reading.recent import Recent, RecentDep
 from kcard.hub.server.turns import IN_TURN
-from kcard.hub.server.writing.quota import remaining
 from kcard.hub.shared import SharedHub
 
 __all__ = ["router"]
@@ -85,7 +84,7 @@ def request_batch(
     limits = _Limits(
         options.max_file_size,
         options.part_size if in_parts else 0,
-        remaining(hub, options, repository.namespace, identity.account_id),
+        hub.reservations.remaining(repository.id),
     )
     answers = _uploads(base, batch.objects, repository, identity, hub, limits)
     return _answer("multipart" if in_parts else "basic", answers)
@@ -120,13 +119,15 @@ def _uploads(
     limits: _Limits,
 ) -> Iterator[dict[str, Any]]:
     room = limits.room
+    known = hub.uploads.usable_of(identity, {file.oid for file in files})
+    there = {file.oid: file.size for file in files if known.get(file.oid) == file.size}
+    if there:  # gc keeps them until they are committed
+        hub.uploads.record(identity.account_id, there, repository.id)
     for file in files:
-        if (known := hub.uploads.usable(identity, file.oid)) is not None:
-            if known != file.size:
-                yield _refused(file, 422, f"the file with this sha256 has {known} bytes")
-                continue
-            hub.uploads.record(identity.account_id, file.oid, file.size)
+        if file.oid in there:
             yield file.model_dump()
+        elif file.oid in known:
+            yield _refused(file, 422, f"the file with this sha256 has {known[file.oid]} bytes")
         elif file.size > limits.file:
             yield _refused(file, 413, f"the file exceeds the hub's limit of {limits.file} bytes")
         elif room is not None and file.size > room:
@@ -138,8 +139,8 @@ def _uploads(
             upload = upload_action(
                 hub.secret,
                 base,
-                repository=repository.name,
-                account=identity.account_id,
+                identity,
+                repository.id,
                 oid=file.oid,
                 size=file.size,
                 part_size=limits.part,

@@ -1,18 +1,21 @@
 """Uploads by Xet, which newer clients prefer: a token, xorbs, then shards. Downloads are plain HTTP.
 
-Each account has its own upload URL. Clients remember by URL what they have sent, so that they never refer to another
-account's uploads, and send everything again after the xorbs are lost and the URL changes.
+Each account has its own upload URL, and so has each token for one repository. Clients remember by URL what they have
+sent, so that they never refer to another account's uploads, and send everything again after the xorbs are lost and the
+URL changes.
 """
 
 import hmac
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request
-from fastapi.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 
+from kcard.hub.accounts.identity import Identity
 from kcard.hub.refusals import NotThere, Unknown, Unsupported
 from kcard.hub.server.dependencies import (
+    AccountTurnsDep,
     HubDep,
     OptionsDep,
     RequiredIdentity,
@@ -20,12 +23,12 @@ from kcard.hub.server.dependencies import (
     base_url,
 )
 from kcard.hub.server.middleware.raw_path import Segment
-from kcard.hub.server.writing.quota import remaining, require_xorb_quota
+from kcard.hub.server.writing.quota import declared, reserved
 from kcard.hub.server.writing.signing import Claims, sign, signed
 from kcard.hub.server.writing.spool import spooled
-from kcard.hub.server.writing.turns import write_in_thread
+from kcard.hub.server.writing.write_threads import write_in_thread
 from kcard.hub.shared import SharedHub
-from kcard.hub.xet.xorbs import LARGEST_XORB
+from kcard.hub.xet.xorbs import LARGEST_XORB, Sender
 
 __all__ = ["router"]
 
@@ -36,18 +39,31 @@ SECONDS = 900
 LARGEST_SHARD = 80 << 20  # clients cut them at 64 MiB
 
 
-def _ticket(request: Request, hub: HubDep, address: str) -> Claims:
-    """The claims of a Xet request's token, which works only with the URL that was issued with it."""
+@dataclass(frozen=True)
+class _Upload:
+    """Who uploads, for which repository."""
+
+    identity: Identity
+    repository_id: int
+
+    @property
+    def sender(self) -> Sender:
+        return Sender(self.identity.account_id, self.repository_id, self.identity.repository_id is not None)
+
+
+def _resumed(request: Request, hub: HubDep, address: str) -> _Upload:
+    """The upload of a Xet request's token, which works only with the URL that was issued with it."""
     kind, _, ticket = request.headers.get("authorization", "").partition(" ")
     if kind.lower() != "bearer":
         raise Unknown("invalid Authorization header: use 'Bearer TOKEN' with a token of xet-write-token")
     claims = signed(hub.secret, PURPOSE, ticket.strip())
-    if not hmac.compare_digest(address.encode(), _address(hub, int(claims["account"])).encode()):
+    identity = hub.tokens.resume(str(claims.get("token", "")))
+    if not hmac.compare_digest(address.encode(), _address(hub, identity).encode()):
         raise NotThere("object", "the upload URL has changed: start the upload again")
-    return claims
+    return _Upload(identity, int(claims["repository"]))
 
 
-Ticket = Annotated[Claims, Depends(_ticket)]
+Resumed = Annotated[_Upload, Depends(_resumed)]
 
 
 @router.get("/api/{types}/{namespace}/{name}/xet-write-token/{revision}")
@@ -62,10 +78,10 @@ def write_token(
     """The upload URL and a token for it."""
     if not options.xet:
         raise Unsupported("this hub does not accept uploads by Xet: set HF_HUB_DISABLE_XET=1")
-    claims: Claims = {"account": identity.account_id, "namespace": repository.namespace}
+    claims: Claims = {"token": identity.token, "repository": repository.id}
     token = sign(hub.secret, PURPOSE, claims, SECONDS)
     until = int(signed(hub.secret, PURPOSE, token)["until"])
-    url = f"{base_url(request, options)}/xet/{_address(hub, identity.account_id)}"
+    url = f"{base_url(request, options)}/xet/{_address(hub, identity)}"
     return JSONResponse(
         {"casUrl": url, "exp": until, "accessToken": token},
         headers={
@@ -81,29 +97,39 @@ def write_token(
 async def put_xorb(
     request: Request,
     xorb: Annotated[str, Path(pattern="^[0-9a-f]{64}$")],
-    ticket: Ticket,
+    upload: Resumed,
     hub: HubDep,
-    options: OptionsDep,
 ) -> JSONResponse:
     """Upload a xorb: packed chunks."""
-    account, namespace = int(ticket["account"]), str(ticket["namespace"])
-    async with spooled(request, hub.blobs.partial, LARGEST_XORB) as sent:
-        await run_in_threadpool(require_xorb_quota, hub, options, namespace, account, sent.size)
-        new = await write_in_thread(hub.ingest.put_xorb, account, xorb, sent.path)
+    async with (
+        reserved(hub, upload.repository_id, declared(request, LARGEST_XORB)),
+        spooled(request, hub.blobs.partial, LARGEST_XORB) as sent,
+    ):
+        new = await write_in_thread(hub.ingest.put_xorb, upload.sender, xorb, sent.path)
     return JSONResponse({"was_inserted": new})
 
 
 @router.post("/xet/{address}/v1/shards")
-async def put_shard(request: Request, ticket: Ticket, hub: HubDep, options: OptionsDep) -> JSONResponse:
-    """Upload a shard, and assemble the files that it describes."""
-    account, namespace = int(ticket["account"]), str(ticket["namespace"])
-    left = await run_in_threadpool(remaining, hub, options, namespace, account)
-    async with spooled(request, hub.blobs.partial, LARGEST_SHARD) as sent:
+async def put_shard(
+    request: Request, upload: Resumed, hub: HubDep, options: OptionsDep, turns: AccountTurnsDep
+) -> JSONResponse:
+    """Upload a shard, and assemble the files that it describes: one shard of an account after the other."""
+    async with (
+        turns.of(upload.identity.account_id),
+        spooled(request, hub.blobs.partial, LARGEST_SHARD) as sent,
+    ):
         await write_in_thread(
-            hub.ingest.put_shard, account, sent.path, largest=options.max_file_size, room=left
+            hub.ingest.put_shard,
+            upload.identity,
+            sent.path,
+            largest=options.max_file_size,
+            repository_id=upload.repository_id,
         )
     return JSONResponse({"result": 1})
 
 
-def _address(hub: SharedHub, account_id: int) -> str:
-    return hmac.digest(hub.secret, f"{hub.ingest.xorbs.name}/{account_id}".encode(), "sha256").hex()[:20]
+def _address(hub: SharedHub, identity: Identity) -> str:
+    sender = f"{hub.ingest.xorbs.name}/{identity.account_id}"
+    if identity.repository_id is not None:
+        sender += f"/{identity.repository_id}"
+    return hmac.digest(hub.secret, sender.encode(), "sha256").hex()[:20]

@@ -10,7 +10,7 @@ from kcard.hub.accounts.identity import Identity
 from kcard.hub.refusals import Invalid
 from kcard.hub.repositories.permissions import require_write
 from kcard.hub.repositories.values import MAIN, Repository
-from kcard.hub.server.dependencies import HubDep, OptionsDep
+from kcard.hub.server.dependencies import AccountTurnsDep, HubDep, OptionsDep
 from kcard.hub.server.forms.form import TOKEN, Form, FormDep, require_form_token, require_same_origin
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.page.card_views import address
@@ -18,7 +18,7 @@ from kcard.hub.server.page.render import page
 from kcard.hub.server.visitor import MemberDep, MemberRepository
 from kcard.hub.server.writing import multipart
 from kcard.hub.server.writing.multipart import UploadedFile
-from kcard.hub.server.writing.quota import remaining
+from kcard.hub.server.writing.quota import declared, reserved
 from kcard.hub.server.writing.spool import spooled
 from kcard.hub.server.writing.tags import create_tag
 from kcard.hub.server.writing.uploaded_commit import commit_uploaded
@@ -51,11 +51,16 @@ async def upload(
     options: OptionsDep,
     member: MemberDep,
     repository: MemberRepository,
+    turns: AccountTurnsDep,
 ) -> Response:
     """Commit the files to main, and publish them if there is a tag."""
     require_same_origin(request, options)
     require_write(member, repository)
-    async with spooled(request, hub.blobs.partial, options.max_form) as body:
+    async with (
+        turns.of(member.account_id),
+        reserved(hub, repository.id, declared(request, options.max_form)) as reservation,
+        spooled(request, hub.blobs.partial, options.max_form) as body,
+    ):
         sent = await run_in_threadpool(
             multipart.read, body.path, request.headers.get("content-type", ""), body.path.parent
         )
@@ -137,6 +142,6 @@ def _page(
         published=next((version.tag for version in versions if version.commit == head), None),
         suggested=f"v{max((version.number for version in versions), default=0) + 1}",
         largest=min(options.max_file_size, options.max_form),
-        left=remaining(hub, options, repository.namespace, member.account_id),
+        left=hub.reservations.remaining(repository.id),
         done=done,
     )

@@ -1,41 +1,45 @@
-"""How many bytes an account may still upload to a namespace."""
+"""Reserves a namespace's quota while an upload is received."""
 
-from kcard.hub.accounts.quotas import limit_and_used
-from kcard.hub.refusals import TooLarge
-from kcard.hub.server.options import ServerOptions
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from anyio import CancelScope, to_thread
+from fastapi import Request
+
 from kcard.hub.shared import SharedHub
 
-__all__ = ["remaining", "require_quota", "require_xorb_quota"]
+__all__ = ["declared", "reserved"]
 
-# Xorbs are kept for weeks after their files were stored, while files may be deleted and uploaded again.
-XORB_SHARE = 2
-
-
-def remaining(hub: SharedHub, options: ServerOptions, namespace: str, account_id: int) -> int | None:
-    """Bytes that the account may still upload; uncommitted uploads count. None: no limit."""
-    limit, held = _limit_and_held(hub, options, namespace)
-    return None if limit is None else limit - held - hub.uploads.pending(account_id)
+RENEW_SECONDS = 30
 
 
-def require_quota(hub: SharedHub, options: ServerOptions, namespace: str, account_id: int, more: int) -> None:
-    """Raise TooLarge if the account may not upload `more` bytes to the namespace."""
-    left = remaining(hub, options, namespace, account_id)
-    if left is not None and more > left:
-        raise TooLarge(f"quota of {namespace} exceeded: {more} bytes were sent, {max(0, left)} are left")
+@asynccontextmanager
+async def reserved(hub: SharedHub, repository_id: int, size: int) -> AsyncIterator[int | None]:
+    """Reserve bytes of the quota of the repository's namespace until the block ends; None if it has none.
+
+    Raises TooLarge if the quota has fewer bytes left.
+    """
+    reservation = await to_thread.run_sync(hub.reservations.reserve, repository_id, size)
+    if reservation is None:
+        yield None
+        return
+    renewing = asyncio.ensure_future(_renew(hub, reservation))
+    try:
+        yield reservation
+    finally:
+        renewing.cancel()
+        with CancelScope(shield=True):
+            await to_thread.run_sync(hub.reservations.release, reservation)
 
 
-def require_xorb_quota(
-    hub: SharedHub, options: ServerOptions, namespace: str, account_id: int, more: int
-) -> None:
-    """Raise TooLarge if the account's xorbs would exceed XORB_SHARE times the namespace's quota."""
-    limit, _ = _limit_and_held(hub, options, namespace)
-    if limit is not None and hub.ingest.xorbs.size(account_id) + more > XORB_SHARE * limit:
-        raise TooLarge(
-            f"too many recent uploads for a quota of {limit} bytes: set HF_HUB_DISABLE_XET=1, or try again later"
-        )
+def declared(request: Request, largest: int) -> int:
+    """Bytes that the body of a request may have: what it declares, at most `largest`."""
+    length = request.headers.get("content-length", "")
+    return min(int(length), largest) if length.isdigit() else largest
 
 
-def _limit_and_held(hub: SharedHub, options: ServerOptions, namespace: str) -> tuple[int | None, int]:
-    owner = hub.accounts.get(namespace).id
-    with hub.database.read() as connection:
-        return limit_and_used(connection, owner, options.quota)
+async def _renew(hub: SharedHub, reservation: int) -> None:
+    while True:
+        await asyncio.sleep(RENEW_SECONDS)
+        await to_thread.run_sync(hub.reservations.renew, reservation)

@@ -174,6 +174,8 @@ def test_a_ticket_is_good_for_one_file_of_one_size_and_for_a_while(shared: Share
     claims: Claims = {"oid": digest(content), "size": len(content), "account": 1}
     old = sign(shared.hub.secret, "lfs", claims, -1)
     assert "expired" in refusal(httpx.put(to.replace(ticket, old), content=content))[1]
+    without_token = sign(shared.hub.secret, "lfs", claims, 60)  # as of an earlier version
+    assert httpx.put(to.replace(ticket, without_token), content=content).status_code == 401
     foreign = sign(b"another hub", "lfs", claims, 60)
     assert httpx.put(to.replace(ticket, foreign), content=content).status_code == 401
     assert (

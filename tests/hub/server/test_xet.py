@@ -179,9 +179,12 @@ def test_a_quota_holds_for_files_and_for_what_they_are_made_of(shared: Shared) -
     answer = dan.shard(shard(described(hashlib.sha256(chunk).hexdigest(), (named([chunk]), 60_000, 0, 1))))
     assert answer.status_code == 413
     content = os.urandom(120_000)
-    answer = dan.xorb(packed(content), named([content]))
-    assert answer.status_code == 413
-    assert "HF_HUB_DISABLE_XET" in answer.json()["error"]
+    assert dan.xorb(packed(content), named([content])).status_code == 413
+    answers = [
+        dan.xorb(packed(content), named([content])) for content in (os.urandom(30_000), os.urandom(30_000))
+    ]
+    assert [answer.status_code for answer in answers] == [200, 413]
+    assert "HF_HUB_DISABLE_XET" in answers[1].json()["error"]
     shared.hub.accounts.update("dan", quota=None)
 
 

@@ -1,0 +1,363 @@
+"""Uploads and commits of those who want to stop the hub, fill its disk, or have what is not theirs."""
+
+import hashlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from sqlalchemy import update
+
+from kcard.hub.accounts import quotas
+from kcard.hub.checks.verdicts import Candidate, Verdict
+from kcard.hub.records.account_tables import tokens
+from kcard.hub.records.utc import now
+from kcard.hub.server.options import ServerOptions
+from kcard.hub.server.writing import checking
+from tests.hub.server.attacks import commit, inline, large, lines
+from tests.hub.shared_hub import Shared, shared_hub
+from tests.hub.xet_packing import described, named, packed, shard
+
+PART = 100_000
+QUOTA = 1_000_000
+SLOW = b"[" + b'"",' * (2 << 20) + b"1]"  # its check takes half a second or more
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    with shared_hub(tmp_path_factory.mktemp("hub"), ServerOptions(part_size=PART)) as shared:
+        for name in ("bob/target", "bob/other", "cleo/own", "dan/own", "lab/own"):
+            shared.create(name)
+        shared.create("bob/secret", private=True)
+        yield shared
+
+
+def sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def action(shared: Shared, token: str, name: str, content: bytes, *, parts: bool = False) -> dict[str, Any]:
+    """Where a token may upload content by LFS."""
+    body = {"operation": "upload", "objects": [{"oid": sha(content), "size": len(content)}]}
+    body["transfers"] = ["multipart" if parts else "basic"]
+    headers = {"Authorization": f"Bearer {token}"}
+    answer = httpx.post(f"{shared.url}/{name}.git/info/lfs/objects/batch", json=body, headers=headers)
+    found: dict[str, Any] = answer.json()["objects"][0]
+    return found["actions"]["upload"] if "actions" in found else found
+
+
+def upload(shared: Shared, who: str, name: str, content: bytes) -> str:
+    done = httpx.put(action(shared, shared.tokens[who], name, content)["href"], content=content, timeout=60)
+    assert done.status_code == 200, done.text
+    return sha(content)
+
+
+def charged(shared: Shared, name: str) -> int:
+    with shared.hub.database.read() as connection:
+        return quotas.charged(connection, shared.hub.accounts.get(name).id)
+
+
+def on_disk(shared: Shared) -> int:
+    root = shared.hub.blobs.partial.parent
+    folders = [root / name for name in ("blobs", "parts", "xorbs", "partial")]
+    return sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
+
+
+# --- checks ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths whose content is checked."""
+    paths: list[str] = []
+    judged = checking._judged
+
+    async def counting(batch: Sequence[tuple[str, Candidate]]) -> list[Verdict]:
+        paths.extend(path for path, _ in batch)
+        return await judged(batch)
+
+    monkeypatch.setattr(checking, "_judged", counting)
+    return paths
+
+
+def test_a_blob_is_checked_once_however_often_it_is_committed(shared: Shared, checked: list[str]) -> None:
+    sha256 = upload(shared, "bob", "bob/target", b'{"checked": "once"}')
+    first = [large(f"{number}.json", sha256) for number in range(100)]
+    assert commit(shared, "bob", "bob/target", *first).status_code == 200
+    assert commit(shared, "bob", "bob/target", large("again.json", sha256)).status_code == 200
+    assert checked == ["0.json"]
+
+
+def test_a_refused_blob_is_not_checked_again(shared: Shared, checked: list[str]) -> None:
+    sha256 = upload(shared, "bob", "bob/target", b'{"checked": ')
+    answers = [commit(shared, "bob", "bob/target", large(path, sha256)) for path in ("a.json", "b.json")]
+    assert [answer.status_code for answer in answers] == [400, 400]
+    assert answers[1].json()["error"] == answers[0].json()["error"].replace("a.json", "b.json")
+    assert checked == ["a.json"]
+
+
+def test_a_verdict_holds_for_the_kind_of_file_that_was_checked(shared: Shared) -> None:
+    sha256 = upload(shared, "bob", "bob/target", b'{"auto_map": {"AutoModel": "m.M"}}')
+    assert commit(shared, "bob", "bob/target", large("a.txt", sha256)).status_code == 200
+    assert commit(shared, "bob", "bob/target", large("kind.json", sha256)).status_code == 400
+    assert commit(shared, "bob", "bob/target", large("kind.safetensors", sha256)).status_code == 400
+    assert commit(shared, "bob", "bob/target", large("b.txt", sha256)).status_code == 200
+
+
+def test_a_check_that_takes_too_long_is_killed(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    sha256 = upload(shared, "bob", "bob/target", SLOW)
+    monkeypatch.setattr(checking, "SECONDS", 0.05)
+    monkeypatch.setattr(checking, "BYTES_PER_SECOND", 1 << 40)
+    refused = commit(shared, "bob", "bob/target", large("slow.json", sha256))
+    assert refused.status_code == 400
+    assert "slow.json took more than" in refused.json()["error"]
+    assert shared.hub.verdicts.find([(sha256, "json")]) == {}
+    monkeypatch.undo()
+    assert commit(shared, "bob", "bob/target", large("slow.json", sha256)).status_code == 200
+
+
+def test_the_slow_checks_of_one_account_delay_no_other(shared: Shared) -> None:
+    files = [SLOW + b" " * number for number in (1, 2)]
+    for content in files:
+        upload(shared, "bob", "bob/target", content)
+    answers: list[str] = []
+
+    def attack(content: bytes) -> None:
+        with httpx.Client(timeout=120, headers={"Authorization": f"Bearer {shared.tokens['bob']}"}) as client:
+            body = lines(large(f"{len(content)}.json", sha(content)))
+            client.post(f"{shared.url}/api/models/bob/target/commit/main", content=body)
+        answers.append("bob")
+
+    attackers = [threading.Thread(target=attack, args=(content,)) for content in files]
+    for attacker in attackers:
+        attacker.start()
+    time.sleep(0.2)
+    assert commit(shared, "dan", "dan/own", inline("a.txt", b"dan")).status_code == 200
+    answers.append("dan")
+    for attacker in attackers:
+        attacker.join()
+    assert answers.index("dan") <= 1, "bob's commits take turns"
+
+
+def test_a_check_ends_when_its_client_leaves(shared: Shared) -> None:
+    content = SLOW + b" " * 9
+    sha256 = upload(shared, "bob", "bob/target", content)
+    body = lines(large("left.json", sha256))
+    address = urlsplit(shared.url)
+    head = f"POST /api/models/bob/target/commit/main HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    head += f"Authorization: Bearer {shared.tokens['bob']}\r\n\r\n"
+    with socket.create_connection((str(address.hostname), int(address.port or 0))) as line:
+        line.sendall(head.encode() + body)
+        time.sleep(0.2)
+    assert commit(shared, "bob", "bob/target", inline("next.txt", b"next")).status_code == 200
+    assert shared.hub.verdicts.find([(sha256, "json")]) == {}
+    assert not shared.api().file_exists("bob/target", "left.json")
+
+
+# --- quotas ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def limited(shared: Shared) -> Iterator[str]:
+    """A namespace with a quota of which QUOTA bytes are left."""
+    shared.hub.accounts.update("cleo", quota=charged(shared, "cleo") + QUOTA)
+    yield "cleo"
+    shared.hub.accounts.update("cleo", quota=None)
+
+
+def test_parallel_uploads_store_no_more_than_the_quota(shared: Shared, limited: str) -> None:
+    files = [os.urandom(QUOTA * 4 // 10) for _ in range(6)]
+    hrefs = [action(shared, shared.tokens[limited], "cleo/own", content)["href"] for content in files]
+    with ThreadPoolExecutor(6) as pool:
+        done = list(
+            pool.map(
+                lambda put: httpx.put(put[0], content=put[1], timeout=60), zip(hrefs, files, strict=True)
+            )
+        )
+    assert sorted(answer.status_code for answer in done) == [200, 200, 413, 413, 413, 413]
+    assert sum(shared.hub.blobs.holds(sha(content)) for content in files) == 2
+
+
+def test_uploads_that_stand_still_keep_what_they_reserved_and_give_it_back(
+    shared: Shared, limited: str
+) -> None:
+    content = os.urandom(QUOTA * 6 // 10)
+    to = urlsplit(action(shared, shared.tokens[limited], "cleo/own", content)["href"])
+    request = f"PUT {to.path}?{to.query} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n\r\n"
+    before = charged(shared, limited)
+    with socket.create_connection((str(to.hostname), int(to.port or 0))) as line:
+        line.sendall(request.encode() + content[:1000])
+        wait_for(lambda: charged(shared, limited) == before + len(content))
+        assert httpx.put(to.geturl(), content=content).status_code == 413, "the same file, at the same time"
+    wait_for(lambda: charged(shared, limited) == before)
+    assert httpx.put(to.geturl(), content=content).status_code == 200
+    assert charged(shared, limited) == before + len(content)
+
+
+def test_parts_are_reserved_and_charged_once_when_they_are_joined(shared: Shared, limited: str) -> None:
+    before, content = charged(shared, limited), os.urandom(3 * PART)
+    others = [os.urandom(5 * PART) for _ in range(3)]
+    upload_ = action(shared, shared.tokens[limited], "cleo/own", content, parts=True)
+    parts = [(upload_["header"][f"{n:05d}"], content[(n - 1) * PART : n * PART]) for n in (1, 2, 3)]
+    for other in others:
+        header = action(shared, shared.tokens[limited], "cleo/own", other, parts=True)["header"]
+        parts += [(header[f"{n:05d}"], other[:PART]) for n in range(1, 6)]
+    with ThreadPoolExecutor(6) as pool:
+        first = list(pool.map(lambda part: httpx.put(part[0], content=part[1], timeout=60), parts[:3]))
+        rest = list(pool.map(lambda part: httpx.put(part[0], content=part[1], timeout=60), parts[3:]))
+    assert [answer.status_code for answer in first] == [200] * 3
+    assert sorted(answer.status_code for answer in rest) == [200] * 7 + [413] * 8
+    assert charged(shared, limited) == before + 10 * PART
+    done = {"oid": sha(content), "parts": []}
+    assert httpx.post(upload_["href"], json=done, timeout=60).status_code == 200
+    assert httpx.post(upload_["href"], json=done, timeout=60).status_code == 200
+    assert charged(shared, limited) == before + 10 * PART
+    assert commit(shared, limited, "cleo/own", large("a.bib", sha(content))).status_code == 400
+    assert shared.hub.blobs.holds(sha(content))
+
+
+def test_inline_files_over_quota_are_not_stored(shared: Shared, limited: str) -> None:
+    contents = [os.urandom(QUOTA * 3 // 10).hex().encode() for _ in range(4)]
+    before = on_disk(shared)
+    for number, content in enumerate(contents):
+        commit(shared, limited, "cleo/own", inline(f"{number}.txt", content))
+    assert on_disk(shared) - before <= QUOTA
+    assert [shared.hub.blobs.holds(sha(content)) for content in contents] == [True, False, False, False]
+
+
+def test_deleted_repositories_leave_nothing_on_the_disk(shared: Shared, limited: str) -> None:
+    shared.create("cleo/kept")
+    kept = os.urandom(QUOTA // 10).hex().encode()
+    assert commit(shared, limited, "cleo/kept", inline("kept.txt", kept)).status_code == 200
+    before = on_disk(shared)
+    for turn in range(4):
+        shared.create(f"cleo/{turn}")
+        content = os.urandom(QUOTA * 3 // 10).hex().encode()
+        files = (inline("a.txt", content), inline("kept.txt", kept))
+        assert commit(shared, limited, f"cleo/{turn}", *files).status_code == 200
+        shared.api(limited).delete_repo(f"cleo/{turn}")
+    assert on_disk(shared) == before
+    assert shared.http().get("/cleo/kept/resolve/main/kept.txt").content == kept
+
+
+def test_xorbs_of_all_members_count_for_the_namespace(shared: Shared) -> None:
+    shared.hub.accounts.update("lab", quota=charged(shared, "lab") + 50_000)
+    sent = []
+    for who in ("bob", "cleo", "bob", "cleo"):
+        content = os.urandom(20_000)
+        sent.append(
+            xet(shared, shared.tokens[who], "lab/own", f"xorbs/default/{named([content])}", packed(content))
+        )
+    assert sent == [200, 200, 413, 413]
+    shared.hub.accounts.update("lab", quota=None)
+
+
+def test_a_file_that_a_shard_describes_many_times_is_charged_once(shared: Shared, limited: str) -> None:
+    content = bytes(QUOTA * 6 // 10)
+    chunk, count = bytes(60_000), 10
+    before, token = charged(shared, limited), shared.tokens[limited]
+    xorb = packed(chunk, 1)
+    assert xet(shared, token, "cleo/own", f"xorbs/default/{named([chunk])}", xorb) == 200
+    segments = [(named([chunk]), len(chunk), 0, 1)] * count
+    assert xet(shared, token, "cleo/own", "shards", shard(*[described(sha(content), *segments)] * 16)) == 200
+    assert charged(shared, limited) == before + len(content)
+    more = b"".join([chunk] * (count + 1))
+    files = described(sha(more), *segments, segments[0])
+    assert xet(shared, token, "cleo/own", "shards", shard(files)) == 413
+    assert not shared.hub.blobs.holds(sha(more))
+
+
+def xet(shared: Shared, token: str, name: str, what: str, content: bytes) -> int:
+    headers = {"Authorization": f"Bearer {token}"}
+    told = httpx.get(f"{shared.url}/api/models/{name}/xet-write-token/main", headers=headers).json()
+    headers = {"Authorization": f"Bearer {told['accessToken']}"}
+    return httpx.post(f"{told['casUrl']}/v1/{what}", content=content, headers=headers, timeout=60).status_code
+
+
+def wait_for(what: Any) -> None:
+    deadline = time.monotonic() + 20
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+# --- possession and tickets -----------------------------------------------------------------------------------------
+
+
+def test_a_quota_does_not_tell_that_somebody_else_has_a_file(shared: Shared) -> None:
+    secret, unknown = os.urandom(3000), os.urandom(3000)
+    sha256 = upload(shared, "bob", "bob/secret", secret)
+    assert commit(shared, "bob", "bob/secret", large("a.parquet", sha256)).status_code == 400
+    shared.put("bob/secret", {"model.safetensors": secret})
+    told = []
+    for content in (secret, unknown):
+        shared.hub.accounts.update("dan", quota=charged(shared, "dan") + 5000)
+        upload(shared, "dan", "dan/own", content)
+        answer = action(shared, shared.tokens["dan"], "dan/own", os.urandom(4000))
+        told.append(answer["error"]["message"])
+        shared.hub.accounts.update("dan", quota=None)
+    assert told[0] == told[1]
+
+
+@pytest.fixture
+def bound(shared: Shared) -> str:
+    """A token of bob for bob/target only."""
+    name = f"bound-{time.monotonic_ns()}"
+    return shared.hub.tokens.create("bob", name=name, scope="write", repository="bob/target")
+
+
+def test_a_token_of_one_repository_gets_nothing_that_was_uploaded_elsewhere(
+    shared: Shared, bound: str
+) -> None:
+    content = b"for another repository " + os.urandom(8).hex().encode()
+    chunk = os.urandom(9000)
+    sha256 = upload(shared, "bob", "bob/other", content)
+    xorb = f"xorbs/default/{named([chunk])}"
+    assert xet(shared, shared.tokens["bob"], "bob/other", xorb, packed(chunk)) == 200
+    address = f"{shared.url}/api/models/bob/target/commit/main"
+    headers = {"Authorization": f"Bearer {bound}"}
+    told = [
+        httpx.post(address, content=lines(large("a.txt", oid)), headers=headers)
+        for oid in (sha256, "ab" * 32)
+    ]
+    assert [answer.status_code for answer in told] == [400, 400]
+    assert told[0].text.replace(sha256, "") == told[1].text.replace("ab" * 32, "")
+    assert "href" in action(shared, bound, "bob/target", content), "it is to be sent"
+    claim = shard(described(sha(chunk), (named([chunk]), 9000, 0, 1)))
+    assert xet(shared, bound, "bob/target", "shards", claim) == 400
+    assert xet(shared, bound, "bob/target", xorb, packed(chunk)) == 200
+    assert xet(shared, bound, "bob/target", "shards", claim) == 200
+
+
+@pytest.mark.parametrize("ended", ["revoked", "disabled", "expired", "replaced"])
+def test_tickets_end_with_their_token(shared: Shared, ended: str) -> None:
+    name, content = f"ending-{ended}", os.urandom(PART + 10)
+    token = shared.hub.tokens.create("dan", name=name, scope="write")
+    headers = {"Authorization": f"Bearer {token}"}
+    whole, parts = (action(shared, token, "dan/own", content, parts=parts) for parts in (False, True))
+    told = httpx.get(f"{shared.url}/api/models/dan/own/xet-write-token/main", headers=headers).json()
+    if ended == "disabled":
+        shared.hub.accounts.update("dan", disabled=True)
+    elif ended == "expired":
+        with shared.hub.database.write() as connection:
+            connection.execute(update(tokens).where(tokens.c.name == name).values(expires=now()))
+    else:
+        shared.hub.tokens.revoke("dan", name)
+    if ended == "replaced":  # it may get the id of the revoked token
+        shared.hub.tokens.create("dan", name=name, scope="write")
+    xorb = f"{told['casUrl']}/v1/xorbs/default/{named([content])}"
+    answers = [
+        httpx.put(whole["href"], content=content),
+        httpx.put(parts["header"]["00001"], content=content[:PART]),
+        httpx.post(parts["href"], json={"oid": sha(content)}),
+        httpx.post(xorb, content=packed(content), headers={"Authorization": f"Bearer {told['accessToken']}"}),
+    ]
+    shared.hub.accounts.update("dan", disabled=False)
+    assert [answer.status_code for answer in answers] == [401] * 4
+    assert not shared.hub.blobs.holds(sha(content))

@@ -1,5 +1,6 @@
 """Publishing by form: upload files as a commit, and publish what main has as a version."""
 
+from contextlib import AsyncExitStack
 from pathlib import Path, PurePosixPath
 
 from fastapi import APIRouter, Request
@@ -40,7 +41,7 @@ def upload_page(
 ) -> Response:
     """The forms."""
     require_write(member, repository)
-    return _page(hub, options, member, repository, Form())
+    return _page(hub, options, repository, Form())
 
 
 @router.post(UPLOAD)
@@ -56,11 +57,9 @@ async def upload(
     """Commit the files to main, and publish them if there is a tag."""
     require_same_origin(request, options)
     require_write(member, repository)
-    async with (
-        turns.of(member.account_id),
-        reserved(hub, repository.id, declared(request, options.max_form)) as reservation,
-        spooled(request, hub.blobs.partial, options.max_form) as body,
-    ):
+    async with turns.of(member.account_id), AsyncExitStack() as received:
+        async with reserved(hub, repository.id, declared(request, options.max_form)):
+            body = await received.enter_async_context(spooled(request, hub.blobs.partial, options.max_form))
         sent = await run_in_threadpool(
             multipart.read, body.path, request.headers.get("content-type", ""), body.path.parent
         )
@@ -86,13 +85,13 @@ def _upload(
         title = form.text("title") or f"Upload {count}"
         made = commit_uploaded(hub, options, member, repository, paths, folder, title)
     if form.errors:
-        return _page(hub, options, member, repository, form)
+        return _page(hub, options, repository, form)
     if not form.text("tag"):
         return RedirectResponse(address(repository), 303)
     with form.beside("tag"):
         create_tag(hub, member, repository, form.text("tag"), made.sha)
         return RedirectResponse(address(repository), 303)
-    return _page(hub, options, member, repository, form, done=f"{count} committed, not published.")
+    return _page(hub, options, repository, form, done=f"{count} committed, not published.")
 
 
 @router.post(PUBLISH)
@@ -109,7 +108,7 @@ def publish(
     with form.beside("tag"):
         create_tag(hub, member, repository, form.text("tag"), hub.refs.resolve(repository, MAIN))
         return RedirectResponse(address(repository), 303)
-    return _page(hub, options, member, repository, form)
+    return _page(hub, options, repository, form)
 
 
 def _path(file: UploadedFile, into: str) -> str:
@@ -125,7 +124,6 @@ def _path(file: UploadedFile, into: str) -> str:
 def _page(
     hub: SharedHub,
     options: ServerOptions,
-    member: Identity,
     repository: Repository,
     form: Form,
     done: str = "",

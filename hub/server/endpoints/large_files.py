@@ -17,7 +17,7 @@ from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.writing.quota import require_quota
 from kcard.hub.server.writing.signing import Claims, sign, signed
 from kcard.hub.server.writing.spool import spooled
-from kcard.hub.server.writing.turns import write_in_thread
+from kcard.hub.server.writing.turns import store_in_thread
 from kcard.hub.shared import SharedHub
 from kcard.hub.store.disk import partial_folder
 
@@ -67,7 +67,7 @@ async def put_file(request: Request, oid: Oid, ticket: Ticket, hub: HubDep, opti
         _complete(sent.size, int(claims["size"]))
         if sent.sha256 != oid:
             raise Invalid(f"the upload has sha256 {sent.sha256[:12]}…, expected {oid[:12]}…: send it again")
-        await write_in_thread(hub.uploads.store, int(claims["account"]), sent.path, oid, sent.size)
+        await store_in_thread(hub.uploads.store, int(claims["account"]), sent.path, oid, sent.size)
     return Response()
 
 
@@ -88,23 +88,28 @@ async def put_part(
     await run_in_threadpool(_require_quota, hub, options, claims, others + int(claims["length"]))
     async with spooled(request, hub.blobs.partial, int(claims["length"])) as sent:
         _complete(sent.size, int(claims["length"]))
-        await write_in_thread(parts_of(hub).put, int(claims["account"]), oid, number, sent.path)
+        await store_in_thread(parts_of(hub).put, int(claims["account"]), oid, number, sent.path)
     return Response(headers={"ETag": f'"{sent.sha256}"'})
 
 
 @router.post("/lfs/{oid}/parts")
-def join_parts(oid: Oid, ticket: Ticket, done: Completion, hub: HubDep) -> JSONResponse:
+async def join_parts(oid: Oid, ticket: Ticket, done: Completion, hub: HubDep) -> JSONResponse:
     """Join the parts of a file. Clients may repeat this if the response was lost."""
     claims = _claims(hub, PARTS, ticket, oid)
     if done.oid != oid:
         raise Forbidden(f"the ticket is for {oid[:12]}…, not {done.oid[:12]!r}")
-    account, size = int(claims["account"]), int(claims["size"])
-    if hub.uploads.sent(account, oid) != size:
-        with partial_folder(hub.blobs.partial) as folder:
-            path = folder / "file"
-            _complete(parts_of(hub).join(account, oid, int(claims["count"]), path), size)
-            hub.uploads.store(account, path, oid, size)
+    await store_in_thread(_join, hub, claims, oid)
     return JSONResponse({})
+
+
+def _join(hub: SharedHub, claims: Claims, oid: str) -> None:
+    account, size = int(claims["account"]), int(claims["size"])
+    if hub.uploads.sent(account, oid) == size:
+        return
+    with partial_folder(hub.blobs.partial) as folder:
+        path = folder / "file"
+        _complete(parts_of(hub).join(account, oid, int(claims["count"]), path), size)
+        hub.uploads.store(account, path, oid, size)
 
 
 def parts_of(hub: SharedHub) -> Parts:

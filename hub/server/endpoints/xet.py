@@ -23,7 +23,7 @@ from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.writing.quota import remaining, require_xorb_quota
 from kcard.hub.server.writing.signing import Claims, sign, signed
 from kcard.hub.server.writing.spool import spooled
-from kcard.hub.server.writing.turns import write_in_thread
+from kcard.hub.server.writing.turns import store_in_thread
 from kcard.hub.shared import SharedHub
 from kcard.hub.xet.xorbs import LARGEST_XORB
 
@@ -89,7 +89,7 @@ async def put_xorb(
     account, namespace = int(ticket["account"]), str(ticket["namespace"])
     async with spooled(request, hub.blobs.partial, LARGEST_XORB) as sent:
         await run_in_threadpool(require_xorb_quota, hub, options, namespace, account, sent.size)
-        new = await write_in_thread(hub.ingest.put_xorb, account, xorb, sent.path)
+        new = await store_in_thread(hub.ingest.put_xorb, account, xorb, sent.path)
     return JSONResponse({"was_inserted": new})
 
 
@@ -99,7 +99,7 @@ async def put_shard(request: Request, ticket: Ticket, hub: HubDep, options: Opti
     account, namespace = int(ticket["account"]), str(ticket["namespace"])
     left = await run_in_threadpool(remaining, hub, options, namespace, account)
     async with spooled(request, hub.blobs.partial, LARGEST_SHARD) as sent:
-        await write_in_thread(
+        await store_in_thread(
             hub.ingest.put_shard, account, sent.path, largest=options.max_file_size, room=left
         )
     return JSONResponse({"result": 1})

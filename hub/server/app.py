@@ -6,7 +6,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from kcard import __version__
-from kcard.errors import DiskFull, KcardError
+from kcard.errors import KcardError
 from kcard.hub.refusals import Invalid, NotThere
 from kcard.hub.server.endpoints import (
     access,
@@ -28,6 +28,7 @@ from kcard.hub.server.endpoints import (
 )
 from kcard.hub.server.errors import answer
 from kcard.hub.server.middleware.body_limit import BodyLimit
+from kcard.hub.server.middleware.full_disk import FullDisk
 from kcard.hub.server.middleware.head import Head
 from kcard.hub.server.middleware.idle_timeout import IdleTimeout
 from kcard.hub.server.middleware.instrumentation import Instrumentation, log_exchange
@@ -38,7 +39,6 @@ from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.page import openapi, pages
 from kcard.hub.server.writing.turns import take_turn
 from kcard.hub.shared import SharedHub
-from kcard.hub.store.disk import is_full
 
 __all__ = ["create_app"]
 
@@ -81,7 +81,6 @@ def create_app(hub: SharedHub, options: ServerOptions | None = None) -> FastAPI:
         app.include_router(module.router)
     openapi.describe(app)
     app.add_exception_handler(KcardError, _kcard_error)
-    app.add_exception_handler(OSError, _os_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
     _add_middleware(app)
@@ -92,6 +91,7 @@ def _add_middleware(app: FastAPI) -> None:
     """From the innermost to the outermost."""
     options: ServerOptions = app.state.options
     app.state.metrics = metrics.Metrics(app.state.hub.database, options.metrics)
+    app.add_middleware(FullDisk)
     app.add_middleware(Head)
     app.add_middleware(BodyLimit)
     app.add_middleware(IdleTimeout)
@@ -105,13 +105,6 @@ def _add_middleware(app: FastAPI) -> None:
 def _kcard_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, KcardError)
     return answer(error)
-
-
-def _os_error(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, OSError)
-    if not is_full(error):
-        raise error
-    return answer(DiskFull(str(error)))
 
 
 def _validation_error(_request: Request, error: Exception) -> Response:

@@ -48,9 +48,7 @@ async def take_turn(request: Request) -> AsyncIterator[None]:
 
 async def store_in_thread(store: Callable[..., T], *arguments: Any, **named: Any) -> T:
     """The result of a function that stores an upload, called in a thread."""
-    return await to_thread.run_sync(
-        partial(store, *arguments, **named), limiter=_limiter(_uploads, UPLOADS)
-    )
+    return await to_thread.run_sync(partial(store, *arguments, **named), limiter=_limiter(_uploads, UPLOADS))
 
 
 def _limiter(of: RunVar[CapacityLimiter], threads: int) -> CapacityLimiter:

@@ -190,7 +190,7 @@ def _new_files(connection: Connection, repository: int) -> Iterator[tuple[str, T
     for row in connection.execute(rows.execution_options(yield_per=20)):
         stored, known = Stored(row.tree, row.delta), set[str]()
         try:
-            if row.delta and row.parent == last:
+            if row.delta and last is not None and row.parent == last:
                 known.update(tree)
                 new = stored_trees.apply(tree, stored)
             else:

@@ -132,7 +132,7 @@ class Database:
             return Unavailable(f"hub database {self.name}: {BUSY}")
         if "statement timeout" in reason:
             return Unavailable(f"hub database {self.name}: {SLOW}")
-        if "full" in reason or "No space left" in reason:
+        if "disk is full" in reason or "No space left" in reason:
             return DiskFull(f"hub database {self.name}: {FULL}")
         if self.path is None and (
             isinstance(error, (OperationalError, InterfaceError)) or error.connection_invalidated
@@ -163,9 +163,14 @@ class Database:
             _make_private(self.path)
             self._write_ahead()
         reach("migrate.logged")
-        with self.write() as connection:  # a concurrent upgrade waits here and finds nothing to do
-            config.attributes |= {"connection": connection, "blob": blob}
-            command.upgrade(config, "head")
+        unlimited = engine(self._url, write=True)
+        try:
+            # A concurrent upgrade waits here and finds nothing to do.
+            with self._transaction(unlimited, write=True) as connection:
+                config.attributes |= {"connection": connection, "blob": blob}
+                command.upgrade(config, "head")
+        finally:
+            unlimited.dispose()
 
     def _write_ahead(self) -> None:
         """Switch the file to write-ahead logging, with retries: SQLite does not wait for the lock."""

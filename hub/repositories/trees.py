@@ -19,7 +19,7 @@ def dumps(tree: Mapping[str, Entry]) -> str:
     return json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
 
 
-def loads(text: str) -> Tree:
+def loads(text: str | bytes) -> Tree:
     """The tree from the text of `dumps`, sorted by path."""
     return {row[0]: Entry(*row) for row in json.loads(text)}
 

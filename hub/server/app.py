@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from kcard import __version__
-from kcard.errors import DiskFull, KcardError
+from kcard.errors import KcardError
 from kcard.hub.refusals import Invalid, NotThere, TooLarge
 from kcard.hub.server.endpoints import (
     access,
@@ -45,6 +45,7 @@ from kcard.hub.server.forms.administration import accounts as administered_accou
 from kcard.hub.server.forms.administration import log, quarantine, quotas
 from kcard.hub.server.forms.login_limit import LoginLimit
 from kcard.hub.server.middleware.body_limit import BodyLimit
+from kcard.hub.server.middleware.full_disk import FullDisk
 from kcard.hub.server.middleware.head import Head
 from kcard.hub.server.middleware.idle_timeout import IdleTimeout
 from kcard.hub.server.middleware.instrumentation import Instrumentation, log_exchange
@@ -60,7 +61,6 @@ from kcard.hub.server.visitor import remember
 from kcard.hub.server.writing.account_turns import AccountTurns
 from kcard.hub.server.writing.write_threads import take_turn
 from kcard.hub.shared import SharedHub
-from kcard.hub.store.disk import is_full
 
 __all__ = ["create_app"]
 
@@ -133,7 +133,6 @@ def create_app(hub: SharedHub, options: ServerOptions | None = None) -> FastAPI:
         app.include_router(module.router, dependencies=[Depends(remember)])
     openapi.describe(app)
     app.add_exception_handler(KcardError, _kcard_error)
-    app.add_exception_handler(OSError, _os_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
     _add_middleware(app)
@@ -144,6 +143,7 @@ def _add_middleware(app: FastAPI) -> None:
     """From the innermost to the outermost."""
     options: ServerOptions = app.state.options
     app.state.metrics = metrics.Metrics(app.state.hub.database, options.metrics)
+    app.add_middleware(FullDisk)
     app.add_middleware(Head)
     app.add_middleware(BodyLimit)
     app.add_middleware(IdleTimeout)
@@ -158,13 +158,6 @@ def _add_middleware(app: FastAPI) -> None:
 def _kcard_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, KcardError)
     return refused(request, error)
-
-
-def _os_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, OSError)
-    if not is_full(error):
-        raise error
-    return refused(request, DiskFull(str(error)))
 
 
 def _validation_error(request: Request, error: Exception) -> Response:

@@ -26,7 +26,7 @@ class HeaderTimeout(HttpToolsProtocol):
         self._timer: TimerHandle | None = None
         self._received = 0
 
-    def connection_made(self, transport: BaseTransport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
         self._start()
 

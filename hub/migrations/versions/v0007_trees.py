@@ -68,7 +68,7 @@ class _Trees:
             rows = self.connection.execute(query.where(COMMITS.c.id.in_(ids[start : start + ROWS]))).all()
             self.connection.execute(change, [{"row": row.id, **self._stored(row)} for row in rows])
 
-    def _stored(self, row: sa.Row[Any]) -> dict[str, Any]:
+    def _stored(self, row: Any) -> dict[str, Any]:
         if row.repository_id != self.repository:
             self.repository = row.repository_id
             self.recent.clear()

@@ -20,7 +20,7 @@ from kcard.hub.server.dependencies import HubDep
 from kcard.hub.server.writing.quota import reserved
 from kcard.hub.server.writing.signing import Claims, sign, signed
 from kcard.hub.server.writing.spool import spooled
-from kcard.hub.server.writing.write_threads import write_in_thread
+from kcard.hub.server.writing.write_threads import store_in_thread
 from kcard.hub.shared import SharedHub
 from kcard.hub.store.disk import partial_folder
 
@@ -79,7 +79,7 @@ async def put_file(request: Request, oid: Oid, ticket: Ticket, hub: HubDep) -> R
         _complete(sent.size, upload.size)
         if sent.sha256 != oid:
             raise Invalid(f"the upload has sha256 {sent.sha256[:12]}…, expected {oid[:12]}…: send it again")
-        await write_in_thread(upload.store, hub, sent.path, reservation=reservation)
+        await store_in_thread(upload.store, hub, sent.path, reservation=reservation)
     return Response()
 
 
@@ -92,29 +92,34 @@ async def put_part(
     if upload.claims["number"] != number:
         raise Forbidden(f"the ticket is for part {upload.claims['number']}, not {number}")
     length, parts = int(upload.claims["length"]), parts_of(hub)
-    await write_in_thread(parts.drop, upload.parts, number)
+    await store_in_thread(parts.drop, upload.parts, number)
     async with (
         reserved(hub, upload.repository_id, length) as reservation,
         spooled(request, hub.blobs.partial, length) as sent,
     ):
         _complete(sent.size, length)
-        await write_in_thread(parts.put, upload.parts, number, sent.path, reservation)
+        await store_in_thread(parts.put, upload.parts, number, sent.path, reservation)
     return Response(headers={"ETag": f'"{sent.sha256}"'})
 
 
 @router.post("/lfs/{oid}/parts")
-def join_parts(oid: Oid, ticket: Ticket, done: Completion, hub: HubDep) -> JSONResponse:
+async def join_parts(oid: Oid, ticket: Ticket, done: Completion, hub: HubDep) -> JSONResponse:
     """Join the parts of a file. Clients may repeat this if the response was lost."""
-    upload = _resumed(hub, PARTS, ticket, oid)
+    upload = await run_in_threadpool(_resumed, hub, PARTS, ticket, oid)
     if done.oid != oid:
         raise Forbidden(f"the ticket is for {oid[:12]}…, not {done.oid[:12]!r}")
-    if hub.uploads.usable(upload.identity, oid) != upload.size:
-        with partial_folder(hub.blobs.partial) as folder:
-            path = folder / "file"
-            _complete(parts_of(hub).join(upload.parts, int(upload.claims["count"]), oid, path), upload.size)
-            upload.store(hub, path)
-        parts_of(hub).discard(upload.parts)
+    await store_in_thread(_join, hub, upload, oid)
     return JSONResponse({})
+
+
+def _join(hub: SharedHub, upload: "_Upload", oid: str) -> None:
+    if hub.uploads.usable(upload.identity, oid) == upload.size:
+        return
+    with partial_folder(hub.blobs.partial) as folder:
+        path = folder / "file"
+        _complete(parts_of(hub).join(upload.parts, int(upload.claims["count"]), oid, path), upload.size)
+        upload.store(hub, path)
+    parts_of(hub).discard(upload.parts)
 
 
 def parts_of(hub: SharedHub) -> Parts:

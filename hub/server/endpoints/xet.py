@@ -26,7 +26,7 @@ from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.writing.quota import declared, reserved
 from kcard.hub.server.writing.signing import Claims, sign, signed
 from kcard.hub.server.writing.spool import spooled
-from kcard.hub.server.writing.write_threads import write_in_thread
+from kcard.hub.server.writing.write_threads import store_in_thread
 from kcard.hub.shared import SharedHub
 from kcard.hub.xet.xorbs import LARGEST_XORB, Sender
 
@@ -105,7 +105,7 @@ async def put_xorb(
         reserved(hub, upload.repository_id, declared(request, LARGEST_XORB)),
         spooled(request, hub.blobs.partial, LARGEST_XORB) as sent,
     ):
-        new = await write_in_thread(hub.ingest.put_xorb, upload.sender, xorb, sent.path)
+        new = await store_in_thread(hub.ingest.put_xorb, upload.sender, xorb, sent.path)
     return JSONResponse({"was_inserted": new})
 
 
@@ -118,7 +118,7 @@ async def put_shard(
         turns.of(upload.identity.account_id),
         spooled(request, hub.blobs.partial, LARGEST_SHARD) as sent,
     ):
-        await write_in_thread(
+        await store_in_thread(
             hub.ingest.put_shard,
             upload.identity,
             sent.path,

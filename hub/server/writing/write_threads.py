@@ -1,4 +1,7 @@
-"""Threads of writes. Writers wait for each other, and must not occupy the threads that serve reads meanwhile."""
+"""Threads of writes. Writers wait for each other, and must not occupy the threads that serve reads meanwhile.
+
+Short writes take turns. Uploads, which may take minutes to store, have other threads.
+"""
 
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -12,24 +15,26 @@ from starlette.requests import Request
 
 from kcard.errors import Unavailable
 
-__all__ = ["take_turn", "write_in_thread"]
+__all__ = ["store_in_thread", "take_turn"]
 
 T = TypeVar("T")
-AT_ONCE = 8  # in each worker; one of them has the database, the others check what they will write
+# In each worker. One write at a time has the database; the others check what they will write.
+WRITES, UPLOADS = 8, 8
 WAIT_SECONDS = 30
 SAFE = frozenset(["GET", "HEAD", "OPTIONS"])
-_limiter: RunVar[CapacityLimiter] = RunVar("kcard.writes")
+_writes: RunVar[CapacityLimiter] = RunVar("kcard.writes")
+_uploads: RunVar[CapacityLimiter] = RunVar("kcard.uploads")
 
 
 async def take_turn(request: Request) -> AsyncIterator[None]:
-    """A dependency of all endpoints: a write that runs in a thread waits here without one.
+    """A dependency of all endpoints: a write that runs in a thread waits here, without one. Raises Unavailable.
 
-    Coroutines, which receive uploads, use `write_in_thread` where they write. Raises Unavailable.
+    Coroutines receive uploads, and store them with `store_in_thread`.
     """
     if request.method in SAFE or iscoroutinefunction(request.scope["endpoint"]):
         yield
         return
-    limiter, turn = _limit(), object()
+    limiter, turn = _limiter(_writes, WRITES), object()
     try:
         with anyio.fail_after(WAIT_SECONDS):
             await limiter.acquire_on_behalf_of(turn)
@@ -41,14 +46,14 @@ async def take_turn(request: Request) -> AsyncIterator[None]:
         limiter.release_on_behalf_of(turn)
 
 
-async def write_in_thread(write: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    """The result of a function that writes, called in a thread."""
-    return await to_thread.run_sync(partial(write, *arguments, **named), limiter=_limit())
+async def store_in_thread(store: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """The result of a function that stores an upload, called in a thread."""
+    return await to_thread.run_sync(partial(store, *arguments, **named), limiter=_limiter(_uploads, UPLOADS))
 
 
-def _limit() -> CapacityLimiter:
+def _limiter(of: RunVar[CapacityLimiter], threads: int) -> CapacityLimiter:
     try:
-        return _limiter.get()
+        return of.get()
     except LookupError:
-        _limiter.set(limiter := CapacityLimiter(AT_ONCE))
+        of.set(limiter := CapacityLimiter(threads))
         return limiter

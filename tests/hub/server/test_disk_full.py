@@ -1,5 +1,6 @@
 """A server whose disk is full: 507 with a plain message, nothing half-stored, and not ready."""
 
+import errno
 import hashlib
 import subprocess
 import sys
@@ -89,3 +90,18 @@ def test_little_room_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert answer.status_code == 503
         assert answer.json()["disk"] == "99 MB free: at least 100 MB are needed"
         assert shared.http().get("/healthz").status_code == 200
+
+
+def test_a_file_that_can_not_be_written_outside_of_an_upload_is_a_507_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "secret"))
+
+    with shared_hub(tmp_path) as shared:
+        monkeypatch.setattr(type(shared.hub.repositories), "_place", full)
+        answer = shared.http("bob").post("/api/repos/create", json={"name": "card"})
+        assert answer.status_code == 507
+        assert "secret" not in answer.text + str(answer.headers)
+        monkeypatch.undo()
+        assert shared.http("bob").post("/api/repos/create", json={"name": "card"}).status_code == 200

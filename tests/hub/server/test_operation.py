@@ -34,7 +34,7 @@ def values(text: str) -> dict[str, float]:
 def test_health_is_told_to_everyone_and_looks_deep_when_asked(shared: Shared) -> None:
     client = shared.http()
     assert client.get("/healthz").json() == {"status": "ok"}
-    deep = {"status": "ok", "database": "ok", "blobs": "ok"}
+    deep = {"status": "ok", "database": "ok", "blobs": "ok", "disk": "ok"}
     assert client.get("/readyz").json() == client.get("/healthz?deep=1").json() == deep
 
 
@@ -48,7 +48,7 @@ def test_a_hub_without_its_files_lives_and_is_not_ready(
     client = shared.http()
     found = client.get("/readyz")
     assert found.status_code == 503
-    assert found.json() == {"status": "failed", "database": "ok", "blobs": "failed"}
+    assert found.json() == {"status": "failed", "database": "ok", "blobs": "failed", "disk": "ok"}
     assert client.get("/healthz").status_code == 200
 
 

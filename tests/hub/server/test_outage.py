@@ -11,7 +11,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+from sqlalchemy import text
 
+from kcard.errors import Unavailable
+from kcard.hub.records import postgresql
 from kcard.hub.records.database import Database
 from tests.hub.postgres import Cluster, running
 from tests.hub.shared_hub import Shared, shared_hub
@@ -122,3 +125,21 @@ def test_a_writer_waits_for_another_and_then_writes(tmp_path: Path, any_database
         assert time.monotonic() >= released[0]
     holder.join()
     database.close()
+
+
+@pytest.mark.postgres
+def test_a_statement_that_takes_too_long_is_ended_in_servers_only(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql, "READ_SECONDS", 1)
+    served, local = Database(postgres, serving=True), Database(postgres)
+    begun = time.monotonic()
+    with pytest.raises(Unavailable, match="took too long"), served.read() as connection:
+        connection.execute(text("SELECT pg_sleep(20)"))
+    assert time.monotonic() - begun < 10
+    with local.read() as connection:
+        connection.execute(text("SELECT pg_sleep(1.5)"))
+    with served.read() as connection:
+        assert connection.scalar(text("SELECT 1")) == 1
+    served.close()
+    local.close()

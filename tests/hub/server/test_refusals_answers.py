@@ -209,9 +209,9 @@ def test_a_readme_runs_nothing_on_its_page(shared: Shared) -> None:
 
 
 def test_a_raw_file_is_not_shown_by_browsers(shared: Shared) -> None:
-    shared.create("bob/raw")
-    shared.put("bob/raw", {"README.md": SCRIPTS.encode()})
-    headers = shared.http().get("/bob/raw/resolve/main/README.md").headers
+    shared.create("bob/files")
+    shared.put("bob/files", {"README.md": SCRIPTS.encode()})
+    headers = shared.http().get("/bob/files/resolve/main/README.md").headers
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["Content-Disposition"].startswith("attachment")
     assert "sandbox" in headers["Content-Security-Policy"]

@@ -91,7 +91,12 @@ def test_a_hub_from_its_first_start_to_its_second(home: Path) -> None:
         with httpx.Client(base_url=server.url, headers=login) as client:
             who = client.get("/api/whoami-v2").json()
             assert (who["name"], who["auth"]["accessToken"]["role"]) == ("admin", "admin")
-            assert client.get("/readyz").json() == {"status": "ok", "database": "ok", "blobs": "ok"}
+            assert client.get("/readyz").json() == {
+                "status": "ok",
+                "database": "ok",
+                "blobs": "ok",
+                "disk": "ok",
+            }
             # A secret in every place where a client could put one by mistake.
             client.get(f"/api/models/ada/{server.token}?token={server.token}&sig={server.token}")
             client.get("/api/whoami-v2", headers={"X-Request-Id": server.token})

@@ -3,7 +3,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from kcard.answer import Source
 from kcard.api.browse import browse
@@ -50,7 +52,8 @@ def publish(hub: Hub, folder: Path, manifest: Manifest, exam: Exam | str | None,
     folder.mkdir()
     adapter = manifest.kind == "lora"
     (folder / ("adapter_config.json" if adapter else "config.json")).write_text("{}")
-    (folder / ("adapter_model.safetensors" if adapter else "model.safetensors")).write_bytes(b"0" * weights)
+    tensors = save({"weight": np.zeros(weights, np.uint8)})
+    (folder / ("adapter_model.safetensors" if adapter else "model.safetensors")).write_bytes(tensors)
     (folder / "tokenizer.json").write_text(manifest.name)
     finish(folder, manifest, [Source("He won.")])
     if exam is not None:

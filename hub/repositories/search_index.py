@@ -79,7 +79,7 @@ class Snapshot:
     def codes(self, facet: str) -> Array:
         return self.columns[8 + FACETS.index(facet)]
 
-    def having(self, ids: Sequence[int]) -> Array:
+    def having(self, ids: Sequence[int] | Array) -> Array:
         """Whether each repository is one of these."""
         found: Array = np.zeros(len(self.ids), dtype=np.bool_)
         wanted = np.asarray(ids, dtype=np.int64)

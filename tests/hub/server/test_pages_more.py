@@ -86,6 +86,9 @@ def test_figures_say_whether_this_hub_verified_them(shared: Shared) -> None:
     assert "<b>Verified:</b> measured by an audit of this hub on 20" in moons
     assert "by minilm against wikipedia:en" in moons
     assert '<p class="figure">0.81</p>' in moons
+    first = get(shared, "/lab/moons/tree/v1")
+    assert '<p class="figure">0.62</p>' in first  # of the version that is shown
+    assert "Of v1;" in first
     oncology = get(shared, "/cleo/oncology")
     assert "<b>Self-declared:</b> by the exam of the card" in oncology
     assert "Not measured" in get(shared, "/cleo/rheinland")

@@ -89,9 +89,11 @@ def drop(connection: Connection, repository_id: int, sha: str) -> str | None:
     """Delete a commit, its refs and the holdings that only it needs. Its children get its parent, which is returned."""
     mine = commits.c.repository_id == repository_id
     gone = select(commits.c.parent, commits.c.tree).where(mine, commits.c.sha == sha)
-    parent, tree = connection.execute(gone).one()
-    usage.add_tree(connection, repository_id, -len(tree.encode()))
-    connection.execute(update(commits).where(mine, commits.c.parent == sha).values(parent=parent))
+    row = connection.execute(gone).one_or_none()
+    if row is None:  # two versions may have had one commit
+        return None
+    usage.add_tree(connection, repository_id, -len(row.tree.encode()))
+    connection.execute(update(commits).where(mine, commits.c.parent == sha).values(parent=row.parent))
     connection.execute(delete(refs).where(refs.c.repository_id == repository_id, refs.c.sha == sha))
     connection.execute(delete(commits).where(mine, commits.c.sha == sha))
     texts = connection.scalars(select(commits.c.tree).where(mine))
@@ -100,7 +102,8 @@ def drop(connection: Connection, repository_id: int, sha: str) -> str | None:
     unneeded = set(connection.scalars(select(holdings.c.sha256).where(here))) - named
     usage.remove_blobs(connection, repository_id, unneeded)
     connection.execute(delete(holdings).where(here, holdings.c.sha256.in_(unneeded)))
-    return str(parent) if parent else None
+    parent: str | None = row.parent
+    return parent
 
 
 def hold(connection: Connection, repository_id: int, entries: Mapping[str, Entry]) -> None:

@@ -113,9 +113,12 @@ def drop(connection: Connection, repository_id: int, sha: str) -> str | None:
     """Delete a commit, its refs and the holdings that only it needs. Its children get its parent, which is returned."""
     mine = commits.c.repository_id == repository_id
     gone = select(commits.c.parent, func.length(commits.c.tree)).where(mine, commits.c.sha == sha)
-    parent, size = connection.execute(gone).one()
+    row = connection.execute(gone).one_or_none()
+    if row is None:  # two versions may have had one commit
+        return None
+    parent: str | None = row.parent
     grown = _detach(connection, repository_id, sha, parent)
-    usage.add_tree(connection, repository_id, grown - int(size))
+    usage.add_tree(connection, repository_id, grown - int(row[1]))
     connection.execute(update(commits).where(mine, commits.c.parent == sha).values(parent=parent))
     connection.execute(delete(refs).where(refs.c.repository_id == repository_id, refs.c.sha == sha))
     connection.execute(delete(commits).where(mine, commits.c.sha == sha))
@@ -125,7 +128,7 @@ def drop(connection: Connection, repository_id: int, sha: str) -> str | None:
     unneeded = set(connection.scalars(select(holdings.c.sha256).where(here))) - named
     usage.remove_blobs(connection, repository_id, unneeded)
     connection.execute(delete(holdings).where(here, holdings.c.sha256.in_(unneeded)))
-    return str(parent) if parent else None
+    return parent
 
 
 def _detach(connection: Connection, repository_id: int, sha: str, parent: str | None) -> int:

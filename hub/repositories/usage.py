@@ -61,10 +61,12 @@ def recount(connection: Connection) -> None:
     connection.execute(update(repositories).values(tree_bytes=trees.scalar_subquery()))
     connection.execute(update(holdings).values(namespace_id=owner.scalar_subquery()))
     blobs = select(holdings.c.namespace_id, holdings.c.sha256, holdings.c.size).distinct().subquery()
-    sizes = select(func.coalesce(func.sum(blobs.c.size), 0)).where(blobs.c.namespace_id == accounts.c.id)
-    theirs = repositories.c.namespace_id == accounts.c.id
-    trees = select(func.coalesce(func.sum(repositories.c.tree_bytes), 0)).where(theirs)
-    connection.execute(update(accounts).values(used=sizes.scalar_subquery() + trees.scalar_subquery()))
+    sizes = select(blobs.c.namespace_id, func.sum(blobs.c.size)).group_by(blobs.c.namespace_id)
+    listed = select(repositories.c.namespace_id, func.sum(repositories.c.tree_bytes))
+    connection.execute(update(accounts).values(used=0))
+    for query in (sizes, listed.group_by(repositories.c.namespace_id)):
+        for account, size in connection.execute(query).tuples().all():
+            quotas.charge(connection, account, int(size))
 
 
 def _size(connection: Connection, repository_id: int, owner: int | None = None) -> int:

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, func, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
 from kcard.errors import HubError, MissingExtra, Unavailable, UsageError
+from kcard.hub.records import account_tables, repository_tables, search_tables, upload_tables  # noqa: F401 (the metadata)
 from kcard.hub.records.account_tables import accounts
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import commits, holdings, repositories, uploads, xorbs

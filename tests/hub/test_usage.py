@@ -1,5 +1,7 @@
 """The counter of committed bytes is the sum of what is committed, whatever happens; reservations hold and end."""
 
+import hashlib
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -8,15 +10,18 @@ import pytest
 from sqlalchemy import func, select, update
 
 from kcard.hub.accounts import quotas
+from kcard.hub.checks.verdicts import Verdict
 from kcard.hub.records.account_tables import accounts
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import commits
 from kcard.hub.records.upload_tables import reservations
 from kcard.hub.records.utc import now
-from kcard.hub.refusals import TooLarge
+from kcard.hub.refusals import Dangerous, TooLarge
 from kcard.hub.registry import Hub
+from kcard.hub.repositories import verdicts
 from kcard.hub.repositories.reservations import LIFETIME, Reservations
 from kcard.hub.repositories.values import Delete
+from kcard.hub.repositories.verdicts import Verdicts
 from kcard.manifest import Manifest, seal
 from tests.hub.rows import counted
 from tests.hub.stand import Stand, stand
@@ -120,6 +125,25 @@ def test_without_a_quota_nothing_is_written(hub: Stand) -> None:
     with hub.registry.database.read() as connection:
         assert connection.scalar(select(func.count()).select_from(reservations)) == 0
         assert quotas.remaining(connection, hub.accounts.get("ada").id, None) is None
+
+
+def test_a_verdict_is_kept_by_content_form_and_rules_while_there_is_the_content(
+    hub: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.commit(hub.make("ada/one"), {"a.txt": HALF})
+    kept, gone = hashlib.sha256(HALF).hexdigest(), "ab" * 32
+    held = Verdicts(hub.registry.database)
+    refused = Verdict("Dangerous", "{path} is a pickle")
+    held.keep({(kept, "text"): Verdict(), (gone, "text"): Verdict()})
+    held.keep({(kept, "json"): Verdict("Invalid", "not JSON")})
+    held.keep({(kept, "json"): refused})
+    assert held.find([(kept, "text"), (gone, "text")]).keys() >= {(kept, "text"), (gone, "text")}
+    with pytest.raises(Dangerous, match=re.escape("a.json is a pickle")):
+        held.find([(kept, "json")])[kept, "json"].enforce("a.json")
+    hub.registry.gc()
+    assert (gone, "text") not in held.find([(kept, "text"), (gone, "text")])
+    monkeypatch.setattr(verdicts, "RULES", verdicts.RULES + 1)
+    assert held.find([(kept, "text")]) == {}
 
 
 def _age(database: Database, by: timedelta) -> None:

@@ -1,5 +1,7 @@
 """Shared hubs: accounts, tokens, repositories with their commits, uploads."""
 
+from collections.abc import Collection
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -170,8 +172,8 @@ def upgrade() -> None:
         order_by_bytes()
 
 
-def order_by_bytes() -> None:
-    """Make text columns compare by bytes, as in SQLite, whatever the database's locale."""
+def order_by_bytes(but: Collection[str] = ()) -> None:
+    """Make text columns compare by bytes, as in SQLite, whatever the database's locale, `but` those of some tables."""
     connection = op.get_bind()
     texts = "data_type IN ('text', 'character varying') AND table_schema = current_schema()"
     columns = sa.text(
@@ -180,6 +182,8 @@ def order_by_bytes() -> None:
     )
     changes: dict[str, list[str]] = {}
     for table, column, kind, length in connection.execute(columns).tuples().all():
+        if table in but:
+            continue
         type_ = kind if length is None else f"{kind}({length})"
         changes.setdefault(table, []).append(f'ALTER COLUMN "{column}" TYPE {type_} COLLATE "C"')
     for table, alterations in changes.items():

@@ -1,28 +1,30 @@
 """Copies all rows of a hub from one database to another, of any kind."""
 
-from sqlalchemy import Connection, Integer, Table, delete, func, insert, select, text
+from sqlalchemy import Connection, Integer, Table, delete, func, insert, select, text, update
 
 from kcard.faults import reach
 from kcard.hub.records.account_tables import accounts, events, sessions
 from kcard.hub.records.repository_tables import repositories, uploads, versions, xorb_uploads, xorbs
-from kcard.hub.records.search_tables import search_clock
+from kcard.hub.records.search_tables import search, search_clock
 from kcard.hub.records.tables import metadata, pools, settings
 
 __all__ = ["copy_rows", "filled"]
 
 CHUNK = 200  # rows; one may have a tree of thousands of files
-# Sessions of browsers, and uploads in progress, whose bytes are in no backup.
-TRANSIENT = {sessions, uploads, xorbs, xorb_uploads}
+# Sessions of browsers, uploads in progress, whose bytes are in no backup, and the clock, which only goes forward.
+LEFT_OUT = {sessions, uploads, xorbs, xorb_uploads, search_clock}
 
 
 def copy_rows(source: Connection, target: Connection) -> None:
-    """Copy every table to a new database, whose settings, events and search clock are replaced."""
-    for table in (settings, events, search_clock):
+    """Copy every table to a new database, whose settings and events are replaced."""
+    for table in (settings, events):
         target.execute(delete(table))
     for table in metadata.sorted_tables:
-        if table not in TRANSIENT:
+        if table not in LEFT_OUT:
             _copy(table, source, target)
             reach("rows.table")
+    target.execute(update(search_clock).values(changed=search_clock.c.changed + 1))
+    target.execute(update(search).values(changed=select(search_clock.c.changed).scalar_subquery()))
 
 
 def _copy(table: Table, source: Connection, target: Connection) -> None:

@@ -27,7 +27,7 @@ ORDERS: tuple[Order, ...] = get_args(Order)
 FACTUALITY = (0.5, 0.7, 0.9)
 MOST_WORDS, MOST_PAGES = 20, 400
 # Of more matches than this, the most downloaded come first: words that so many have say little.
-RANKED = 5000
+RANKED = 3000
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,7 @@ def _named(connection: Connection, snapshot: Snapshot, query: SearchQuery) -> Ar
     """Whether each repository has all words, the author and the tags."""
     found: Array = np.ones(len(snapshot.ids), dtype=np.bool_)
     if query.text.strip():
-        ids = search_text.matches(connection, query.words) if query.words else []
-        found &= snapshot.having(ids)
+        found &= snapshot.having(search_text.matches(connection, query.words) if query.words else [])
     exact = [(TAG, tag.lower()[:LONGEST]) for tag in query.tags]
     if query.author:
         exact.append((AUTHOR, folded(query.author)))
@@ -214,9 +213,10 @@ def _counted(snapshot: Snapshot, facet: str, mask: Array) -> dict[str, int]:
     values = snapshot.values[facet]
     found: dict[str, int] = {}
     counts = np.bincount(snapshot.codes(facet)[mask], minlength=len(values))
-    for code in np.flatnonzero(counts):
-        value = values[int(code)]
+    for value, count in zip(values, counts.tolist(), strict=True):
+        if not count:
+            continue
         while value:
-            found[value] = found.get(value, 0) + int(counts[code])
-            value = value.rpartition("/")[0] if facet == "domain" else ""
+            found[value] = found.get(value, 0) + count
+            value = value.rpartition("/")[0] if facet == "domain" and "/" in value else ""
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))

@@ -79,7 +79,7 @@ class Snapshot:
     def codes(self, facet: str) -> Array:
         return self.columns[8 + FACETS.index(facet)]
 
-    def having(self, ids: Sequence[int]) -> Array:
+    def having(self, ids: Sequence[int] | Array) -> Array:
         """Whether each repository is one of these."""
         found: Array = np.zeros(len(self.ids), dtype=np.bool_)
         wanted = np.asarray(ids, dtype=np.int64)
@@ -117,20 +117,18 @@ class SearchIndex:
         self._snapshot = Snapshot(-1, -1, _arrays([]), {})
 
     def at(self, connection: Connection) -> Snapshot:
-        """The snapshot with all changes that the connection sees."""
+        """The snapshot with all changes that the connection sees, and perhaps later ones."""
         clock = connection.execute(select(search_clock.c.changed, search_clock.c.removed)).tuples().one()
         found = self._snapshot
-        if clock == (found.changed, found.removed):
+        if not _is_behind(found, *clock):
             return found
         with self._lock:
             found = self._snapshot
-            if clock != (found.changed, found.removed):
+            if _is_behind(found, *clock):
                 self._snapshot = found = self._read(connection, found, *clock)
             return found
 
     def _read(self, connection: Connection, last: Snapshot, changed: int, removed: int) -> Snapshot:
-        if changed < last.changed or removed < last.removed:  # another database was restored
-            last = Snapshot(-1, -1, _arrays([]), {})
         query = select(*COLUMNS).join_from(repositories, search).where(search.c.changed > last.changed)
         fresh = _arrays([self._coded(row) for row in connection.execute(query)])
         keep = ~np.isin(last.ids, fresh[0])
@@ -160,6 +158,11 @@ class SearchIndex:
             measured,
             *coded,
         )
+
+
+def _is_behind(snapshot: Snapshot, changed: int, removed: int) -> bool:
+    # A reader that began earlier may see an older clock than the snapshot's.
+    return snapshot.changed < changed or snapshot.removed < removed
 
 
 def _arrays(rows: Sequence[tuple[Any, ...]]) -> tuple[Array, ...]:

@@ -25,8 +25,8 @@ __all__ = [
     "VersionLink",
     "derived",
     "figures",
-    "leaders",
     "recent",
+    "verified",
     "version_of",
 ]
 
@@ -100,7 +100,8 @@ def version_of(database: Database, sha256: str, identity: Identity | None) -> Ve
 
 def derived(database: Database, sha256: Sequence[str], identity: Identity | None) -> list[VersionLink]:
     """The cards whose newest version was trained on from one of these versions."""
-    query = _newest().where(search.c.updates.in_(sha256), readable(identity)).limit(MOST)
+    query = _newest().join(search, search.c.repository_id == repositories.c.id)
+    query = query.where(search.c.updates.in_(sha256), readable(identity)).limit(MOST)
     with database.read() as connection:
         return [_link(row) for row in connection.execute(query)]
 
@@ -112,18 +113,14 @@ def recent(database: Database, count: int) -> list[VersionLink]:
         return [_link(row) for row in connection.execute(query)]
 
 
-def leaders(database: Database, domain: str, count: int) -> list[VersionLink]:
-    """The public cards of a domain and those below it whose newest version was verified, best first."""
-    query = _newest().where(search.c.verified, readable(None))
-    if domain:
-        below = search.c.domain.startswith(domain + "/", autoescape=True)
-        query = query.where((search.c.domain == domain) | below)
+def verified(database: Database, wanted: Sequence[Repository]) -> list[VersionLink]:
+    """The newest versions of repositories, in their order, if an audit measured their factuality."""
+    query = _newest().where(versions.c.repository_id.in_([repository.id for repository in wanted]))
     with database.read() as connection:
-        rows = connection.execute(
-            query.order_by(search.c.factuality.desc(), versions.c.id).limit(count)
-        ).all()
-        measured = _measured(connection, [row.id for row in rows])
-    return [_link(row, measured.get(row.id)) for row in rows]
+        rows = {row.name: row for row in connection.execute(query)}
+        measured = _measured(connection, [row.id for row in rows.values()])
+    found = [rows[repository.name] for repository in wanted if repository.name in rows]
+    return [_link(row, measured[row.id]) for row in found if row.id in measured]
 
 
 def _measured(connection: Connection, ids: Sequence[int]) -> dict[int, Measured]:
@@ -169,13 +166,11 @@ def _links() -> Select[Any]:
 
 
 def _newest() -> Select[Any]:
-    """Newest versions with their row of `search`."""
+    """Newest versions."""
     other = versions.alias()
     newest = select(other.c.number).where(other.c.repository_id == versions.c.repository_id)
     first = newest.order_by(other.c.number.desc()).limit(1).scalar_subquery()
-    return (
-        _links().join(search, search.c.repository_id == repositories.c.id).where(versions.c.number == first)
-    )
+    return _links().where(versions.c.number == first)
 
 
 def _link(row: Row[Any], verified: Measured | None = None) -> VersionLink:

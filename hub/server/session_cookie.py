@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import re
 
 from fastapi import Request
 from starlette.responses import Response
@@ -14,11 +15,13 @@ COOKIE = "kcard_session"
 # Browsers accept this prefix only for a cookie that is Secure, for the whole host and for no other.
 SECURE_COOKIE = "__Host-kcard_session"
 PURPOSE = b"form."
+ID = re.compile(r"[A-Za-z0-9_-]{20,100}")
 
 
 def read(request: Request, url: str) -> str:
     """The id of the session that a browser sent; "" without one. `url`: that of the hub."""
-    return request.cookies.get(_name(url), "")
+    found = request.cookies.get(_name(url), "")
+    return found if ID.fullmatch(found) else ""
 
 
 def write(response: Response, url: str, id_: str) -> None:

@@ -8,6 +8,7 @@ from sqlalchemy import text
 
 from kcard.hub.refusals import Invalid
 from kcard.hub.registry import Hub
+from kcard.hub.repositories import search_rows
 from kcard.hub.repositories.audits import AuditFinding
 from kcard.hub.repositories.search import Search, SearchQuery
 from kcard.manifest import MANIFEST, Base, Manifest, seal
@@ -113,6 +114,16 @@ def test_what_changes_is_found_at_once_also_by_other_processes(hub: Stand) -> No
     assert names(other, SearchQuery(text="moon")) == []
 
 
+def test_a_reader_that_began_earlier_gets_what_was_read_since(hub: Stand, three: Search) -> None:
+    three.find(SearchQuery())
+    with hub.registry.database.read() as earlier:
+        assert earlier.scalar(text("SELECT count(*) FROM search")) == 3
+        hub.make("ada/fourth")
+        assert three.find(SearchQuery()).total == 4
+        newest = three._index._snapshot
+        assert three._index.at(earlier) is newest
+
+
 def test_pages_have_each_repository_once(three: Search) -> None:
     seen = [name for page in (1, 2, 3, 4) for name in names(three, SearchQuery(size=1, page=page))]
     assert sorted(seen) == ["ada/kings", "ada/moons", "ada/tides"]
@@ -139,6 +150,9 @@ def test_a_hub_of_before_is_searched_after_it_was_opened(tmp_path: Path) -> None
 def test_a_backup_is_searched_where_it_was_restored(hub: Stand, tmp_path: Path) -> None:
     hub.registry.backup(tmp_path / "hub.tar")
     restored = Hub(tmp_path / "restored")
+    with restored.database.write() as connection:  # a hub whose clock is ahead
+        for _ in range(50):
+            search_rows.touch(connection, [])
     before = Search(restored.database)
     assert before.find(SearchQuery()).total == 0
     restored.restore(tmp_path / "hub.tar")

@@ -1,7 +1,7 @@
 """Forms that browsers send: who may send them, what was typed, and what is wrong with it.
 
 A form counts only with the session's cookie and its form token, and from a page of this hub, by the headers that
-browsers set and scripts can't. Nothing of it is read before that.
+browsers set and scripts can't. Nothing of it is used before that.
 """
 
 import hmac

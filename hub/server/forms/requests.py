@@ -38,7 +38,7 @@ def ask(hub: HubDep, member: MemberDep, repository: MemberRepository, form: Form
     require_gated(repository)
     with form.beside("note"):
         hub.repositories.request_access(repository, member.account_id, form.long_text("note").strip())
-        return RedirectResponse(address(repository, "access"), 303)
+        return RedirectResponse(address(repository), 303)
     return _page(hub, member, repository, form)
 
 

@@ -63,7 +63,7 @@ class Histogram:
     bars: Sequence[Bar]
     base: float
     width: float = WIDTH
-    height: float = 132.0
+    height: float = 138.0
 
 
 def history(versions: Sequence[tuple[int, dict[str, float | None]]]) -> History | None:
@@ -97,7 +97,7 @@ def histogram(scores: Sequence[float]) -> Histogram | None:
     counts = [0] * BINS
     for score in scores:
         counts[min(int(score * BINS), BINS - 1)] += 1
-    most, base, room = max(counts), 106.0, 90.0
+    most, base, room = max(counts), 112.0, 86.0
     width = (WIDTH - LEFT - RIGHT) / BINS
     bars = [
         Bar(

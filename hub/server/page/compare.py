@@ -3,7 +3,6 @@
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from kcard.hub.refusals import Invalid
 from kcard.hub.repositories import version_figures
 from kcard.hub.repositories.search import SearchQuery
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity
@@ -39,9 +38,10 @@ def compare(hub: HubDep, identity: OptionalIdentity, a: str = "", b: str = "") -
 @router.get("/leaderboard")
 def leaderboard(hub: HubDep, domain: str = "") -> Response:
     """Cards by the factuality that audits of this hub measured."""
-    if "\0" in domain:
-        raise Invalid("the domain contains a NUL character")
-    counts = hub.search.find(SearchQuery(verified=True, size=1)).counts.facets["domain"]
+    found = hub.search.find(
+        SearchQuery(facets={"domain": domain}, verified=True, sort="factuality", size=LEADERS)
+    )
+    counts = found.counts.facets["domain"]
     parts = domain.split("/") if domain else []
     below = [name for name in counts if name.rpartition("/")[0] == domain and name.count("/") == len(parts)]
     return page(
@@ -51,6 +51,6 @@ def leaderboard(hub: HubDep, domain: str = "") -> Response:
         below=below[:30],
         counts=counts,
         threshold=hub.registry.quarantine.threshold,
-        leaders=version_figures.leaders(hub.database, domain, LEADERS),
+        leaders=version_figures.verified(hub.database, found.repositories),
         here="leaderboard",
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -171,9 +172,8 @@ def _domains(path: str, asked: Mapping[str, Any], counts: Mapping[str, int]) -> 
     chosen = asked["domain"]
     parts = chosen.split("/") if chosen else []
     above = ["/".join(parts[: place + 1]) for place in range(len(parts))]
-    below = [
-        domain for domain in counts if domain.rpartition("/")[0] == chosen and domain.count("/") == len(parts)
-    ]
+    start = f"{chosen}/" if chosen else ""
+    below = (name for name in counts if name.startswith(start) and "/" not in name[len(start) :])
     return [
         Choice(
             domain.rpartition("/")[2],
@@ -182,7 +182,7 @@ def _domains(path: str, asked: Mapping[str, Any], counts: Mapping[str, int]) -> 
             domain == chosen,
             domain.count("/"),
         )
-        for domain in (*above, *below[:MOST_VALUES])
+        for domain in (*above, *islice(below, MOST_VALUES))
     ]
 
 

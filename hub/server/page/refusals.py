@@ -43,14 +43,12 @@ def refused(request: Request, error: KcardError) -> Response:
     status = plain.status_code
     if status == 413:
         headers["Connection"] = "close"  # the body was not read
-    private = status in (401, 404) and isinstance(error, NotThere)
     return page(
         "refusal.html",
         status,
         headers,
-        title=TITLES.get(status, "Something went wrong"),
+        title=TITLES[404] if isinstance(error, NotThere) else TITLES.get(status, "Something went wrong"),
         why=str(error) if status < 500 or status == 501 else "",
-        private=private,
         gated=isinstance(error, Gated),
         path=request.scope["path"] if request.method == "GET" else "",
         here="",

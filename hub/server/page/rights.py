@@ -18,11 +18,13 @@ class Rights:
     writes      change files
     administers change settings, and answer requests for access
     access      the state of the identity's request for a gated repository; None: not requested
+    waiting     requests that an administrator has not answered
     """
 
     writes: bool = False
     administers: bool = False
     access: State | None = None
+    waiting: int = 0
 
     @classmethod
     def of(cls, hub: SharedHub, identity: Identity | None, repository: Repository) -> "Rights":
@@ -30,5 +32,8 @@ class Rights:
         if identity is None:
             return cls()
         gated = repository.gated != "no"
+        administers = may_administer(identity, repository)
         state = hub.repositories.access_state(repository, identity.account_id) if gated else None
-        return cls(may_write(identity, repository), may_administer(identity, repository), state)
+        asked = hub.repositories.requests(repository) if gated and administers else []
+        waiting = sum(request.state == "pending" for request in asked)
+        return cls(may_write(identity, repository), administers, state, waiting)

@@ -189,7 +189,8 @@ def test_access_is_asked_for_with_a_note_and_granted(shared: Shared, bob: Browse
     assert 'name="note"' in dan.open("/bob/gated")
     assert dan.send("/bob/gated/access", {"note": "x" * 2001}).status_code == 400
     answer = dan.send("/bob/gated/access", {"note": "For my thesis\r\non moons"})
-    assert answer.headers["location"] == "/bob/gated/access"
+    assert answer.headers["location"] == "/bob/gated"
+    assert "Requests for access (1)" in bob.open("/bob/gated")
     assert "has not answered yet" in dan.open("/bob/gated")
     assert "Inside" not in dan.open("/bob/gated")
     page = bob.open("/bob/gated/access")

@@ -321,6 +321,17 @@ def test_attempts_to_log_in_are_limited_by_account_and_address(shared: Shared, l
     assert many[-1] == 429
 
 
+@pytest.mark.parametrize(
+    "value", ["short", "ä" * 40, "planted; Path=/x", '"planted\\015\\012X-Evil: 1"', "x" * 5000, "a b" * 20]
+)
+def test_odd_cookies_are_not_repeated(shared: Shared, value: str) -> None:
+    headers = {b"Cookie": b"kcard_session=" + value.encode(), b"Accept": b"text/html"}
+    answer = shared.http().get("/login", headers=headers)
+    assert answer.status_code == 200
+    assert value not in answer.headers["set-cookie"].partition(";")[0]
+    assert shared.http().get("/", headers=headers).status_code == 200
+
+
 def test_form_for_the_login_needs_its_cookie_too(shared: Shared) -> None:
     """Login CSRF: another site can't log a browser into the attacker's account."""
     attacker, victim = Browser(shared), Browser(shared)

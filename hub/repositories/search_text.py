@@ -12,8 +12,7 @@ __all__ = ["matches", "scores"]
 MATCHES = {
     "sqlite": "SELECT group_concat(rowid) FROM search_text WHERE search_text MATCH :words",
     "postgresql": (
-        "SELECT string_agg(repository_id::text, ',') FROM search, to_tsquery('simple', :words) AS query "
-        "WHERE vector @@ query"
+        "SELECT string_agg(repository_id::text, ',') FROM search WHERE vector @@ to_tsquery('simple', :words)"
     ),
 }
 # Both weigh words of the name most, then those of the domain, the description and the tags.
@@ -23,8 +22,8 @@ SCORES = {
         "WHERE search_text MATCH :words"
     ),
     "postgresql": (
-        "SELECT repository_id, ts_rank('{0.1, 0.2, 0.5, 1.0}', vector, query) "
-        "FROM search, to_tsquery('simple', :words) AS query WHERE vector @@ query"
+        "SELECT repository_id, ts_rank('{0.1, 0.2, 0.5, 1.0}', vector, to_tsquery('simple', :words)) "
+        "FROM search WHERE vector @@ to_tsquery('simple', :words)"
     ),
 }
 

@@ -126,7 +126,7 @@ def test_somebody_searches_narrows_sorts_and_opens_a_card(browser: "Browser", sh
         page.go_back()
         assert page.url == f"{shared.url}/?q=what"
         page.get_by_role("link", name="lab/planets").click()
-        assert page.locator("h1").inner_text().startswith("lab/planets")
+        assert page.locator("main header h1").inner_text().startswith("lab/planets")
 
 
 def test_the_domain_tree_opens_level_by_level(browser: "Browser", shared: Shared) -> None:

@@ -29,10 +29,10 @@ def shared(tmp_path: Path) -> Iterator[Shared]:
 
 
 @functools.cache
-def reached(route: Route, method: str, **parameters: str) -> str | None:
-    """The template of the first route that answers the path of this one."""
+def reached(place: int, method: str, **parameters: str) -> str | None:
+    """The template of the first route that answers the path of the one at this place."""
     values = {**USUAL, **parameters}
-    path = re.sub(r"\{(\w+)(?::\w+)?\}", lambda found: values.get(found[1], "x"), route.path)
+    path = re.sub(r"\{(\w+)(?::\w+)?\}", lambda found: values.get(found[1], "x"), ROUTES[place].path)
     scope = {"type": "http", "method": method, "path": path, "root_path": "", "headers": []}
     return next((other.path for other in ROUTES if other.matches(scope)[0] is Match.FULL), None)
 
@@ -40,8 +40,8 @@ def reached(route: Route, method: str, **parameters: str) -> str | None:
 def ambiguous(**parameters: str) -> bool:
     """Whether a path with these parameters reaches another route than usual."""
     return any(
-        reached(route, method, **parameters) != reached(route, method)
-        for route in ROUTES
+        reached(place, method, **parameters) != reached(place, method)
+        for place, route in enumerate(ROUTES)
         for method in route.methods or ()
         if "{namespace}" in route.path and any(f"{{{name}" in route.path for name in parameters)
     )

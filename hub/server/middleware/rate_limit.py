@@ -11,11 +11,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kcard.hub.refusals import TooMany
-from kcard.hub.server.errors import answer
 from kcard.hub.server.middleware.instrumentation import QUIET
+from kcard.hub.server.page.refusals import refused
 
 __all__ = ["Buckets", "RateLimit", "is_this_machine"]
 
@@ -60,7 +61,7 @@ class RateLimit:
             error = TooMany(
                 f"too many requests from this {key.partition(' ')[0]}: try again later", seconds=wait
             )
-            await answer(error)(scope, receive, send)
+            await refused(Request(scope), error)(scope, receive, send)
             return
 
         async def learned(message: Message) -> None:

@@ -1,14 +1,14 @@
 """Errors as pages for browsers; other clients get the usual JSON."""
 
-from fastapi import Request
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from kcard.errors import KcardError
 from kcard.hub.refusals import Gated, NotThere
 from kcard.hub.server.errors import answer
 from kcard.hub.server.page.render import page
 
-__all__ = ["refused"]
+__all__ = ["failed", "refused"]
 
 TITLES = {
     400: "This request is not valid",
@@ -43,6 +43,14 @@ def refused(request: Request, error: KcardError) -> Response:
         gated=isinstance(error, Gated),
         here="",
     )
+
+
+def failed(request: Request, identifier: str) -> Response:
+    """The response for an unexpected error, which the log has under this identifier."""
+    why = f"internal error: see the hub's log for request {identifier}"
+    if not _wants_html(request):
+        return JSONResponse({"error": why}, 500)
+    return page("refusal.html", 500, title="Something went wrong", why=why, gated=False, here="")
 
 
 def _wants_html(request: Request) -> bool:

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kcard.hub.server.page.refusals import failed
 
 __all__ = ["QUIET", "Exchange", "Instrumentation", "log_exchange"]
 
@@ -85,8 +87,7 @@ class Instrumentation:
             if status:  # the response has started: all that is left is to close the connection
                 raise
             logger.exception("unexpected error", extra={"fields": {"id": identifier}})
-            body = {"error": f"internal error: see the hub's log for request {identifier}"}
-            await JSONResponse(body, 500)(scope, receive, noted)
+            await failed(Request(scope), identifier)(scope, receive, noted)
         finally:
             seconds = time.perf_counter() - begun
             exchange = _exchange(scope, identifier, status or GONE, seconds, received, sent)

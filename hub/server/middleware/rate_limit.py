@@ -11,13 +11,14 @@ from collections import Counter, OrderedDict
 from pathlib import Path
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kcard.hub.refusals import TooMany
-from kcard.hub.server.errors import answer
 from kcard.hub.server.middleware.instrumentation import QUIET
 from kcard.hub.server.middleware.request_cost import cost
 from kcard.hub.server.middleware.shared_buckets import WINDOW, SharedBuckets, Taken
+from kcard.hub.server.page.refusals import refused
 
 __all__ = ["MOST_AT_ONCE", "RateLimit", "is_this_machine", "network"]
 
@@ -58,7 +59,7 @@ class RateLimit:
             await send(message)
 
         if not taken.allowed:
-            await answer(_refusal(key, taken))(scope, receive, told)
+            await refused(Request(scope), _refusal(key, taken))(scope, receive, told)
             return
         self._running[key] += 1
         try:

@@ -2,8 +2,8 @@
 
 from urllib.parse import urlencode
 
-from fastapi import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from kcard.errors import KcardError
 from kcard.hub.refusals import Gated, NotThere
@@ -11,7 +11,7 @@ from kcard.hub.server.errors import answer
 from kcard.hub.server.page.render import page
 from kcard.hub.server.visitor import LoginNeeded
 
-__all__ = ["refused", "wants_html"]
+__all__ = ["failed", "refused", "wants_html"]
 
 TITLES = {
     400: "This request is not valid",
@@ -53,6 +53,14 @@ def refused(request: Request, error: KcardError) -> Response:
         path=request.scope["path"] if request.method == "GET" else "",
         here="",
     )
+
+
+def failed(request: Request, identifier: str) -> Response:
+    """The response for an unexpected error, which the log has under this identifier."""
+    why = f"internal error: see the hub's log for request {identifier}"
+    if not wants_html(request):
+        return JSONResponse({"error": why}, 500)
+    return page("refusal.html", 500, title="Something went wrong", why=why, gated=False, here="")
 
 
 def wants_html(request: Request) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.page.exam_views import exam as read_exam
 from kcard.hub.server.page.file_views import viewed
 from tests.hub.server.sample_cards import exam, fill, publish
@@ -260,3 +261,23 @@ def test_what_no_database_can_store_is_refused(shared: Shared, path: str) -> Non
 def test_a_search_with_odd_characters_finds_nothing_and_breaks_nothing(shared: Shared) -> None:
     for text in ("%00", "%27%22%3B--", "*", "a%3A*%20%26", "NEAR(", "%F0%9F%8C%99", "%EF%BC%A1"):
         get(shared, f"/?q={text}")
+
+
+def test_an_unexpected_error_is_a_page_that_names_the_request(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kcard.hub.server.page.feed.rendered", lambda *_args, **_values: 1 / 0)
+    answered = shared.http().get("/feed.atom", headers=BROWSER)
+    assert answered.status_code == 500
+    assert f"log for request {answered.headers['x-request-id']}" in answered.text.replace("&#39;", "'")
+    assert "Search all cards" in answered.text
+    assert "error" in shared.http().get("/feed.atom").json()
+
+
+def test_too_many_requests_are_a_page_for_browsers(tmp_path: Path) -> None:
+    with shared_hub(tmp_path, ServerOptions(rate=1)) as limited:
+        assert limited.http().get("/", headers=BROWSER).status_code == 200
+        assert "Too many requests" in get(limited, "/", status=429)
+        answered = limited.http().get("/")
+        assert answered.json()["error"]
+        assert int(answered.headers["retry-after"]) > 0

@@ -92,7 +92,7 @@ def test_backup_has_no_sessions(database: Database, known: Sessions, token: str,
 def before_sessions(location: Path | str) -> sa.Engine:
     """A database as it was before there were sessions."""
     config = _alembic()
-    migration = ScriptDirectory.from_config(config).get_revision("0011")
+    migration = ScriptDirectory.from_config(config).get_revision("0009")
     made = engine(locate(location), pooled=False)
     with made.begin() as connection:
         config.attributes |= {"connection": connection, "blob": None}

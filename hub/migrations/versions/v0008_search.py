@@ -8,8 +8,8 @@ from kcard.hub.repositories import search_rows
 
 __all__ = ["upgrade"]
 
-revision = "0010"
-down_revision = "0009"
+revision = "0008"
+down_revision = "0007"
 
 COLUMNS = ("name_words", "domain_words", "description_words", "tag_words")
 NEW = ", ".join(f"new.{name}" for name in COLUMNS)

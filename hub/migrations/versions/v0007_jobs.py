@@ -15,8 +15,8 @@ __all__ = ["upgrade"]
 
 CHUNK = 200  # versions
 
-revision = "0009"
-down_revision = "0007"
+revision = "0007"
+down_revision = "0006"
 
 
 def upgrade() -> None:

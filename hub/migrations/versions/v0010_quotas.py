@@ -11,8 +11,8 @@ from kcard.hub.migrations.versions.v0004_shared import order_by_bytes
 
 __all__ = ["downgrade", "upgrade"]
 
-revision = "0012"
-down_revision = "0011"
+revision = "0010"
+down_revision = "0009"
 
 
 def upgrade() -> None:

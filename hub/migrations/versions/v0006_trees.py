@@ -18,7 +18,7 @@ from kcard.hub.repositories.trees import Tree
 
 __all__ = ["downgrade", "upgrade"]
 
-revision = "0007"
+revision = "0006"
 down_revision = "0005"
 
 ROWS = 20  # commits that are read at once

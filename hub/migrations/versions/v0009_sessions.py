@@ -7,8 +7,8 @@ from kcard.hub.migrations.columns import owner
 
 __all__ = ["upgrade"]
 
-revision = "0011"
-down_revision = "0010"
+revision = "0009"
+down_revision = "0008"
 
 
 def upgrade() -> None:

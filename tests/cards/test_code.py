@@ -17,7 +17,8 @@ from kcard.llms.local import LocalLLM
 from kcard.manifest import Manifest
 from kcard.selectors.models import hub_checkers
 from kcard.selectors.registry import Loading
-from kcard.training.update import Previous, TrainOptions
+from kcard.training.options import TrainOptions
+from kcard.training.update import Previous
 
 CLASSES = ("AutoConfig", "AutoModel", "AutoModelForCausalLM", "AutoModelForSequenceClassification")
 

@@ -201,6 +201,7 @@ def sql(members: Members, tmp: Path, *statements: str) -> None:
     engine = sa.create_engine(f"sqlite:///{tmp}/hub.db", poolclass=sa.NullPool)
     with engine.begin() as connection:
         raw = connection.connection.driver_connection
+        assert raw is not None
         raw.create_function("packed", 1, stored_trees.packed)
         raw.create_function("unpacked", 1, lambda content: zlib.decompress(content).decode())
         for statement in statements:
@@ -215,7 +216,7 @@ def sql(members: Members, tmp: Path, *statements: str) -> None:
 def test_a_backup_that_was_changed_is_refused_and_leaves_nothing(
     hub: Hub, other: Hub, tmp_path: Path, change: Callable[[Members], None], sums: bool
 ) -> None:
-    path = remade(hub.backup(tmp_path / "hub.tar"), change, sums)
+    path = remade(hub.backup(tmp_path / "hub.tar").path, change, sums)
     with pytest.raises(HubError) as caught:
         other.restore(path)
     assert "\n" not in str(caught.value)
@@ -257,7 +258,7 @@ def test_a_manifest_in_a_backup_passes_what_a_published_one_must(
         """'[["../x","","",0,false],['))""",
     }
     for number, (words, statement) in enumerate(attacks.items()):
-        path = hub.backup(tmp_path / f"{number}.tar")
+        path = hub.backup(tmp_path / f"{number}.tar").path
         remade(path, lambda members, s=statement: sql(members, tmp_path / "db", s))  # type: ignore[misc]
         with pytest.raises(HubError, match=words):
             other.restore(path)
@@ -291,7 +292,7 @@ def test_a_pickle_does_not_come_in_by_a_backup(hub: Hub, other: Hub, tmp_path: P
         )
 
     with pytest.raises(HubError, match="contains a pickle"):
-        other.restore(remade(hub.backup(tmp_path / "hub.tar"), swap))
+        other.restore(remade(hub.backup(tmp_path / "hub.tar").path, swap))
     assert empty(other)
 
 

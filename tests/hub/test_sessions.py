@@ -93,7 +93,7 @@ def before_sessions(location: Path | str) -> sa.Engine:
     """A database as it was before there were sessions."""
     config = _alembic()
     migration = ScriptDirectory.from_config(config).get_revision("0009")
-    made = engine(locate(location), pooled=False)
+    made = engine(locate(location), write=True)
     with made.begin() as connection:
         config.attributes |= {"connection": connection, "blob": None}
         command.upgrade(config, str(migration.down_revision))

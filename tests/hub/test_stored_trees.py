@@ -5,12 +5,13 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import func, select, update
 
 from kcard.errors import HubError
-from kcard.hub.records.repository_tables import commits
+from kcard.hub.records.repository_tables import commits, repositories
 from kcard.hub.registry import Hub
 from kcard.hub.repositories import history, stored_trees, trees
 from kcard.hub.repositories.stored_trees import LONGEST, Stored, StoredTree
@@ -140,8 +141,8 @@ def test_a_chain_is_as_short_as_its_full_tree_is_small(hub: Stand, card: Reposit
         assert sum(len(link.content) for _, link in found.chain) <= 2 * whole + 1024
 
 
-def test_writing_a_commit_tells_by_how_much_the_stored_trees_grew(hub: Stand, card: Repository) -> None:
-    before, head, grown = stored(hub), card.head or "", 0
+def test_writing_a_commit_charges_what_the_stored_trees_grew(hub: Stand, card: Repository) -> None:
+    before, head, charged = stored(hub), card.head or "", charge(hub)
     draw = random.Random(1)
     for number in range(40):
         with hub.registry.database.write() as connection:
@@ -153,9 +154,15 @@ def test_writing_a_commit_tells_by_how_much_the_stored_trees_grew(hub: Stand, ca
                 for n in range(draw.choice([1, 30]))
             }
             draft = history.prepare(str(card.id), parent, {**parent.tree, **new}, "t", "", "ada")
-            grown += history.write(connection, card.id, "main", draft)
+            history.write(connection, card.id, "main", draft)
             head = draft.commit.sha
-    assert grown == stored(hub) - before
+    assert charge(hub) - charged == stored(hub) - before
+
+
+def charge(hub: Stand) -> int:
+    """Bytes of trees that quotas are charged for."""
+    with hub.registry.database.read() as connection:
+        return int(connection.execute(select(func.sum(repositories.c.tree_bytes))).scalar_one())
 
 
 @pytest.mark.usefixtures("light")
@@ -167,7 +174,7 @@ def test_a_damaged_tree_is_one_clear_error_and_no_other_commit_suffers(
     made = [commit(hub, card, named(f"new/{n}.txt"), *old_file(n)) for n in range(3)]
     middle = made[1].sha
     content = dict(chain(hub, card, made[2].sha).chain)[made[2].sha].content
-    values = {
+    values: dict[str, dict[str, Any]] = {
         "cut": {"tree": content[:-5]},
         "swapped": {"tree": content},
         "parent": {"parent": "0" * 40},

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import func, select, update
 
 from kcard.hub.accounts import quotas
+from kcard.hub.checks.content import RULES
 from kcard.hub.checks.verdicts import Verdict
 from kcard.hub.records.account_tables import accounts
 from kcard.hub.records.database import Database
@@ -142,7 +143,7 @@ def test_a_verdict_is_kept_by_content_form_and_rules_while_there_is_the_content(
         held.find([(kept, "json")])[kept, "json"].enforce("a.json")
     hub.registry.gc()
     assert (gone, "text") not in held.find([(kept, "text"), (gone, "text")])
-    monkeypatch.setattr(verdicts, "RULES", verdicts.RULES + 1)
+    monkeypatch.setattr(verdicts, "RULES", RULES + 1)
     assert held.find([(kept, "text")]) == {}
 
 

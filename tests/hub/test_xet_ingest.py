@@ -4,6 +4,7 @@ import hashlib
 import shutil
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -157,8 +158,13 @@ def test_a_file_that_is_described_many_times_is_put_together_once(
     ingest: Ingest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     joined = ingest_module._joined
-    times: list[None] = []
-    monkeypatch.setattr(ingest_module, "_joined", lambda *given: (times.append(None), joined(*given))[1])
+    times: list[Any] = []
+
+    def counted(*given: Any) -> Any:
+        times.append(given)
+        return joined(*given)
+
+    monkeypatch.setattr(ingest_module, "_joined", counted)
     send_xorb(ingest, ADA)
     one = described(SHA256, (XORB, len(WHOLE), 0, 3))
     assert send_shard(ingest, ADA, shard(*[one] * 16)) == [(SHA256, len(WHOLE))]

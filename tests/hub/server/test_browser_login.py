@@ -282,7 +282,7 @@ def test_login_with_the_token_of_another_account_is_refused_like_an_unknown_name
 def test_time_does_not_tell_whether_an_account_exists(shared: Shared, browser: Browser) -> None:
     """The same queries run for a known and an unknown name."""
     asked: list[str] = []
-    engine = shared.hub.database._engine
+    engine = shared.hub.database._readers
     event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
     browser.open("/login")
     ran = []

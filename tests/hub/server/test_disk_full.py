@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import shutil
 import subprocess
 import sys
 from collections import namedtuple
@@ -83,9 +84,9 @@ def test_a_full_disk_is_a_507_until_there_is_room_again(disk: Path) -> None:
 def test_little_room_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with shared_hub(tmp_path) as shared:
         least = health.LEAST_FREE
-        monkeypatch.setattr(health.shutil, "disk_usage", lambda _path: Usage(10**12, 0, least))
+        monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(10**12, 0, least))
         assert shared.http().get("/readyz").json()["disk"] == "ok"
-        monkeypatch.setattr(health.shutil, "disk_usage", lambda _path: Usage(10**12, 0, least - 1))
+        monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(10**12, 0, least - 1))
         answer = shared.http().get("/readyz")
         assert answer.status_code == 503
         assert answer.json()["disk"] == "99 MB free: at least 100 MB are needed"

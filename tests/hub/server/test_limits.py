@@ -3,12 +3,13 @@
 import asyncio
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from huggingface_hub.utils import RateLimitInfo, parse_ratelimit_headers
+from huggingface_hub.utils._http import RateLimitInfo, parse_ratelimit_headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -30,14 +31,18 @@ class Clock:
         return self.now
 
 
+def rounded(taken: Taken) -> Taken:
+    return replace(taken, wait=round(taken.wait, 6))
+
+
 def test_a_bucket_holds_five_minutes_worth_and_fills_steadily(tmp_path: Path) -> None:
     create(tmp_path / "counts")
     for path in (None, tmp_path / "counts"):
         clock = Clock()
         buckets = SharedBuckets(60, path, clock)
         assert [buckets.take("ada").allowed for _ in range(300)] == [True] * 300
-        assert buckets.take("ada") == Taken(False, 0, pytest.approx(1))
-        assert buckets.take("bob") == Taken(True, 299, pytest.approx(1))
+        assert rounded(buckets.take("ada")) == Taken(False, 0, 1)
+        assert rounded(buckets.take("bob")) == Taken(True, 299, 1)
         clock.now += 0.75
         assert buckets.take("ada").wait == pytest.approx(0.25)  # asking too early costs nothing
         clock.now += 0.25
@@ -48,7 +53,7 @@ def test_a_bucket_holds_five_minutes_worth_and_fills_steadily(tmp_path: Path) ->
 
 def test_a_request_that_costs_more_than_a_bucket_holds_takes_all_of_it() -> None:
     buckets = SharedBuckets(1, clock=Clock())
-    assert buckets.take("ada", 20) == Taken(True, 0, pytest.approx(300))
+    assert rounded(buckets.take("ada", 20)) == Taken(True, 0, 300)
     assert not buckets.take("ada").allowed
 
 
@@ -158,7 +163,7 @@ def test_the_hugging_face_client_reads_how_much_is_left() -> None:
 
 def test_addresses_are_counted_apart_and_probes_not_at_all() -> None:
     limited = RateLimit(answered, rate=1)
-    first = [{}] * 5
+    first: list[dict[str, str]] = [{}] * 5
     assert statuses(limited, *first, {"address": "10.0.0.2"}, {}) == [200] * 6 + [429]
     assert statuses(limited, *[{"path": path} for path in ("/healthz", "/readyz", "/metrics")]) == [200] * 3
 
@@ -216,7 +221,10 @@ def test_this_machine_is_counted_only_for_a_hub_with_a_public_url() -> None:
 
 def test_the_address_that_a_proxy_names_counts_only_if_the_proxy_is_trusted() -> None:
     async def run(proxy: str) -> int:
-        limited = ProxyHeadersMiddleware(RateLimit(answered, rate=1), trusted_hosts="10.0.0.1")
+        limited: Any = ProxyHeadersMiddleware(
+            RateLimit(answered, rate=1),  # type: ignore[arg-type]
+            trusted_hosts="10.0.0.1",
+        )
         transport = httpx.ASGITransport(app=with_state(limited), client=(proxy, 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://hub") as client:
             for number in range(5):

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import event
@@ -14,6 +15,7 @@ from starlette.routing import Match, Route
 from kcard.hub.accounts.names import AMBIGUOUS, RESERVED
 from kcard.hub.refusals import Invalid
 from kcard.hub.repositories import rows
+from kcard.hub.repositories.values import Repository
 from kcard.hub.server.app import ROUTERS
 from tests.hub.shared_hub import Shared, shared_hub
 
@@ -98,7 +100,12 @@ def test_a_private_repository_takes_the_same_work_as_a_missing_one(
     hidden(shared, 10)
     read: list[object] = []
     whole = rows.repository
-    monkeypatch.setattr(rows, "repository", lambda row: read.append(row) or whole(row))
+
+    def noted(row: Any) -> Repository:
+        read.append(row)
+        return whole(row)
+
+    monkeypatch.setattr(rows, "repository", noted)
     asked: list[str] = []
     engine = shared.hub.database._readers
     event.listen(engine, "before_cursor_execute", lambda *arguments: asked.append(arguments[2]))

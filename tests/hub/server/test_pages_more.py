@@ -121,7 +121,7 @@ def test_what_comes_from_a_card_runs_neither_on_its_page_nor_when_it_is_copied(
 ) -> None:
     shared.create("dan/evil")
     publish(shared, tmp_path / "evil", "dan/evil", "Evil <script>alert(1)</script>.", "evil")
-    found = json.loads(exam("evil", 0.5, 0.5))
+    found = json.loads(exam("evil", 0.5, 0.5, seed="evil"))
     found["best"][0] |= {"question": "'; rm -rf ~ #\n" + EVIL, "text": EVIL, "answer": EVIL, "recalled": True}
     found["checker"] = EVIL
     shared.put("dan/evil", {"exam.json": json.dumps(found).encode(), f"{EVIL[:4]}.txt".strip("<"): b"x"})

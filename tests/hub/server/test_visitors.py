@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -38,7 +39,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
         yield shared
 
 
-def sealed(folder: Path, **fields: str) -> dict[str, bytes]:
+def sealed(folder: Path, **fields: Any) -> dict[str, bytes]:
     """The files of a small card."""
     (folder / "search.json").write_text('{"evidence": "wikipedia:en"}')
     seal(folder, replace(Manifest(name="card", description="What is known", kind="search"), **fields))

@@ -91,7 +91,7 @@ def test_trees_of_commits_are_charged(hub: Stand) -> None:
     refused = 0
     for turn in range(5):
         try:
-            hub.commit(made, {f"{turn}-{number}.txt": b"the same" for number in range(20)})
+            hub.commit(made, {f"{turn}-{number}.txt": b"%d %d" % (turn, number) for number in range(60)})
         except TooLarge:
             refused += 1
     assert refused > 0

@@ -60,7 +60,7 @@ def failed(request: Request, identifier: str) -> Response:
     why = f"internal error: see the hub's log for request {identifier}"
     if not wants_html(request):
         return JSONResponse({"error": why}, 500)
-    return page("refusal.html", 500, title="Something went wrong", why=why, gated=False, here="")
+    return page("refusal.html", 500, title="Something went wrong", why=why, gated=False, path="", here="")
 
 
 def wants_html(request: Request) -> bool:

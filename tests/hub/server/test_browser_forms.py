@@ -283,7 +283,7 @@ def test_threshold_is_set_and_quarantined_cards_are_listed(
     shared.create("bob/false")
     upload(bob, "/bob/false/upload", card(tmp_path / "card", "false"), tag="v1")
     with shared.hub.database.write() as connection:
-        connection.execute(update(versions).values(factuality=0.2))
+        connection.execute(update(versions).values(factuality=0.2, examined=True))
     assert "The quarantine is off" in admin.open("/settings/hub/quarantine")
     assert admin.send("/settings/hub/quarantine", {"threshold": "0.5"}).status_code == 303
     page = admin.open("/settings/hub/quarantine")

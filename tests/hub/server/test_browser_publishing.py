@@ -183,7 +183,7 @@ def test_form_over_the_quota_stores_nothing(shared: Shared, bob: Browser) -> Non
     shared.create("tiny/full")
     answer = upload(bob, "/tiny/full/upload", {"big.safetensors": b"x" * 4_000})
     assert answer.status_code == 413
-    assert "quota of tiny exceeded" in text(answer)
+    assert "Quota of tiny exceeded" in text(answer)
     account = shared.hub.accounts.get("bob").id
     assert shared.hub.uploads.pending(account) == 0
 

@@ -39,7 +39,7 @@ class SearchQuery:
     author      namespace, in any case
     tags        required tags, in any case
     verified    only repositories whose factuality an audit of this hub measured
-    factuality  the least
+    factuality  the least verified one
     sort        relevance without a text means date
     page        from 1
     """
@@ -156,7 +156,7 @@ def _chosen(snapshot: Snapshot, query: SearchQuery) -> dict[str, Array]:
     if query.verified:
         chosen["verified"] = snapshot.verified
     if query.factuality is not None:
-        chosen["factuality"] = snapshot.factuality >= query.factuality
+        chosen["factuality"] = snapshot.verified & (snapshot.factuality >= query.factuality)
     return chosen
 
 
@@ -200,7 +200,7 @@ def _counts(snapshot: Snapshot, always: Array, chosen: Mapping[str, Array]) -> C
         return _all(always, [mask for other, mask in chosen.items() if other != name])
 
     facets = {facet: _counted(snapshot, facet, without(facet)) for facet in FACETS}
-    factuality = snapshot.factuality[without("factuality")]
+    factuality = snapshot.factuality[without("factuality") & snapshot.verified]
     return Counts(
         facets,
         int(np.count_nonzero(without("verified") & snapshot.verified)),

@@ -100,8 +100,8 @@ class Snapshot:
 
     @cached_property
     def by_factuality(self) -> Array:
-        """Unmeasured ones come last."""
-        return self._ordered(np.nan_to_num(self.factuality, nan=-1.0))
+        """Verified ones come first, unmeasured ones last."""
+        return self._ordered(np.nan_to_num(self.factuality, nan=-1.0) + 2 * self.verified)
 
     def _ordered(self, key: Array) -> Array:
         order: Array = np.lexsort((-self.ids, -key))

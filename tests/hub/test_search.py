@@ -90,6 +90,7 @@ def test_an_audit_verifies_and_a_removed_version_does_not_count(hub: Stand, thre
     assert [repository.name for repository in found.repositories] == ["ada/moons"]
     assert found.counts.factuality == {0.5: 1, 0.7: 1, 0.9: 0}
     assert names(three, SearchQuery(sort="factuality"))[0] == "ada/moons"
+    assert names(three, SearchQuery(factuality=0.5)) == ["ada/moons"]  # what others declare does not count
     hub.registry.remove("ada/moons@v1")
     assert three.find(SearchQuery(verified=True)).total == 0
     assert names(three, SearchQuery(text="orbits")) == []  # the description was that of the version

@@ -140,7 +140,7 @@ def _facets(path: str, asked: Mapping[str, Any], counts: Counts) -> list[tuple[s
     )
     least = [
         Choice(
-            f"at least {value:.1f}",
+            f"verified, at least {value:.1f}",
             count,
             _url(path, asked, factuality="" if asked["factuality"] == f"{value}" else f"{value}"),
             asked["factuality"] == f"{value}",

@@ -9,7 +9,7 @@ from kcard.api.worker import worker as verb
 from kcard.cli.command import command_for
 from kcard.cli.completion import published
 from kcard.cli.hub_option import HubOption, elsewhere
-from kcard.cli.output import Json, as_data, note, print_json
+from kcard.cli.output import Json, as_data, echo, note, print_json
 
 if TYPE_CHECKING:
     from kcard.hub.registry import Hub
@@ -59,7 +59,7 @@ def jobs(
             job.worker or due,
             job.error,
         )
-        typer.echo("  ".join(str(cell) for cell in cells if cell is not None))
+        echo("  ".join(str(cell) for cell in cells if cell is not None))
 
 
 def measure(
@@ -118,7 +118,7 @@ def appeals(
         print_json([_appeal(each) for each in found])
         return
     for each in found:
-        typer.echo("  ".join(_cells(each)))
+        echo("  ".join(_cells(each)))
 
 
 def decide(

@@ -1,30 +1,19 @@
 """The pages in a real browser: what people see and do, without a mouse, without scripts, on a phone, in the dark."""
 
-import importlib.util
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.hub.server.chromium import launched
 from tests.hub.server.sample_cards import LONG, fill
 from tests.hub.shared_hub import Shared, shared_hub
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, ViewportSize
 
-CHROMIUM = os.environ.get("KCARD_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-MISSING = (
-    importlib.util.find_spec("playwright") is None
-    or importlib.util.find_spec("axe_playwright_python") is None
-)
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
-    pytest.mark.skipif(MISSING, reason="playwright or axe-playwright-python is not installed"),
-]
+pytestmark = pytest.mark.browser
 PAGES = {
     "home": "/",
     "search": "/?q=moon&verified=1",
@@ -62,13 +51,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator["Browser"]:
-    from playwright.sync_api import sync_playwright
-
-    arguments = ["--headless", "--no-sandbox", "--disable-background-networking"]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+    pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 @contextmanager

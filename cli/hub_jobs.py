@@ -113,7 +113,7 @@ def appeals(
     json_: Json = False,
 ) -> None:
     """List appeals against quarantine, latest first."""
-    found = _hub(database_url).appeals.list(undecided=undecided)
+    found = _hub(database_url).appeals.list(undecided=undecided or None)
     if json_:
         print_json([_appeal(each) for each in found])
         return

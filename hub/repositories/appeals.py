@@ -28,6 +28,7 @@ DECISIONS: dict[str, Decision] = {"release": "released", "keep": "kept"}
 class Appeal:
     """An appeal against the quarantine of a version.
 
+    repository     of the card, namespace/name
     audit          the number of the audit that caused it; `factuality` is its score
     second         the number of the second audit, and `second_factuality` its score; None until it is done
     note           the reason that the owner gave
@@ -37,6 +38,7 @@ class Appeal:
 
     number: int
     card: str
+    repository: str
     version: int
     audit: int
     factuality: float | None
@@ -92,15 +94,35 @@ class Appeals:
             write(connection, by, "appeal.made", version.reference, **detail)
             return _appeal(connection, number)
 
-    def list(self, *, undecided: bool = False, repository: int | None = None) -> "list[Appeal]":
-        """Appeals, newest first; `undecided`: without a decision; `repository`: only of the one with this id."""
-        query = _rows().order_by(appeals.c.id.desc())
-        if undecided:
-            query = query.where(appeals.c.decision.is_(None))
+    def list(
+        self,
+        *,
+        undecided: bool | None = None,
+        repository: int | None = None,
+        limit: int | None = None,
+        before: int | None = None,
+    ) -> "list[Appeal]":
+        """Appeals, newest first, at most `limit`.
+
+        undecided   only those without a decision, or with one; None: all
+        repository  only those of the one with this id
+        before      only those with a lower number
+        """
+        query = _rows().order_by(appeals.c.id.desc()).limit(limit)
+        if undecided is not None:
+            decision = appeals.c.decision
+            query = query.where(decision.is_(None) if undecided else decision.is_not(None))
         if repository is not None:
             query = query.where(repositories.c.id == repository)
+        if before is not None:
+            query = query.where(appeals.c.id < before)
         with self._database.read() as connection:
             return _appeals(connection, query)
+
+    def against(self, audit: int) -> Appeal | None:
+        """The appeal against the quarantine that an audit caused; None without one."""
+        with self._database.read() as connection:
+            return next(iter(_appeals(connection, _rows().where(appeals.c.audit_id == audit))), None)
 
     def decide(self, number: int, answer: Answer, note: str = "", *, by: str | None = None) -> Appeal:
         """Release the version, or keep it in quarantine. A later audit is judged by itself.
@@ -153,6 +175,7 @@ def _value(row: Row[Any], card: str) -> Appeal:
     return Appeal(
         number=row.id,
         card=card,
+        repository=row.name,
         version=row.number,
         audit=row.audit_id,
         factuality=row.factuality,

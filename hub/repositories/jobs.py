@@ -16,6 +16,7 @@ from kcard.hub.accounts.events import write
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import appeals, jobs, repositories, versions
 from kcard.hub.records.utc import now, utc
+from kcard.hub.refusals import Conflict, NotThere
 from kcard.hub.repositories import job_rows, own_namespace, version_rows
 from kcard.hub.repositories.audits import AuditFinding, store
 from kcard.hub.repositories.figure_rows import APPEAL, AUDIT
@@ -46,11 +47,13 @@ class Job:
     appeal    the number of the appeal that it is for, if any
     worker    who works on it, until `lease` unless extended
     error     why the last attempt failed
+    repository  of the card, namespace/name
     All times are in UTC.
     """
 
     number: int
     card: str
+    repository: str
     version: int
     state: State
     attempts: int
@@ -112,11 +115,21 @@ class Jobs:
             row = version_rows.key(connection, version)
             if row is None:
                 raise UnknownCard(f"{version.reference} was removed by another process")
-            pending = and_(jobs.c.version_id == row.id, jobs.c.appeal_id.is_(None), jobs.c.state == WAITING)
-            number = connection.scalar(select(jobs.c.id).where(pending))
-            if number is None:
-                number = job_rows.enqueue(connection, row.id)
-            return _job(connection, number)
+            return _waiting(connection, row.id, None)
+
+    def retry(self, number: int) -> Job:
+        """Try a failed job again: a new one for the same version and appeal, unless one already waits.
+
+        Raises NotThere for an unknown number, Conflict if the job has not failed.
+        """
+        columns = (jobs.c.version_id, jobs.c.appeal_id, jobs.c.state)
+        with self._database.write() as connection:
+            row = connection.execute(select(*columns).where(jobs.c.id == number)).one_or_none()
+            if row is None:
+                raise NotThere("object", f"job {number} not found: `kcard hub jobs` lists them")
+            if row.state != FAILED:
+                raise Conflict(f"job {number} has not failed: it is {row.state}")
+            return _waiting(connection, row.version_id, row.appeal_id)
 
     def add_missing(self, versions: Sequence[Version]) -> "list[Job]":
         """Have those of the versions measured that can be, and that no job measured or will."""
@@ -125,11 +138,15 @@ class Jobs:
         wanted = [v for v in versions if v.reference not in known and job_rows.measurable(v.manifest)]
         return [self.add(version) for version in wanted]
 
-    def list(self, state: State | None = None, limit: int = 100) -> "list[Job]":
-        """Jobs, newest first."""
+    def list(self, state: State | None = None, limit: int = 100, before: int | None = None) -> "list[Job]":
+        """Jobs, newest first; `before`: only those with a lower number."""
         query = _rows().order_by(jobs.c.id.desc()).limit(limit)
+        if state is not None:
+            query = query.where(jobs.c.state == state)
+        if before is not None:
+            query = query.where(jobs.c.id < before)
         with self._database.read() as connection:
-            return _jobs(connection, query if state is None else query.where(jobs.c.state == state))
+            return _jobs(connection, query)
 
     def claim(self, worker: str) -> Claim | None:
         """Claim the job that is due first; None if there is none. `worker` names the caller uniquely.
@@ -209,6 +226,15 @@ def _change(connection: Connection, claim: Claim, **values: object) -> None:
         raise LeaseLost(f"job {claim.job.number} ({claim.job.reference}) is no longer this worker's")
 
 
+def _waiting(connection: Connection, version_id: int, appeal: int | None) -> Job:
+    """The job of a version, or of an appeal against it, that waits; a new one if there is none."""
+    pending = and_(jobs.c.version_id == version_id, jobs.c.appeal_id == appeal, jobs.c.state == WAITING)
+    number = connection.scalar(select(jobs.c.id).where(pending))
+    return _job(
+        connection, job_rows.enqueue(connection, version_id, appeal=appeal) if number is None else number
+    )
+
+
 def _fail(connection: Connection, job: Job, error: str) -> None:
     values = {"state": FAILED, "ended": now(), "worker": None, "lease": None, "error": error}
     connection.execute(update(jobs).where(jobs.c.id == job.number).values(values))
@@ -233,6 +259,7 @@ def _value(row: Row[Any], card: str) -> Job:
     return Job(
         number=row.id,
         card=card,
+        repository=row.name,
         version=row.number,
         state=row.state,
         attempts=row.attempts,

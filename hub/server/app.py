@@ -31,6 +31,7 @@ from kcard.hub.server.endpoints import (
 )
 from kcard.hub.server.forms import (
     account_page,
+    appeals,
     login,
     new_repository,
     organisations,
@@ -42,7 +43,8 @@ from kcard.hub.server.forms import (
     upload,
 )
 from kcard.hub.server.forms.administration import accounts as administered_accounts
-from kcard.hub.server.forms.administration import log, quarantine, quotas
+from kcard.hub.server.forms.administration import appeals as administered_appeals
+from kcard.hub.server.forms.administration import jobs, log, quarantine, quotas
 from kcard.hub.server.forms.login_limit import LoginLimit
 from kcard.hub.server.middleware.body_limit import BodyLimit
 from kcard.hub.server.middleware.full_disk import FullDisk
@@ -96,6 +98,8 @@ PAGES = (
     administered_accounts,
     quotas,
     quarantine,
+    administered_appeals,
+    jobs,
     log,
     home,
     compare,
@@ -103,6 +107,7 @@ PAGES = (
     files,
     pages,  # /{namespace}/{name} matches paths of those above
     requests,  # after pages: /datasets/{namespace}/settings is a dataset
+    appeals,
     repository_settings,
     upload,
     readme,

@@ -287,3 +287,37 @@ def test_what_is_not_quarantined_by_an_audit_cant_be_appealed(hub: SharedHub) ->
         hub.registry.appeals.make(hub.registry.get("rivers"), "No.")
     with pytest.raises(NotThere, match="appeal 7 not found"):
         hub.registry.appeals.decide(7, "keep")
+
+
+def test_the_failed_second_audit_of_an_appeal_is_tried_again_for_that_appeal(any_hub: SharedHub) -> None:
+    registry = quarantine(any_hub).registry
+    appeal = registry.appeals.make(registry.get("rivers"), "No.", by="bob")
+    failed = registry.jobs.fail(claimed(registry.jobs), "out of memory", final=True)
+    again = registry.jobs.retry(failed.number)
+    assert (again.appeal, again.state, again.attempts) == (appeal.number, "waiting", 0)
+    assert again.number == registry.jobs.retry(failed.number).number  # it waits already
+    registry.jobs.complete(claimed(registry.jobs), [finding(0.9)])
+    found = registry.appeals.against(appeal.audit)
+    assert found is not None
+    assert found.second_factuality == 0.9
+    with pytest.raises(Conflict, match="has not failed: it is done"):
+        registry.jobs.retry(again.number)
+    with pytest.raises(NotThere, match="job 999 not found"):
+        registry.jobs.retry(999)
+
+
+def test_appeals_and_jobs_are_listed_in_part(any_hub: SharedHub) -> None:
+    registry = quarantine(any_hub).registry
+    first = registry.appeals.make(registry.get("rivers"), "No.").number
+    registry.appeals.decide(first, "keep")
+    registry.jobs.complete(claimed(registry.jobs), [finding(0.4)])
+    registry.jobs.add(registry.get("rivers"))
+    registry.jobs.complete(claimed(registry.jobs), [finding(0.4)])
+    second = registry.appeals.make(registry.get("rivers"), "No again.").number
+    for wanted, numbers in ((None, [second, first]), (True, [second]), (False, [first])):
+        assert [appeal.number for appeal in registry.appeals.list(undecided=wanted)] == numbers
+    assert [appeal.number for appeal in registry.appeals.list(limit=1)] == [second]
+    assert [appeal.number for appeal in registry.appeals.list(before=second)] == [first]
+    newest, *older = [job.number for job in registry.jobs.list()]
+    assert [job.number for job in registry.jobs.list(before=newest, limit=2)] == older[:2]
+    assert registry.jobs.list()[0].repository == "library/rivers"

@@ -8,14 +8,17 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
 from kcard.errors import UnknownCard
+from kcard.hub.accounts.identity import Identity
 from kcard.hub.refusals import Invalid, NotThere
 from kcard.hub.repositories.appeals import Appeal
 from kcard.hub.repositories.jobs import Job
 from kcard.hub.repositories.permissions import require_administrator
+from kcard.hub.repositories.values import Repository
 from kcard.hub.server.dependencies import AdministeredRepository, HubDep, OptionalIdentity, RequiredIdentity
 from kcard.hub.server.reading.repository_json import Json, Responses, time
+from kcard.hub.shared import SharedHub
 
-__all__ = ["router"]
+__all__ = ["make_appeal", "router"]
 
 router = APIRouter(tags=["trust"])
 
@@ -71,7 +74,7 @@ def appeals(
 ) -> JSONResponse:
     """For administrators of the hub."""
     require_administrator(identity)
-    return JSONResponse([_appeal(each) for each in hub.registry.appeals.list(undecided=undecided)])
+    return JSONResponse([_appeal(each) for each in hub.registry.appeals.list(undecided=undecided or None)])
 
 
 @router.post(
@@ -109,14 +112,7 @@ def appeal(
     hub: HubDep, repository: AdministeredRepository, identity: RequiredIdentity, objection: Objection
 ) -> JSONResponse:
     """The card is audited again, with another seed, and an administrator of the hub decides. Once for each audit."""
-    if repository.type != "model":
-        raise Invalid("only cards are quarantined")
-    suffix = "" if objection.version is None else f"@v{objection.version}"
-    try:
-        version = hub.registry.get(f"{repository.name}{suffix}")
-    except UnknownCard:
-        raise NotThere("object", f"{repository.name} has not published such a version") from None
-    return JSONResponse(_appeal(hub.registry.appeals.make(version, objection.note, by=identity.name)))
+    return JSONResponse(_appeal(make_appeal(hub, repository, objection.version, objection.note, identity)))
 
 
 @router.get(
@@ -129,6 +125,23 @@ def own_appeals(hub: HubDep, repository: AdministeredRepository) -> JSONResponse
     """For administrators of the repository."""
     found = hub.registry.appeals.list(repository=repository.id)
     return JSONResponse([_appeal(each) for each in found])
+
+
+def make_appeal(
+    hub: SharedHub, repository: Repository, version: int | None, note: str, identity: Identity
+) -> Appeal:
+    """Appeal against the quarantine of a version, by default the newest, as an administrator of the repository.
+
+    Raises NotThere for an unknown version, Invalid and Conflict as Appeals.make.
+    """
+    if repository.type != "model":
+        raise Invalid("only cards are quarantined")
+    suffix = "" if version is None else f"@v{version}"
+    try:
+        found = hub.registry.get(f"{repository.name}{suffix}")
+    except UnknownCard:
+        raise NotThere("object", f"{repository.name} has not published such a version") from None
+    return hub.registry.appeals.make(found, note, by=identity.name)
 
 
 def _job(job: Job) -> Json:

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity, OptionsDep, base_url, web_type
 from kcard.hub.server.middleware.raw_path import Segment
+from kcard.hub.server.page.appeal_views import appeal_view
 from kcard.hub.server.page.card_views import CardView, card
 from kcard.hub.server.page.charts import History, histogram, history
 from kcard.hub.server.page.exam_views import exam
@@ -60,6 +61,7 @@ def repository_at(
     examined = view.exam
     published = view.row.mark is not None
     paths = [file.path for file in view.files]
+    rights = Rights.of(hub, identity, view.row.repository)
     return page(
         "card.html",
         view=view,
@@ -76,7 +78,8 @@ def repository_at(
             published=published,
             question=next(iter(view.suggestions), ""),
         ),
-        rights=Rights.of(hub, identity, view.row.repository),
+        rights=rights,
+        appealed=appeal_view(hub, view.row.mark, rights),
     )
 
 

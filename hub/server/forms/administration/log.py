@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from kcard.hub.accounts.events import Action
 from kcard.hub.server.dependencies import HubDep
+from kcard.hub.server.forms.administration.row_number import row_number
 from kcard.hub.server.page.render import page
 from kcard.hub.server.visitor import AdministratorDep
 
@@ -17,7 +18,6 @@ router = APIRouter(include_in_schema=False)
 
 PATH = "/settings/hub/log"
 ROWS = 50
-LARGEST = 2**31 - 1  # of an integer column
 
 
 @router.get(PATH)
@@ -32,8 +32,7 @@ def log_page(
     """Events, latest first, by action, actor or target."""
     asked = {"action": action, "actor": actor, "target": target}
     asked = {key: value.replace("\0", "").strip() for key, value in asked.items()}
-    number = int(before) if before.isascii() and before.isdigit() and len(before) < 11 else LARGEST
-    found = hub.events.list(ROWS + 1, min(number, LARGEST), **{k: v or None for k, v in asked.items()})
+    found = hub.events.list(ROWS + 1, row_number(before), **{k: v or None for k, v in asked.items()})
     following = found[ROWS - 1].number if len(found) > ROWS else None
     query = {key: value for key, value in asked.items() if value}
     return page(

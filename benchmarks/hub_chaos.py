@@ -295,7 +295,7 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--job-workers", type=int, default=2)
-    parser.add_argument("--grace", type=float, default=180, help="seconds for the queue of jobs to empty")
+    parser.add_argument("--grace", type=float, default=300, help="seconds for the queue of jobs to empty")
     parser.add_argument("--database", choices=["postgresql", "sqlite"], default="postgresql")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log", type=Path, help="a file for the server's log")

@@ -1,11 +1,16 @@
-"""Whether a shared hub keeps what it said it has, while its workers and its database are killed at random.
+"""Whether a shared hub keeps what it said it has, while its processes and its database are killed at random.
 
     python -m benchmarks.hub_chaos --seconds 120 --clients 32 --json
 
-Real clients (huggingface_hub; half of them send large files by Xet, half by LFS) publish and pull at once, on
-loopback only. Meanwhile workers get SIGKILL, PostgreSQL is stopped as by a crash and started again, and `gc` runs
-over and over. Afterwards every commit that is there is read whole: no acknowledged one may be missing, none may be
-half there, every sha256 must be right, and a backup must restore. Ends with status 1 where anything is wrong.
+Real clients (huggingface_hub; half of them send large files by Xet, half by LFS) commit, tag, pull, search and publish
+cards at once, on loopback only, each with a quota and a rate limit. Meanwhile workers, job workers and their children
+get SIGKILL, PostgreSQL is stopped as by a crash and started again, and `gc` runs over and over. Then the queue of jobs
+gets `--grace` seconds to empty.
+
+Afterwards every commit that is there is read whole: no acknowledged one may be missing, none may be half there, every
+sha256 must be right, and a backup must restore. Tags and publications must be there, every version must have one job
+and one exam, the counters of quotas must equal a recount, the search must find every repository, and no process and no
+reservation may be left. Ends with status 1 where anything is wrong.
 """
 
 import argparse
@@ -14,20 +19,21 @@ import json
 import os
 import random
 import shutil
-import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
-import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.hub.postgres import Cluster, running
 
+from benchmarks import hub_chaos_records as records
+from benchmarks.hub_chaos_kills import Chaos, left
 from benchmarks.serving import Server, serving
 
 __all__: list[str] = []
@@ -36,31 +42,9 @@ PROCESSES = 4
 CLIENT = Path(__file__).with_name("hub_chaos_client.py")
 LARGE, SMALL = "model.safetensors", "round.json"
 UPLOADS = {LARGE, SMALL}
-
-
-@dataclass
-class Chaos:
-    """Kills at random for so many seconds, and no more: then clients that wait to try again must come through."""
-
-    seconds: float
-    server: Server
-    cluster: Cluster | None
-    chance: random.Random
-    stopped: threading.Event = field(default_factory=threading.Event)
-    workers: int = 0
-    databases: int = 0
-
-    def run(self) -> None:
-        end = time.monotonic() + self.seconds
-        while not self.stopped.wait(self.chance.uniform(1.5, 4)) and time.monotonic() < end:
-            if self.cluster is not None and self.chance.random() < 0.3:
-                self.cluster.stop("immediate")
-                self.stopped.wait(self.chance.uniform(0.2, 2))
-                self.cluster.start()
-                self.databases += 1
-            elif workers := self.server.workers():
-                os.kill(self.chance.choice(workers), signal.SIGKILL)
-                self.workers += 1
+CORPUS = Path(__file__).resolve().parents[1] / "demo" / "corpora" / "moons"
+QUOTA = "100GB"  # never reached: with one, uploads are reserved
+ORPHAN_SECONDS = 60.0  # a check of content whose worker died ends after half a minute
 
 
 def clean(home: Path, database: str | None, stopped: threading.Event, failed: list[str]) -> None:
@@ -79,7 +63,15 @@ def clean(home: Path, database: str | None, stopped: threading.Event, failed: li
             failed.append(f"gc: {error}")
 
 
-def clients(server: Server, seconds: float, count: int, scratch: Path) -> list[dict[str, Any]]:
+def trained(scratch: Path) -> Path:
+    """The folder of a small card of passages, which clients publish."""
+    home = scratch / "author"
+    command = [sys.executable, "-m", "kcard", "train", "--corpus", str(CORPUS), "--kind", "retrieval"]
+    subprocess.run(command, env=os.environ | {"KCARD_HOME": str(home)}, check=True, capture_output=True)
+    return home / "drafts" / CORPUS.name
+
+
+def clients(server: Server, seconds: float, count: int, scratch: Path, card: Path) -> list[dict[str, Any]]:
     """Let the clients work; the lines of their ledgers."""
     started = []
     for part in range(PROCESSES):
@@ -87,6 +79,7 @@ def clients(server: Server, seconds: float, count: int, scratch: Path) -> list[d
         tokens = [server.token(f"client{number}") for number in range(first, last)]
         ledger = scratch / f"ledger{part}"
         command = [sys.executable, str(CLIENT), server.url, str(seconds), str(first), str(last), str(ledger)]
+        command.append(str(card))
         environment = client_environment(server, scratch / f"hf{part}", xet=part % 2 == 0)
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, env=environment, stdout=sys.stderr, stderr=subprocess.DEVNULL
@@ -115,12 +108,19 @@ def client_environment(server: Server, home: Path, xet: bool) -> dict[str, str]:
     return kept | ours | ({} if xet else {"HF_HUB_DISABLE_XET": "1"})
 
 
+def names(lines: list[dict[str, Any]]) -> set[str]:
+    """The repositories of which anything was acknowledged."""
+    kinds = ("acknowledged", "tagged", "published")
+    return {line[kind]["repository"] for line in lines for kind in kinds if kind in line}
+
+
 def verified(server: Server, acknowledged: list[dict[str, Any]], faults: list[str]) -> int:
-    """Read every commit of every repository over HTTP; how many files were read."""
+    """Read every commit of every repository over HTTP, by its owner; how many files were read."""
     import httpx
 
     expected = {(row["repository"], row["sha"]): row for row in acknowledged}
     found, read = set(), 0
+    tokens: dict[str, str] = {}
     with httpx.Client(base_url=server.url, timeout=60) as http:
 
         def ask(path: str) -> Any:
@@ -128,6 +128,10 @@ def verified(server: Server, acknowledged: list[dict[str, Any]], faults: list[st
 
         for model in ask("/api/models?limit=1000"):
             name = model["id"]
+            owner = name.partition("/")[0]
+            if owner not in tokens:
+                tokens[owner] = server.token(owner)
+            http.headers["Authorization"] = f"Bearer {tokens[owner]}"  # each account has a rate limit
             for commit in ask(f"/api/models/{name}/commits/main?limit=1000"):
                 sha = commit["id"]
                 found.add((name, sha))
@@ -184,17 +188,62 @@ def restored(home: Path, database: str | None, scratch: Path, faults: list[str])
 
 
 @contextmanager
-def stage(kind: str, workers: int, scratch: Path) -> Iterator[tuple[Server, Cluster | None, str | None]]:
+def stage(
+    kind: str, workers: int, job_workers: int, scratch: Path
+) -> Iterator[tuple[Server, Cluster | None, str | None]]:
     """A server, and the PostgreSQL cluster behind it."""
     with ExitStack() as stack:
         cluster = stack.enter_context(running()) if kind == "postgresql" else None
         database = None if cluster is None else cluster.create()
-        yield stack.enter_context(serving(scratch / "home", database, workers)), cluster, database
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        options = (
+            "--port",
+            str(port),
+            "--url",
+            f"http://127.0.0.1:{port}",
+        )  # a URL: rate limits hold on loopback
+        options += ("--quota", QUOTA, "--log-format", "json")
+        server = serving(scratch / "home", database, workers, job_workers, options)
+        yield stack.enter_context(server), cluster, database
+
+
+def consistent(
+    home: Path, database: str | None, lines: list[dict[str, Any]], faults: list[str]
+) -> dict[str, int]:
+    """Check the database; how many jobs are in each state."""
+    from kcard.hub.registry import Hub
+
+    hub = Hub(home, database_url=database)
+    try:
+        for kind in ("tagged", "published"):
+            tags = [line[kind] for line in lines if kind in line]
+            records.check_tags(hub, tags, kind == "published", faults)
+        records.check_usage(hub, faults)
+        records.check_search(hub, names(lines), faults)
+        return records.check_jobs(hub, faults)
+    finally:
+        hub.database.close()
+
+
+def statuses(log: Path) -> Counter[int]:
+    """How often the server answered with each status, by its log."""
+    found: Counter[int] = Counter()
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.startswith("{") and '"status"' in line:
+            try:
+                found[json.loads(line)["status"]] += 1
+            except (ValueError, KeyError):  # a worker was killed while it wrote
+                continue
+    return found
 
 
 def measured(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     faults: list[str] = []
-    with stage(arguments.database, arguments.workers, scratch) as (server, cluster, database):
+    card = trained(scratch)
+    with stage(arguments.database, arguments.workers, arguments.job_workers, scratch) as found:
+        server, cluster, database = found
         chaos = Chaos(arguments.seconds, server, cluster, random.Random(arguments.seed))
         threads = [
             threading.Thread(target=chaos.run),
@@ -203,30 +252,37 @@ def measured(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         for thread in threads:
             thread.start()
         try:
-            lines = clients(server, arguments.seconds, arguments.clients, scratch)
+            lines = clients(server, arguments.seconds, arguments.clients, scratch, card)
         finally:
             chaos.stopped.set()
             for thread in threads:
                 thread.join()
         server.wait()
+        answers = statuses(server.home.with_name("serve.log"))
+        waited = records.settled(server.home, database, arguments.grace)
+        faults += [f"orphan {process}" for process in left(scratch, server.process.pid, ORPHAN_SECONDS)]
         faults += [line["fault"] for line in lines if "fault" in line]
         acknowledged = [line["acknowledged"] for line in lines if "acknowledged" in line]
+        jobs = consistent(server.home, database, lines, faults)
         read = verified(server, acknowledged, faults)
         blobs = restored(server.home, database, scratch, faults)
-    counts: dict[str, int] = {}
-    for line in lines:
-        for what, count in line.get("counts", {}).items():
-            counts[what] = counts.get(what, 0) + count
+    faults += [f"after the end: {process}" for process in left(scratch, None, ORPHAN_SECONDS)]
+    counts = sum((Counter(line.get("counts", {})) for line in lines), Counter[str]())
     return {
         "database": arguments.database,
         "clients": arguments.clients,
         "seconds": arguments.seconds,
-        "workers killed": chaos.workers,
-        "database killed": chaos.databases,
+        "killed": dict(chaos.killed),
         "acknowledged": len(acknowledged),
+        "tags": sum("tagged" in line for line in lines),
+        "publications": sum("published" in line for line in lines),
+        "jobs": jobs,
+        "grace": round(waited),
         "files read afterwards": read,
         "blobs restored": blobs,
-        "counts": counts,
+        "counts": dict(counts),
+        "statuses": dict(answers),
+        "share of 503": round(answers[503] / max(1, answers.total()), 4),
         "faults": faults,
     }
 
@@ -238,6 +294,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--job-workers", type=int, default=2)
+    parser.add_argument("--grace", type=float, default=300, help="seconds for the queue of jobs to empty")
     parser.add_argument("--database", choices=["postgresql", "sqlite"], default="postgresql")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log", type=Path, help="a file for the server's log")

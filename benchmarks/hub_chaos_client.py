@@ -1,9 +1,11 @@
-"""Clients of benchmarks/hub_chaos.py: publish and pull by the real client, and write down what was acknowledged.
+"""Clients of benchmarks/hub_chaos.py: commit, tag, publish, pull and search by the real client, and write down what was
+acknowledged.
 
-    python hub_chaos_client.py URL SECONDS FIRST LAST LEDGER < tokens
+    python hub_chaos_client.py URL SECONDS FIRST LAST LEDGER CARD < tokens
 
 One process with a thread for each client. Every commit holds a round's number in both of its files, so that a mix
-of two rounds would be seen. A line of LEDGER is one acknowledged commit, or one thing that must not be.
+of two rounds would be seen. Each client also publishes a card of its own, made of the one in the folder CARD. A line of
+LEDGER is one acknowledged commit, tag or publication, or one thing that must not be.
 """
 
 import hashlib
@@ -33,6 +35,8 @@ LOST = (RepositoryNotFoundError, RevisionNotFoundError, EntryNotFoundError)
 HANG_SECONDS = 120  # a Xet client waits longer and longer before it tries again
 LARGE = "model.safetensors"
 SMALL = "round.json"
+MANIFEST = "kcard.json"
+CARD = "moons"  # the repository of a client's published card
 
 
 @dataclass(frozen=True)
@@ -54,10 +58,15 @@ class Ledger:
     commits: list[Acknowledged] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
 
-    def acknowledge(self, commit: Acknowledged) -> None:
+    def acknowledge(self, made: Acknowledged) -> None:
         with self.lock:
-            self.commits.append(commit)
-            self._write({"acknowledged": asdict(commit)})
+            self.commits.append(made)
+            self._write({"acknowledged": asdict(made)})
+
+    def tagged(self, repository: str, tag: str, sha: str, published: bool) -> None:
+        with self.lock:
+            row = {"repository": repository, "tag": tag, "sha": sha}
+            self._write({"published" if published else "tagged": row})
 
     def fault(self, what: str) -> None:
         with self.lock:
@@ -89,13 +98,37 @@ def safetensors(number: int, chance: random.Random) -> bytes:
     return len(header).to_bytes(8, "little") + header + data
 
 
-def publish(api: HfApi, repository: str, number: int, ledger: Ledger, chance: random.Random) -> None:
+def commit(api: HfApi, repository: str, number: int, ledger: Ledger, chance: random.Random) -> None:
     api.create_repo(repository, exist_ok=True)
     contents = {LARGE: safetensors(number, chance), SMALL: json.dumps({"round": number}).encode()}
     operations = [CommitOperationAdd(path, content) for path, content in contents.items()]
     done = api.create_commit(repository, operations, commit_message=f"round {number}")
     files = {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
     ledger.acknowledge(Acknowledged(repository, done.oid, number, files))
+    if chance.random() < 0.3:
+        api.create_tag(repository, tag=f"round-{number}", revision=done.oid)
+        ledger.tagged(repository, f"round-{number}", done.oid, published=False)
+
+
+def publish_card(api: HfApi, user: str, card: Path, ledger: Ledger) -> None:
+    """Publish a card that differs from those of the other clients; what an earlier attempt did is not done again."""
+    repository = f"{user}/{CARD}"
+    api.create_repo(repository, exist_ok=True)
+    manifest = json.loads((card / MANIFEST).read_bytes()) | {"description": f"Moons, the card of {user}"}
+    contents = {path: (card / path).read_bytes() for path in manifest["files"]}
+    contents[MANIFEST] = json.dumps(manifest, indent=2).encode()
+    operations = [CommitOperationAdd(path, content) for path, content in contents.items()]
+    done = api.create_commit(repository, operations, commit_message="the card")
+    api.create_tag(repository, tag="v1", revision=done.oid, exist_ok=True)
+    tag = next(ref for ref in api.list_repo_refs(repository).tags if ref.name == "v1")
+    ledger.tagged(repository, "v1", tag.target_commit, published=True)
+
+
+def search(api: HfApi, wanted: Acknowledged, ledger: Ledger) -> None:
+    """Search for the repository of an acknowledged commit by its name."""
+    found = [model.id for model in api.list_models(search=wanted.repository, limit=100)]
+    if wanted.repository not in found:
+        ledger.fault(f"a search for {wanted.repository} found {found}")
 
 
 def pull(api: HfApi, wanted: Acknowledged, ledger: Ledger, latest: bool) -> None:
@@ -122,24 +155,34 @@ def rounds(path: Path) -> int:
     return int(header["__metadata__"]["round"])
 
 
-def client(number: int, token: str, url: str, deadline: float, ledger: Ledger) -> None:
-    """Publish and pull in turn until the time is over. Errors are expected; what was acknowledged is not to be lost."""
+def client(number: int, token: str, url: str, deadline: float, ledger: Ledger, card: Path) -> None:
+    """Commit, and pull or search, in turn until the time is over, and publish one card, at a turn of its own.
+
+    Errors are expected; what was acknowledged is not to be lost.
+    """
     api, chance, turn = HfApi(endpoint=url, token=token), random.Random(number), 0
+    user, published = f"client{number}", False
     while time.monotonic() < deadline:
         turn += 1
         wanted = ledger.any(chance) if turn % 2 == 0 else None
-        if wanted is None:
-            repository = f"client{number}/card{chance.randrange(3)}"
-            attempt("publish", lambda: publish(api, repository, turn, ledger, chance), ledger)  # noqa: B023
+        if not published and turn > number % 8:
+            published = attempt("publish", lambda: publish_card(api, user, card, ledger), ledger)
+        elif wanted is None:
+            repository = f"{user}/card{chance.randrange(3)}"
+            attempt("commit", lambda: commit(api, repository, turn, ledger, chance), ledger)  # noqa: B023
+        elif chance.random() < 0.3:
+            attempt("search", lambda: search(api, wanted, ledger), ledger)  # noqa: B023
         else:
             latest = chance.random() < 0.5
             attempt("pull", lambda: pull(api, wanted, ledger, latest), ledger, wanted)  # noqa: B023
 
 
-def attempt(what: str, deed: Callable[[], None], ledger: Ledger, wanted: Acknowledged | None = None) -> None:
+def attempt(what: str, deed: Callable[[], None], ledger: Ledger, wanted: Acknowledged | None = None) -> bool:
+    """Whether it succeeded."""
     try:
         deed()
         ledger.count(f"{what} done")
+        return True
     except LocalEntryNotFoundError:  # which says that the hub did not answer
         ledger.count(f"{what} failed")
     except LOST as error:
@@ -151,15 +194,16 @@ def attempt(what: str, deed: Callable[[], None], ledger: Ledger, wanted: Acknowl
         ledger.count(f"{what} failed")
         ledger.count(f"{what} failed: {type(error).__name__} {status}".strip())
         time.sleep(0.2)
+    return False
 
 
 def main() -> None:
-    url, seconds, first, last, path = sys.argv[1:]
+    url, seconds, first, last, path, card = sys.argv[1:]
     tokens = sys.stdin.read().split()
     ledger, deadline = Ledger(Path(path)), time.monotonic() + float(seconds)
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
     threads = [
-        threading.Thread(target=client, args=(number, token, url, deadline, ledger), daemon=True)
+        threading.Thread(target=client, args=(number, token, url, deadline, ledger, Path(card)), daemon=True)
         for number, token in zip(range(int(first), int(last)), tokens, strict=True)
     ]
     for thread in threads:

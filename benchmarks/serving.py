@@ -7,7 +7,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,9 +40,26 @@ class Server:
                 time.sleep(0.1)
 
     def workers(self) -> list[int]:
-        """Process ids of its workers."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return [int(child) for child in children if b"spawn_main" in _command(child)]
+        """Process ids of the workers that answer requests."""
+        listener = _listener(int(self.url.rpartition(":")[2]))
+        return [child for child in self._spawned() if listener in _sockets(child)]
+
+    def job_workers(self) -> list[int]:
+        """Process ids of the workers that measure cards."""
+        listener = _listener(int(self.url.rpartition(":")[2]))
+        return [child for child in self._spawned() if listener not in _sockets(child)]
+
+    def children(self, processes: Sequence[int], module: str) -> list[int]:
+        """Process ids of those children of processes that run `python -m module`."""
+        return [
+            child
+            for process in processes
+            for child in _children(process)
+            if module in _command(child).split("\0")
+        ]
+
+    def _spawned(self) -> list[int]:
+        return [child for child in _children(self.process.pid) if "spawn_main" in _command(child)]
 
     def memory(self) -> dict[int, int]:
         """Resident bytes of every worker."""
@@ -73,11 +90,20 @@ class Server:
 
 
 @contextmanager
-def serving(home: Path, database: str | None = None, workers: int = 2) -> Iterator[Server]:
-    """A new server on a free port; stopped when the block ends. Its log is serve.log beside `home`."""
+def serving(
+    home: Path,
+    database: str | None = None,
+    workers: int = 2,
+    job_workers: int = 0,
+    options: Sequence[str] = (),
+) -> Iterator[Server]:
+    """A new server on a free port; stopped when the block ends. Its log is serve.log beside `home`.
+
+    `options`: further ones of `kcard hub serve`. No job workers unless asked for: they would measure cards meanwhile.
+    """
     home.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "kcard", "hub", "serve", "--port", "0", "--workers", str(workers)]
-    command += ["--job-workers", "0"]  # they would measure cards meanwhile
+    command += ["--job-workers", str(job_workers), *options]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("KCARD_")}
     environment = kept | {"KCARD_HOME": str(home)} | ({"KCARD_DATABASE_URL": database} if database else {})
     with home.with_name("serve.log").open("wb") as log:
@@ -102,8 +128,38 @@ def serving(home: Path, database: str | None = None, workers: int = 2) -> Iterat
                 process.wait()
 
 
-def _command(process: str) -> bytes:
+def _children(process: int) -> list[int]:
+    found = []
     try:
-        return Path(f"/proc/{process}/cmdline").read_bytes()
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            found += [int(child) for child in (thread / "children").read_text().split()]
+    except OSError:  # it ended
+        pass
+    return found
+
+
+def _command(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text()
     except OSError:
-        return b""
+        return ""
+
+
+def _sockets(process: int) -> set[str]:
+    """The open sockets of a process, as /proc names them."""
+    found = set()
+    try:
+        for descriptor in Path(f"/proc/{process}/fd").iterdir():
+            found.add(str(descriptor.readlink()))
+    except OSError:  # it ended, or closed one
+        pass
+    return found
+
+
+def _listener(port: int) -> str:
+    """The listening socket of a port, as /proc names it."""
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+            return f"socket:[{fields[9]}]"
+    return ""

@@ -1,13 +1,15 @@
 """Checks the content of files in child processes, so that no content can slow down or stop a worker.
 
-A check that takes too long is killed, as is one whose client left. Verdicts are kept: no content is checked twice.
+A check that takes too long is killed, as is one whose client left. One whose process was killed by others is repeated
+once. Verdicts are kept: no content is checked twice.
 """
 
 import os
 import resource
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 import anyio
@@ -73,13 +75,19 @@ async def _judged(batch: Sequence[tuple[str, Candidate]]) -> list[Verdict]:
     what = batch[0][0] if len(batch) == 1 else f"{batch[0][0]} and {len(batch) - 1} other files"
     async with _limit():
         try:
-            with anyio.fail_after(seconds):  # without the wait for a process
-                work = partial(_judge_alone, candidates, seconds)
-                return await to_process.run_sync(work, cancellable=True, limiter=CapacityLimiter(1))
+            work = partial(_judge_alone, candidates, seconds)
+            with suppress(BrokenWorkerProcess):  # killed, perhaps for memory that others took
+                return await _in_process(work, seconds)
+            return await _in_process(work, seconds)
         except TimeoutError:
             raise Invalid(f"checking {what} took more than {seconds:.0f} s: split the file") from None
         except (BrokenWorkerProcess, MemoryError):
             raise Invalid(f"checking {what} failed: it takes too much memory; split the file") from None
+
+
+async def _in_process(work: Callable[[], list[Verdict]], seconds: float) -> list[Verdict]:
+    with anyio.fail_after(seconds):  # without the wait for a process
+        return await to_process.run_sync(work, cancellable=True, limiter=CapacityLimiter(1))
 
 
 def _judge_alone(candidates: Sequence[Candidate], seconds: float) -> list[Verdict]:

@@ -2,11 +2,14 @@
 
 import hashlib
 import os
+import signal
 import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -120,6 +123,33 @@ def test_a_check_that_takes_too_long_is_killed(shared: Shared, monkeypatch: pyte
     assert shared.hub.verdicts.find([(sha256, "json")]) == {}
     monkeypatch.undo()
     assert commit(shared, "bob", "bob/target", large("slow.json", sha256)).status_code == 200
+
+
+def test_a_check_is_repeated_if_its_process_was_killed(shared: Shared) -> None:
+    content = SLOW + b"   "
+    sha256 = upload(shared, "bob", "bob/target", content)
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(commit, shared, "bob", "bob/target", large("killed.json", sha256))
+        deadline = time.monotonic() + 30
+        while not (busy := busy_checks()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        for process in busy:
+            os.kill(process, signal.SIGKILL)
+        assert busy
+        assert answer.result(60).status_code == 200, answer.result().text
+
+
+def busy_checks() -> list[int]:
+    """Processes that check content now."""
+    processes = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    found = []
+    for process in processes:
+        with suppress(OSError):
+            stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            command = Path(f"/proc/{process}/cmdline").read_bytes()
+            if int(stat[1]) == os.getpid() and stat[0] == "R" and b"anyio.to_process" in command:
+                found.append(process)
+    return found
 
 
 def test_the_slow_checks_of_one_account_delay_no_other(shared: Shared) -> None:

@@ -198,13 +198,8 @@ def stage(
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        options = (
-            "--port",
-            str(port),
-            "--url",
-            f"http://127.0.0.1:{port}",
-        )  # a URL: rate limits hold on loopback
-        options += ("--quota", QUOTA, "--log-format", "json")
+        url = f"http://127.0.0.1:{port}"  # given, rate limits hold on loopback
+        options = ("--port", str(port), "--url", url, "--quota", QUOTA, "--log-format", "json")
         server = serving(scratch / "home", database, workers, job_workers, options)
         yield stack.enter_context(server), cluster, database
 

@@ -25,7 +25,7 @@ def kill(folder: Path, repetitions: int, every: int) -> list[tuple[str, str]]:
 
 
 def test_a_kill_here_and_there_leaves_the_hub_whole(tmp_path: Path) -> None:
-    assert len(kill(tmp_path, repetitions=1, every=24)) >= 8
+    assert len(kill(tmp_path, repetitions=1, every=40)) >= 5
 
 
 @pytest.mark.slow

@@ -18,8 +18,11 @@ LEFT_OUT = {sessions, uploads, xorbs, xorb_uploads, reservations, verdicts, sear
 
 
 def copy_rows(source: Connection, target: Connection) -> None:
-    """Copy every table to a new database, whose settings and events are replaced."""
-    for table in (settings, events):
+    """Copy every table to a database that `filled` has nothing of.
+
+    Its settings, events and the organisation of the hub's own cards, which remains when they are removed, are replaced.
+    """
+    for table in (settings, events, accounts):
         target.execute(delete(table))
     for table in metadata.sorted_tables:
         if table not in LEFT_OUT:

@@ -81,6 +81,13 @@ def test_a_restored_hub_is_the_one_that_was_backed_up(hub: Hub, other: Hub, tmp_
     assert {p.stat().st_mode & 0o777 for p in (tmp_path / "other/hub/blobs").glob("*/*")} == {0o444}
 
 
+def test_a_hub_whose_cards_were_all_removed_takes_a_backup(hub: Hub, other: Hub, tmp_path: Path) -> None:
+    other.publish(card(tmp_path / "c", "lungs"))
+    other.remove("lungs@v1")
+    other.restore(hub.backup(tmp_path / "hub.tar").path)
+    assert seen(other) == seen(hub)
+
+
 def test_a_backup_tells_what_it_has(hub: Hub, tmp_path: Path) -> None:
     made = hub.backup(tmp_path / "hub.tar")
     assert made.path == tmp_path / "hub.tar"

@@ -1,8 +1,6 @@
 """Pages of files, of the history, and of what a commit changed."""
 
-from typing import Annotated
-
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from kcard.hub.refusals import NotThere
@@ -48,19 +46,16 @@ def commits(
     hub: HubDep,
     repository: WebRepository,
     revision: Segment,
-    p: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
 ) -> Response:
-    """The history of a revision, in pages from 0."""
+    """The history of a revision; an older page starts with the parent of the last commit of this one."""
     sha = hub.refs.resolve(repository, revision)
-    found = hub.commits.list(repository, sha, p, COMMITS)
-    more = hub.commits.list(repository, sha, p + 1, COMMITS)
+    found = hub.commits.list(repository, sha, 0, COMMITS)
     return page(
         "commits.html",
         row=row(hub, repository),
         revision=revision,
         commits=found,
-        place=p,
-        more=bool(more),
+        older=found[-1].parent,
         here="",
     )
 

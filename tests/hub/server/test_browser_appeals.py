@@ -31,20 +31,6 @@ def shared(hub: Shared, tmp_path: Path) -> Iterator[Shared]:
     hub.hub.repositories.delete(hub.hub.repositories.get("model", "lab/onco"))
 
 
-@pytest.fixture
-def bob(shared: Shared) -> Browser:
-    browser = Browser(shared).log_in("bob")
-    browser.open("/settings")
-    return browser
-
-
-@pytest.fixture
-def admin(shared: Shared) -> Browser:
-    browser = Browser(shared).log_in("ada:admin")
-    browser.open("/settings")
-    return browser
-
-
 def mark(shared: Shared) -> Mark:
     repository = shared.hub.repositories.get("model", "lab/onco")
     return shared.hub.publications.marks([repository.id])[repository.id]

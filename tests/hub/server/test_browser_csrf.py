@@ -28,13 +28,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
         yield shared
 
 
-@pytest.fixture
-def bob(shared: Shared) -> Browser:
-    browser = Browser(shared).log_in("bob")
-    browser.open("/settings")
-    return browser
-
-
 def posts() -> list[str]:
     """The path of every form of the pages."""
     modules = [module for module in PAGES if module.__name__.startswith("kcard.hub.server.forms")]

@@ -20,20 +20,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
         yield shared
 
 
-@pytest.fixture
-def bob(shared: Shared) -> Browser:
-    browser = Browser(shared).log_in("bob")
-    browser.open("/settings")
-    return browser
-
-
-@pytest.fixture
-def admin(shared: Shared) -> Browser:
-    browser = Browser(shared).log_in("ada:admin")
-    browser.open("/settings")
-    return browser
-
-
 def works(shared: Shared, token: str) -> bool:
     answer = shared.http().get("/api/whoami-v2", headers={"Authorization": f"Bearer {token}"})
     return answer.status_code == 200

@@ -25,13 +25,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
         yield shared
 
 
-@pytest.fixture
-def bob(shared: Shared) -> Browser:
-    browser = Browser(shared).log_in("bob")
-    browser.open("/settings")
-    return browser
-
-
 # --- repositories ---------------------------------------------------------------------------------------------------
 
 

@@ -7,12 +7,14 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from kcard.answer import Passage, Source
+from kcard.answer import Answer, Passage, Source
+from kcard.question import Question
 from kcard.request import Choice, Reply, Request
 from kcard.sampling import Sampling
 
 __all__ = [
     "LLM",
+    "Answerer",
     "Array",
     "Checker",
     "Evidence",
@@ -161,4 +163,12 @@ class Streaming(Protocol):
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
         """Pieces of the text, then the whole reply, whose text may be tidier. Raises LLMError, perhaps midway."""
+        ...
+
+
+class Answerer(Protocol):
+    """A way of answering questions: a pipeline, or a baseline that it is compared with."""
+
+    def answers(self, questions: Sequence[str | Question]) -> Iterator[Answer]:
+        """One Answer a question, in order, each as soon as it is there. Raises LLMError where the LLM fails."""
         ...

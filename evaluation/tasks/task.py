@@ -60,7 +60,7 @@ class Task(Protocol):
     def read(self, path: Path) -> TaskData:
         """The questions of that file or folder.
 
-        Raises UsageError, naming file, line (or entry) and remedy, for what is missing or malformed, a duplicate id, and
-        a task without a question.
+        Raises UsageError, naming file, line (or entry) and remedy, for what is missing or malformed, a duplicate id,
+        and a task without a question.
         """
         ...

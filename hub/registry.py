@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kcard.hub.repositories.appeals import Appeals
     from kcard.hub.repositories.jobs import Jobs
     from kcard.hub.repositories.own_cards import OwnCards
+    from kcard.hub.repositories.runs import Runs
 
 __all__ = ["Hub"]
 
@@ -102,6 +103,13 @@ class Hub:
         from kcard.hub.repositories.appeals import Appeals
 
         return Appeals(self.database)
+
+    @cached_property
+    def runs(self) -> "Runs":
+        """Evaluation runs."""
+        from kcard.hub.repositories.runs import Runs
+
+        return Runs(self.database)
 
     def _read(self, sha256: str) -> bytes:
         return b"".join(self.blobs.read(sha256))

@@ -27,6 +27,7 @@ class Result:
     answers     the accepted ones
     prediction  what was answered; "" where it failed
     scores      by metric, in [0, 1]: em, f1, substring, and accuracy for multiple choice
+    popularity  of the question's subject (Item.popularity)
     trace       the whole answer, as `kcard ask --json` prints it; {} where it failed
     error       why there is no answer; "" where there is one
     """
@@ -40,6 +41,7 @@ class Result:
     scores: Mapping[str, float]
     choices: Mapping[str, str] = field(default_factory=dict)
     group: str = ""
+    popularity: float | None = None
     calls: tuple[Call, ...] = ()
     tokens_in: int | None = None
     tokens_out: int | None = None

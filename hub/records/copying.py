@@ -5,6 +5,7 @@ from sqlalchemy import Connection, Integer, Table, delete, func, insert, select,
 from kcard.faults import reach
 from kcard.hub.records.account_tables import accounts, events, sessions
 from kcard.hub.records.repository_tables import repositories, uploads, versions, xorb_uploads, xorbs
+from kcard.hub.records.run_tables import runs
 from kcard.hub.records.search_tables import search, search_clock
 from kcard.hub.records.tables import metadata, pools, settings
 from kcard.hub.records.upload_tables import reservations, verdicts
@@ -59,13 +60,14 @@ def numbers(connection: Connection) -> dict[str, int]:
 
 
 def filled(connection: Connection) -> dict[str, int]:
-    """The numbers of cards, pools, users and unpublished repositories, without zeros."""
+    """The numbers of cards, pools, users, unpublished repositories and runs, without zeros."""
     published = select(versions.c.repository_id)
     counts = {
         "cards": select(func.count(versions.c.repository_id.distinct())),
         "pools": select(func.count()).select_from(pools),
         "users": select(func.count()).where(accounts.c.kind == "user"),
         "repositories": select(func.count()).where(repositories.c.id.not_in(published)),
+        "runs": select(func.count()).select_from(runs),
     }
     counted = {name: connection.scalar(count) or 0 for name, count in counts.items()}
     return {name: count for name, count in counted.items() if count}

@@ -3,12 +3,14 @@
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kcard.answer import Passage, Usage
 from kcard.errors import LLMError
 from kcard.integrators.window import fit
+from kcard.llms.named_option import named_option
 from kcard.protocols import LLM, Generator, Streaming
+from kcard.question import Question
 from kcard.request import Choice, Reply, Request
 from kcard.sampling import Sampling
 
@@ -35,30 +37,49 @@ class Metered:
     """An LLM that is asked what fits into its window and whose cost is kept by question.
 
     Replies to a question are kept until its account is closed, so that after a failure only what failed is asked
-    again.
+    again. Once a question is opened, requests with its text carry its options and demonstrations.
     """
 
     def __init__(self, llm: LLM) -> None:
         self._llm = llm
         self._accounts: defaultdict[str, QuestionCosts] = defaultdict(QuestionCosts)
         self._replies: defaultdict[str, dict[Request, Reply]] = defaultdict(dict)
+        self._opened: dict[str, Question] = {}
 
     @property
     def announcement(self) -> str:
         """What answers, for the user."""
         return str(getattr(self._llm, "announcement", type(self._llm).__name__))
 
+    def open(self, question: Question) -> None:
+        """Make requests with this text about this question; what is kept of another one with the same text goes."""
+        if self._opened.get(question.text, question) != question:
+            self.close(question.text)
+        self._opened[question.text] = question
+
     def close(self, question: str) -> QuestionCosts:
         """The question's account, which begins anew."""
         self._replies.pop(question, None)
+        self._opened.pop(question, None)
         return self._accounts.pop(question, QuestionCosts())
 
     def fitted(self, request: Request) -> Request:
         """The request as the LLM reads it."""
-        return fit(request, self._llm)[0]
+        return fit(self._about(request), self._llm)[0]
+
+    def _about(self, request: Request) -> Request:
+        """The request with the options and demonstrations of its question."""
+        question = self._opened.get(request.question)
+        if question is None:
+            return request
+        own = {example.kind for example in question.examples}
+        others = tuple(example for example in request.examples if example.kind not in own)
+        choices = request.choices if request.kind == "choose" else question.choices
+        return replace(request, choices=choices, examples=others + question.examples)
 
     def reply(self, request: Request) -> Reply:
         """Raises LLMError, as the LLM does."""
+        request = self._about(request)
         known = self._replies[request.question].get(request)
         if known is not None:
             return known
@@ -69,7 +90,7 @@ class Metered:
     def stream(self, request: Request) -> Iterator[str | Reply]:
         """Pieces of the text, in one piece where the LLM can't stream, then the reply."""
         if isinstance(self._llm, Streaming):
-            yield from self._pieces(request, self._llm.stream)
+            yield from self._pieces(self._about(request), self._llm.stream)
         else:
             reply = self.reply(request)
             yield from (reply.text, reply)
@@ -86,6 +107,7 @@ class Metered:
                 for piece in ask(fitted):
                     begun = True
                     if isinstance(piece, Reply):
+                        piece = _with_choice(request, piece)
                         self._enter(request, piece, time.perf_counter() - started, note)
                     yield piece
                 return
@@ -112,6 +134,13 @@ def _sum(total: int | None, more: int | None) -> int | None:
     return None if total is None or more is None else total + more
 
 
+def _with_choice(request: Request, reply: Reply) -> Reply:
+    """With the option that the text names, where the backend did not say which it chose."""
+    if request.kind != "answer" or not request.choices or reply.choice is not None:
+        return reply
+    return replace(reply, choice=(named_option(reply.text, request.choices) or "") if reply.known else "")
+
+
 def _remarks(request: Request, reply: Reply | None) -> list[str]:
     """What the user should know about a reply that says nothing."""
     if reply is None:
@@ -123,6 +152,10 @@ def _remarks(request: Request, reply: Reply | None) -> list[str]:
         return [f"asked whether it needs more, the LLM said {said!r}, neither yes nor no; this counts as yes"]
     if request.kind == "answer" and not reply.text.strip():
         return ["the LLM's answer is empty"]
+    if reply.choice == "" and reply.known and not request.draft:
+        return [
+            f"the LLM's answer {reply.text.strip()[:80]!r} names none of the options; it counts as no choice"
+        ]
     return []
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from kcard.answer import Answer, Citation, Decision, Passage, Source
 from kcard.config import settings
-from kcard.errors import UsageError
 from kcard.gates.decision import decide
 from kcard.integrators.assembly import (
     Endpoint,
@@ -25,6 +24,7 @@ from kcard.integrators.metered import Metered, TimedGenerator
 from kcard.integrators.named_gate import named_gate
 from kcard.integrators.options import AskOptions
 from kcard.protocols import LLM
+from kcard.question import Question, checked, distinct_texts
 from kcard.request import Reply, Request
 
 if TYPE_CHECKING:
@@ -89,48 +89,51 @@ class Pipeline:
             for news in self._news():
                 report(news)
 
-    def __call__(self, questions: Sequence[str]) -> list[Answer]:
+    def __call__(self, questions: Sequence[str | Question]) -> list[Answer]:
         """Answer each question, in order. Equal questions of one call are answered once.
 
-        Raises UsageError for an empty question and LLMError where the LLM fails.
+        Raises UsageError for an empty question, or options that can't be told apart, and LLMError where the LLM fails.
         """
         return list(self.answers(questions))
 
-    def answers(self, questions: Sequence[str]) -> Iterator[Answer]:
+    def answers(self, questions: Sequence[str | Question]) -> Iterator[Answer]:
         """The same, each answer as soon as it is there.
 
         After an LLMError ask again for those that are missing: replies that the LLM gave are not asked for twice.
         """
-        done: dict[str, Answer] = {}
-        prepared = self._prepare(list(dict.fromkeys(questions)))
-        for question in questions:
-            if question not in done:
+        asked = [checked(question) for question in questions]
+        done: dict[Question, Answer] = {}
+        for part in distinct_texts(dict.fromkeys(asked)):
+            prepared = self._prepare(part)
+            for question in part:
                 *_, answer = self._finish(question, prepared[question], stream=False)
                 assert isinstance(answer, Answer)
                 done[question] = answer
-            yield done[question]
+                while asked and asked[0] in done:
+                    yield done[asked.pop(0)]
 
-    def stream(self, question: str) -> Iterator[str | Answer]:
+    def stream(self, question: str | Question) -> Iterator[str | Answer]:
         """The answer's text in pieces, as it arrives, then the Answer. One piece where the LLM can't stream."""
-        yield from self._finish(question, self._prepare([question])[question], stream=True)
+        asked = checked(question)
+        yield from self._finish(asked, self._prepare([asked])[asked], stream=True)
 
-    def _prepare(self, questions: Sequence[str]) -> dict[str, _Prepared]:
-        """Ask the gate and, where it fired, the cards."""
-        for question in questions:
-            _check_question(question)
+    def _prepare(self, questions: Sequence[Question]) -> dict[Question, _Prepared]:
+        """Ask the gate and, where it fired, the cards. No two questions have the same text."""
         started = time.perf_counter()
-        gate = self._gate
-        decided = decide(gate.gate, gate.name, questions, gate.threshold)
-        decisions = dict(zip(questions, decided, strict=True))
-        fired = [question for question in questions if decisions[question].fired]
+        for question in questions:
+            self._metered.open(question)
+        gate, texts = self._gate, [question.text for question in questions]
+        decided = decide(gate.gate, gate.name, texts, gate.threshold)
+        decisions = dict(zip(texts, decided, strict=True))
+        fired = [text for text in texts if decisions[text].fired]
         gathered: dict[str, Gathered] = {}
         if self._integrator and fired:
             gathered = dict(zip(fired, self._integrator.gather(fired), strict=True))
         settled = {
-            q: self._reconciled(q, _noted(q, gathered[q])) if q in gathered else Gathered() for q in questions
+            t: self._reconciled(t, _noted(t, gathered[t])) if t in gathered else Gathered() for t in texts
         }
         seconds = (time.perf_counter() - started) / max(len(questions), 1)
-        return {q: _Prepared(decisions[q], settled[q], seconds) for q in questions}
+        return {q: _Prepared(decisions[q.text], settled[q.text], seconds) for q in questions}
 
     def _reconciled(self, question: str, gathered: Gathered) -> Gathered:
         if self._writer is None or len({p.card for p in gathered.passages}) < 2:
@@ -139,23 +142,26 @@ class Pipeline:
 
         return reconciled(question, gathered, {c.name: c for c in self._writer.cards}, SpanReader())
 
-    def _finish(self, question: str, prepared: _Prepared, stream: bool) -> Iterator[str | Answer]:
-        """Let the LLM answer: its pieces, where they are wanted, then the Answer."""
+    def _finish(self, question: Question, prepared: _Prepared, stream: bool) -> Iterator[str | Answer]:
+        """Let the LLM answer: its pieces, where they are wanted, then the Answer. An option comes in one piece."""
         started = time.perf_counter()
-        request = Request("answer", question, prepared.gathered.knowledge, self._examples)
-        reply = Reply("")
-        for piece in self._metered.stream(request) if stream else [self._metered.reply(request)]:
+        request = Request("answer", question.text, prepared.gathered.knowledge, self._examples)
+        reply, streamed = Reply(""), stream and not question.choices
+        for piece in self._metered.stream(request) if streamed else [self._metered.reply(request)]:
             if isinstance(piece, Reply):
                 reply = piece
             else:
                 yield piece
-        text = reply.text.strip()
+        chosen = {choice.name: choice.description for choice in question.choices}
+        text = chosen.get(reply.choice or "", reply.text).strip()
+        if stream and not streamed:
+            yield text
         passages = _shown(prepared.gathered, len(self._metered.fitted(request).knowledge))
-        account = self._metered.close(question)
-        card_seconds = self._writer.close(question) if self._writer else 0.0
+        account = self._metered.close(question.text)
+        card_seconds = self._writer.close(question.text) if self._writer else 0.0
         left_out = (self._left_out,) if self._left_out and prepared.decision.fired else ()
         yield Answer(
-            question=question,
+            question=question.text,
             answer=text,
             mode=self.options.mode,
             gate=prepared.decision,
@@ -167,6 +173,7 @@ class Pipeline:
             citations=self._cited(text, reply, passages),
             confidence=reply.confidence,
             nearest=_nearest(reply, passages),
+            choice=reply.choice,
             usage=account.usage(card_seconds),
         )
 
@@ -186,20 +193,10 @@ class Pipeline:
         return news
 
 
-def ask(question: str, **options: Any) -> Answer:
+def ask(question: str | Question, **options: Any) -> Answer:
     """Answer one question. `options`: see AskOptions, `hub` and `report` of Pipeline; for many questions, make one
     Pipeline and call it."""
     return Pipeline(**options)([question])[0]
-
-
-def _check_question(question: str) -> None:
-    """UsageError unless it is a text, of characters that UTF-8 can hold."""
-    if not question.strip():
-        raise UsageError("the question is empty")
-    try:
-        question.encode()
-    except UnicodeEncodeError:
-        raise UsageError(f"the question {question[:60]!a} is not UTF-8 text: encode it as UTF-8") from None
 
 
 def _noted(question: str, gathered: Gathered) -> Gathered:

@@ -101,6 +101,8 @@ class Answer:
     wall time (in a batch: the batch's time divided by its questions). `notes` are sentences for the user,
     such as a reply that named no card. `confidence`: the probability in [0, 1] that the answer is right, where the LLM
     gives one. `nearest`: only where the LLM does not know: what of the passages comes nearest, and where it stands.
+    `choice`, of a multiple-choice question: the letter of the chosen option, whose text is then the `answer`; "" where
+    none was chosen, and `answer` is what the LLM said instead.
     """
 
     question: str
@@ -116,12 +118,13 @@ class Answer:
     usage: Usage | None = None
     confidence: float | None = None
     nearest: Source | None = None
+    choice: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The answer as JSON-ready data, as `kcard ask --json` prints it.
 
         `citations` and `notes` are there only if there are any, `usage` only if the tokens are known, `confidence` only
-        if the LLM gives one, `nearest` only where it does not know.
+        if the LLM gives one, `nearest` only where it does not know, `choice` only of a multiple-choice question.
         """
         data: dict[str, Any] = {
             "question": self.question,
@@ -133,6 +136,8 @@ class Answer:
             "calls": self.calls,
             "seconds": round(self.seconds, 4),
         }
+        if self.choice is not None:
+            data["choice"] = self.choice
         if self.confidence is not None:
             data["confidence"] = round(self.confidence, 4)
         if self.nearest is not None:

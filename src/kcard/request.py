@@ -22,12 +22,16 @@ class Choice:
 
 @dataclass(frozen=True)
 class Example:
-    """An in-context example for one kind of request: question, knowledge shown with it, and the reply."""
+    """An in-context example for one kind of request: question, knowledge shown with it, and the reply.
+
+    choices  the options (letter, text) of a multiple-choice question, of which the reply is a letter
+    """
 
     kind: Kind
     question: str
     reply: str
     knowledge: tuple[str, ...] = ()
+    choices: tuple[Choice, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class Request:
     kind      need: does the LLM need more information? what: which kind of information?
               choose: which of `choices` (cards)? answer: the answer, given `knowledge`; with `choices`,
               one of them (multiple choice). document: a text that helps to answer the question
+    choices   of `choose`, the cards; of any other kind, the options (letter, text) of the question
     template  which wording of a `need` request to use, from 0 (see llms/wordings.py); in the examples, and in
               Reply.yes, a yes means that more is needed, whatever it means in the wording
     draft     only a short `answer` is wanted, the likeliest, with the scores of its tokens (Reply.tokens)
@@ -49,6 +54,14 @@ class Request:
     choices: tuple[Choice, ...] = ()
     template: int = 0
     draft: bool = False
+
+    @property
+    def shots(self) -> tuple[Example, ...]:
+        """The examples that belong to it: of its kind, and for an answer, with options where it has some."""
+        own = tuple(example for example in self.examples if example.kind == self.kind)
+        if self.kind != "answer":
+            return own
+        return tuple(example for example in own if bool(example.choices) == bool(self.choices))
 
 
 @dataclass(frozen=True)
@@ -76,6 +89,8 @@ class Reply:
     `tokens_in` and `tokens_out` are what the request and the reply took; None where the backend does not tell.
     `tokens`, only for a draft: the scores of its tokens; None where the backend gives none.
     `confidence`, of an answer: the probability in [0, 1] that it is right; None where the backend gives none.
+    `choice`, of an answer to a multiple-choice question: the letter of the chosen option, "" where none was chosen;
+    None where the backend leaves it to be read from the text.
     `known`: False where the answer is that the LLM does not know. `quote`: what the answer rests on; where nothing is
     known, what comes nearest. `remark`: a sentence for the user on how the reply came about.
     """
@@ -86,6 +101,7 @@ class Reply:
     tokens_out: int | None = None
     tokens: tuple[TokenScores, ...] | None = None
     confidence: float | None = None
+    choice: str | None = None
     known: bool = True
     quote: Quote | None = None
     remark: str = ""

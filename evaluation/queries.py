@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kcard.answer import Source
 from kcard.errors import UsageError
-from kcard.evaluation.question_file import entries
+from kcard.evaluation.entries import entries
 from kcard.evaluation.questions import about, digest
 from kcard.manifest import file_digest
 from kcard.rows import Row, reading

@@ -15,12 +15,14 @@ class Item:
     """One question of a task.
 
     id          unique within the task, and the same whenever the file is read again
-    answers     the accepted answers; for a multiple-choice question the letter of the right option
+    answers     the accepted answers; for a multiple-choice question the letter of the right option, followed by the
+                letters of options that read the same
     choices     the options (letter, text); empty for an open question
     group       the part of the task that it belongs to, such as a subject (MMLU) or relation (PopQA); "" where there
                 are no parts
     popularity  how well known its subject is (PopQA's s_pop), at least 0; None where it is not known
     passages    texts that the data set gives with the question (SQuAD, HotpotQA)
+    label       the class of the right answer, in a classification task (LUN); "" elsewhere
     """
 
     id: str
@@ -30,6 +32,7 @@ class Item:
     group: str = ""
     popularity: float | None = None
     passages: tuple[str, ...] = ()
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,10 @@ class TaskData:
 
 
 class Task(Protocol):
-    """A data set in its own layout. Registered under `kcard.tasks` by the name that the command line takes."""
+    """A data set in its own layout: a module, or any object, with this function.
+
+    Registered under `kcard.tasks` by the name that the command line takes.
+    """
 
     def read(self, path: Path) -> TaskData:
         """The questions of that file or folder.

@@ -1,8 +1,11 @@
-"""Files of rows: read from JSON lines or CSV, written as JSON lines, and gone on with where a run was cut off."""
+"""Files of rows: read from JSON lines or tables, written as JSON lines, and gone on with where a run was cut off."""
 
 import csv
+import gzip
+import io
 import json
 import os
+import zlib
 from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,27 +14,42 @@ from typing import Any
 from kcard.errors import UsageError
 from kcard.json_values import parse
 
-__all__ = ["Row", "append_rows", "earlier_rows", "json_line", "read_rows", "reading"]
+__all__ = ["Row", "append_rows", "earlier_rows", "json_line", "opened", "read_rows", "reading", "suffix"]
 
 Row = dict[str, Any]
+TABLES = {".csv": ",", ".tsv": "\t"}
 
 
 def read_rows(path: Path, name: str, remedy: str = "") -> Iterator[tuple[str, Row]]:
     """Each row, and where it stands ("records r.jsonl, line 3") for messages; blank lines are passed over.
 
-    A .csv has a row a line under a header of columns, any other file a JSON object a line. `name` is what messages
-    call the file. Raises UsageError, which names file and line, for what can't be read.
+    A .csv or .tsv has a row a line under a header of columns, any other file a JSON object a line; each may be
+    compressed (.gz). `name` is what messages call the file. Raises UsageError, which names file and line, for what
+    can't be read.
     """
     with reading(path, name, remedy):
-        yield from _table(path, name) if path.suffix.lower() == ".csv" else _objects(path, name)
+        yield from _table(path, name) if suffix(path) in TABLES else _objects(path, name)
+
+
+def suffix(path: Path) -> str:
+    """The kind of a file by its name, in small letters, compressed or not: ".jsonl" of "dev.JSONL.gz"."""
+    ending = path.suffix.lower()
+    return Path(path.stem).suffix.lower() if ending == ".gz" else ending
+
+
+def opened(path: Path) -> gzip.GzipFile | io.BufferedReader:
+    """The file's bytes, decompressed where its name ends in .gz."""
+    return gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
 @contextmanager
 def reading(path: Path, name: str, remedy: str = "") -> Iterator[None]:
-    """Make a UsageError of a file that can't be opened, or is not UTF-8 text."""
+    """Make a UsageError of a file that can't be opened or decompressed, or is not UTF-8 text."""
     remedy = f": {remedy}" if remedy else ""
     try:
         yield
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UsageError(f"{name} {path} is no whole gzip file: {error}{remedy}") from error
     except OSError as error:
         raise UsageError(f"{name} {path} can't be read: {error.strerror or error}{remedy}") from error
     except UnicodeDecodeError as error:
@@ -87,7 +105,7 @@ def json_line(row: Row) -> bytes:
 
 
 def _objects(path: Path, name: str) -> Iterator[tuple[str, Row]]:
-    with path.open("rb") as stream:
+    with opened(path) as stream:
         for number, line in enumerate(stream, 1):
             if line.strip(b"\xef\xbb\xbf \t\r\n"):
                 where = f"{name} {path}, line {number}"
@@ -95,14 +113,16 @@ def _objects(path: Path, name: str) -> Iterator[tuple[str, Row]]:
 
 
 def _table(path: Path, name: str) -> Iterator[tuple[str, Row]]:
-    with path.open(encoding="utf-8-sig", newline="") as stream:
-        table = csv.DictReader(stream, strict=True)
+    with io.TextIOWrapper(opened(path), encoding="utf-8-sig", newline="") as stream:
+        table = csv.DictReader(stream, strict=True, delimiter=TABLES[suffix(path)])
         try:
             for row in table:
                 where = f"{name} {path}, line {table.line_num}"
                 yield where, {key: value for key, value in row.items() if key is not None}
         except csv.Error as error:
-            raise UsageError(f"{name} {path}, line {table.line_num + 1}: not CSV: {error}") from error
+            raise UsageError(
+                f"{name} {path}, line {table.line_num + 1}: not {suffix(path)[1:].upper()}: {error}"
+            ) from error
 
 
 def _object(line: bytes, where: str) -> Row:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from kcard.answer import Answer
 from kcard.errors import UsageError
+from kcard.evaluation.entries import entries
 from kcard.evaluation.gates.answer_scores import METRICS, Metric
-from kcard.evaluation.question_file import entries, read_questions
+from kcard.evaluation.question_file import read_questions
 from kcard.integrators.batch import QuestionTotals, answer_file, earlier_lines
 from kcard.integrators.pipeline import Pipeline
 from kcard.rows import Row

@@ -14,7 +14,7 @@ from kcard.quiet import loading
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["HiddenStates"]
+__all__ = ["HiddenStates", "contriever"]
 
 ROWS = 32
 TOKENS = 512
@@ -73,6 +73,15 @@ class HiddenStates:
     @property
     def _longest(self) -> int:
         return min(TOKENS, getattr(self._model.config, "max_position_embeddings", None) or TOKENS)
+
+
+def contriever(where: str = "facebook/contriever") -> HiddenStates:
+    """contriever[:MODEL], a dense retriever's encoder: the mean over the last layer's states (Izacard et al., 2022).
+
+    Vectors are compared by their dot product. Adaptive Retrieval has the one that was tuned on MS MARCO,
+    contriever:facebook/contriever-msmarco.
+    """
+    return HiddenStates(where, pooling="mean")
 
 
 def _decodes(config: Any) -> bool:

@@ -26,6 +26,7 @@ __all__ = [
     "Endpoint",
     "Integrator",
     "card_llm",
+    "chosen_cards",
     "integrator",
     "make_llm",
     "make_pool",
@@ -112,19 +113,26 @@ def make_pool(
     A card's files are verified and laid out when it is first asked, so a pool may hold thousands. `llm`: what finds
     the LLM that a card names. `memory`: bytes that cards may take; see Pool.
     """
-    from kcard.cards.format.folder import CardHandle, CardSet
     from kcard.cards.pool import Pool
-    from kcard.hub.registry import Hub
 
     if device != "cpu":
         import torch
 
         if not torch.cuda.is_available():
             raise UsageError(f"device {device!r}: no GPU is available; leave out --device")
+    cards, note = chosen_cards(selection, hub)
+    return cards, TimedGenerator(Pool(cards, device, llm=llm, memory=memory)), note
+
+
+def chosen_cards(selection: Sequence[str] | None, hub: "Hub | None") -> "tuple[CardSet, str]":
+    """The chosen cards, unopened, and what quarantine left out, in a sentence; None: all."""
+    from kcard.cards.format.folder import CardHandle, CardSet
+    from kcard.hub.registry import Hub
+
     hub = hub or Hub()
     chosen = hub.select(selection)
-    cards = CardSet([CardHandle(v.manifest, partial(hub.folder, v.reference)) for v in chosen.versions])
-    return cards, TimedGenerator(Pool(cards, device, llm=llm, memory=memory)), chosen.note
+    handles = [CardHandle(v.manifest, partial(hub.folder, v.reference)) for v in chosen.versions]
+    return CardSet(handles), chosen.note
 
 
 def integrator(

@@ -23,7 +23,7 @@ from kcard.integrators.gathered import Gathered
 from kcard.integrators.metered import Metered, TimedGenerator
 from kcard.integrators.named_gate import named_gate
 from kcard.integrators.options import AskOptions
-from kcard.protocols import LLM
+from kcard.protocols import LLM, Evidence
 from kcard.question import Question, checked, distinct_texts
 from kcard.request import Reply, Request
 
@@ -49,6 +49,7 @@ class Pipeline:
         options: see AskOptions; those that are given by name take the place of its own.
         hub: where the cards are; None: the hub under KCARD_HOME.
         report: called with a sentence where something takes long.
+        retriever: what finds passages that stand beside the cards' documents, as a card of its own would.
 
     Raises:
         UsageError for a wrong argument, HubError where no card is published or found, ModelUnavailable.
@@ -60,6 +61,7 @@ class Pipeline:
         *,
         hub: "Hub | None" = None,
         report: Callable[[str], None] | None = None,
+        retriever: Evidence | None = None,
         **given: Any,
     ) -> None:
         self.options = options = replace(options or AskOptions(), **given)
@@ -80,6 +82,10 @@ class Pipeline:
             cards, self._writer, self._left_out = make_pool(
                 options.card_names, hub, options.device, find, options.memory_bytes
             )
+            if retriever is not None:
+                from kcard.integrators.beside import Beside
+
+                self._writer = TimedGenerator(Beside(self._writer, retriever))
             templates = getattr(self._gate.gate, "templates", 1)
             self._integrator = integrator(
                 options, cards, self._writer, self._metered, self._examples, templates, report

@@ -56,12 +56,14 @@ class EmbeddedLLM:
             return Reply(request.question)
         if request.kind == "choose":
             return Reply(_nearest(request.question, request.choices))
-        if request.kind == "document":
+        if request.kind in {"document", "knowledge", "recite"}:
             return Reply(_document(request.question))
-        if request.draft:
+        if request.choices:
+            return Reply(_option(request))
+        if request.draft and not request.knowledge:
             recollection = memory.shared().recall(request.question)
             return Reply(recollection.answer, tokens=recollection.tokens)
-        return Reply(_option(request)) if request.choices else _answer(request)
+        return _answer(request)
 
 
 def _need(request: Request) -> Reply:

@@ -12,6 +12,7 @@ from kcard.llms.wordings import NEED
 from kcard.llms.yes_no import from_probabilities, from_text
 from kcard.quiet import loading
 from kcard.request import Reply, Request
+from kcard.sampling import derive_seed
 
 if TYPE_CHECKING:
     import torch
@@ -55,8 +56,8 @@ class LocalLLM:
         if request.draft:
             return self._draft(row)
         if request.kind != "need":
-            return self._reply(row, self._generate(row, self.max_tokens))
-        reply = self._reply(row, self._generate(row, NEED_TOKENS))
+            return self._reply(row, self._generate(row, self.max_tokens, request))
+        reply = self._reply(row, self._generate(row, NEED_TOKENS, request))
         yes = from_probabilities(self._next_tokens(row))
         yes = from_text(reply.text) if yes is None else yes
         return replace(reply, yes=NEED[request.template].needed(yes))
@@ -71,7 +72,7 @@ class LocalLLM:
 
         def generate() -> None:
             try:
-                ended.append(self._generate(row, self.max_tokens, streamer))
+                ended.append(self._generate(row, self.max_tokens, request, streamer))
             except Exception as error:  # noqa: BLE001 - whoever reads the stream raises it, else they would wait for ever
                 ended.append(error)
                 streamer.end()
@@ -151,15 +152,16 @@ class LocalLLM:
             (self._tokenizer.decode([t]), v) for t, v in zip(tokens.tolist(), values.tolist(), strict=True)
         ]
 
-    def _generate(self, row: "torch.Tensor", tokens: int, streamer: Any = None) -> "torch.Tensor":
+    def _generate(
+        self, row: "torch.Tensor", tokens: int, request: Request, streamer: Any = None
+    ) -> "torch.Tensor":
         """The new tokens, shape (n,)."""
         import torch
 
-        sampled = (
-            {"do_sample": True, "temperature": self.temperature} if self.temperature else {"do_sample": False}
-        )
+        temperature = self.temperature if request.temperature is None else request.temperature
+        sampled = {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
         with torch.inference_mode(), torch.random.fork_rng():
-            torch.manual_seed(self.seed)
+            torch.manual_seed(derive_seed(self.seed, request.sample) if request.sample else self.seed)
             out = self._model.generate(
                 input_ids=row,
                 attention_mask=torch.ones_like(row),

@@ -138,7 +138,7 @@ class OpenAIEndpoint:
         import openai
 
         while True:
-            given = self._parameters(tokens, wanted)
+            given = self._parameters(tokens, _drawn(request) | wanted)
             try:
                 return self._client.chat.completions.create(
                     model=self.model, messages=cast(Any, messages(request)), **given
@@ -209,6 +209,12 @@ class OpenAIEndpoint:
             self._report(
                 f"{self._where} is busy (status {response.status_code}): waiting {wait} s, as requested"
             )
+
+
+def _drawn(request: Request) -> dict[str, Any]:
+    """How the request wants its reply drawn; nothing where it leaves that to the endpoint."""
+    given = {} if request.temperature is None else {"temperature": request.temperature}
+    return given | ({"seed": request.sample} if request.sample else {})
 
 
 def _usage(answer: Any) -> tuple[int | None, int | None]:

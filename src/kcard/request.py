@@ -5,7 +5,7 @@ from typing import Literal
 
 __all__ = ["Choice", "Example", "Kind", "Quote", "Reply", "Request", "TokenScores"]
 
-Kind = Literal["need", "what", "choose", "answer", "document"]
+Kind = Literal["need", "what", "choose", "answer", "document", "knowledge", "recite"]
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,15 @@ class Request:
 
     kind      need: does the LLM need more information? what: which kind of information?
               choose: which of `choices` (cards)? answer: the answer, given `knowledge`; with `choices`,
-              one of them (multiple choice). document: a text that helps to answer the question
+              one of them (multiple choice). document: a text that helps to answer the question (GenRead); knowledge:
+              a statement that does (generated knowledge prompting); recite: a passage from memory that holds the
+              answer (RECITE)
     choices   of `choose`, the cards; of any other kind, the options (letter, text) of the question
     template  which wording of a `need` request to use, from 0 (see llms/wordings.py); in the examples, and in
               Reply.yes, a yes means that more is needed, whatever it means in the wording
     draft     only a short `answer` is wanted, the likeliest, with the scores of its tokens (Reply.tokens)
+    sample    which of several replies to the same request, from 0; each is drawn with a seed of its own
+    temperature  at which the reply is drawn, at least 0; None: the backend's
     """
 
     kind: Kind
@@ -54,6 +58,8 @@ class Request:
     choices: tuple[Choice, ...] = ()
     template: int = 0
     draft: bool = False
+    sample: int = 0
+    temperature: float | None = None
 
     @property
     def shots(self) -> tuple[Example, ...]:

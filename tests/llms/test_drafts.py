@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,10 +151,16 @@ def test_a_model_that_only_continues_text_is_scored_up_to_its_first_line(tmp_pat
 
 
 def test_the_embedded_llm_drafts_what_it_remembers_token_by_token() -> None:
-    reply = EmbeddedLLM().reply(Request("answer", "What is the capital of France?", ("Rome.",), draft=True))
+    reply = EmbeddedLLM().reply(Request("answer", "What is the capital of France?", draft=True))
     assert reply.text == "Paris"
     assert reply.tokens is not None
     assert all(token.margin > 0.8 and token.entropy < 1 for token in reply.tokens)
     strange = EmbeddedLLM().reply(Request("answer", "Who repaired the third bridge at Lund?", draft=True))
     assert strange.tokens is not None
     assert min(token.margin for token in strange.tokens) < 0.8
+
+
+def test_the_embedded_llm_drafts_from_knowledge_where_there_is_some() -> None:
+    request = Request("answer", "Who built it?", ("Halden & Co built it in 1871.",))
+    llm = EmbeddedLLM()
+    assert llm.reply(replace(request, draft=True)) == llm.reply(request)

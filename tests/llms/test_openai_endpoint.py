@@ -240,3 +240,12 @@ def test_a_missing_openai_package_names_the_extra(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(MissingExtra, match=r"kcard\[openai\]"):
         OpenAIEndpoint("tiny", url="http://here/v1")
+
+
+def test_several_replies_to_a_request_are_drawn_with_seeds_of_their_own(serve: Callable[..., Any]) -> None:
+    server = serve({"text": "x"})
+    llm = OpenAIEndpoint("tiny", url=server.url)
+    for sample in (0, 1, 2):
+        llm.reply(Request("recite", "Who won?", sample=sample, temperature=0.7))
+    sent = [(request["body"]["temperature"], request["body"].get("seed")) for request in server.requests]
+    assert sent == [(0.7, None), (0.7, 1), (0.7, 2)]

@@ -1,6 +1,7 @@
 """Prompts follow the paper's wordings, and outside text can't pass itself off as part of them."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,6 +76,31 @@ def test_what_and_choose_ask_as_in_the_paper() -> None:
     )
 
 
+def test_a_document_is_asked_for_as_genread_does() -> None:
+    asked = "Generate a background document from Wikipedia to answer the given question."
+    assert prompts.render(Request("document", "Who  won?")) == f"{asked}\n\nWho won?\n\n"
+
+
+def test_a_statement_is_asked_for_as_generated_knowledge_prompting_does() -> None:
+    shown = (Example("knowledge", "Can penguins fly?", "Penguins swim."), SHOWN)
+    assert prompts.render(Request("knowledge", "Who won?", examples=shown)) == (
+        "Generate some knowledge about the concepts in the input. Examples:\n\n"
+        "Input: Can penguins fly?\nKnowledge: Penguins swim.\n\nInput: Who won?\nKnowledge:"
+    )
+
+
+def test_a_recitation_is_asked_for_as_recite_does() -> None:
+    assert prompts.render(Request("recite", "Who won?")) == (
+        "Question: Who won?\n\n"
+        "The answer to the above question can be found in the following Wikipedia page, section, and paragraph:"
+    )
+
+
+def test_every_kind_of_text_has_five_demonstrations_or_none() -> None:
+    counted = Counter(example.kind for example in examples.load())
+    assert (counted["knowledge"], counted["recite"], counted["document"]) == (5, 5, 0)
+
+
 def test_only_examples_of_the_requests_own_kind_are_shown() -> None:
     shown = (SHOWN, Example("answer", "What is 2 + 2?", "4"))
     assert prompts.render(Request("need", "Who won?", examples=shown)).startswith(
@@ -143,7 +169,7 @@ def test_chat_messages_show_examples_as_turns() -> None:
 def test_built_in_examples_show_both_kinds_of_need_and_the_other_kinds() -> None:
     found = examples.load()
     assert {e.reply for e in found if e.kind == "need"} == {"Yes", "No"}
-    assert {e.kind for e in found} == {"need", "what", "answer"}
+    assert {e.kind for e in found} == {"need", "what", "answer", "knowledge", "recite"}
     assert any(e.kind == "answer" and e.knowledge for e in found)
 
 

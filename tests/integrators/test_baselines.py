@@ -1,0 +1,256 @@
+"""The papers' baselines: what each asks of the LLM, how it settles on an answer, and what it costs."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import kcard
+from kcard.answer import Source
+from kcard.errors import UsageError
+from kcard.integrators.baselines.baseline import Baseline
+from kcard.integrators.baselines.factory import BASELINES, baseline
+from kcard.integrators.baselines.genread import GenRead
+from kcard.integrators.baselines.gkp import Surest, statements
+from kcard.integrators.baselines.options import BaselineOptions
+from kcard.integrators.baselines.recitation import Majority, recitations
+from kcard.integrators.baselines.replug import Replug
+from kcard.integrators.baselines.retrieval import Retrieval
+from kcard.integrators.baselines.together import Together
+from kcard.integrators.metered import Metered
+from kcard.integrators.options import AskOptions
+from kcard.llms.embedded import EmbeddedLLM
+from kcard.question import Question
+from kcard.request import Choice, Example, Reply, Request, TokenScores
+
+OPTIONS = (Choice("A", "Ann"), Choice("B", "Bob"))
+
+
+@dataclass
+class Scripted:
+    """An LLM that writes numbered texts and answers with what `answer` makes of the knowledge."""
+
+    answer: Callable[[str], Reply]
+    requests: list[Request] = field(default_factory=list)
+
+    def reply(self, request: Request) -> Reply:
+        self.requests.append(request)
+        if request.kind != "answer":
+            return Reply(f"text {request.sample}", tokens_in=5, tokens_out=2)
+        return self.answer(" ".join(request.knowledge))
+
+
+@dataclass(frozen=True)
+class Found:
+    """A retriever with the same passages for every question."""
+
+    sources: tuple[Source, ...]
+
+    def find(self, claim: str, k: int) -> list[Source]:
+        del claim
+        return [*self.sources[:k]]
+
+
+def sure(text: str, probability: float) -> Reply:
+    token = TokenScores(math.log(probability), 0.0, 0.0)
+    return Reply(text, tokens=(token, token))
+
+
+def passages(*scored: tuple[str, float]) -> Retrieval:
+    return Retrieval(Found(tuple(Source(text, "notes.txt", 1, score) for text, score in scored)), 10)
+
+
+def test_retrieval_shows_all_passages_at_once_and_keeps_their_places() -> None:
+    llm = Scripted(lambda knowledge: Reply(knowledge, tokens_in=7, tokens_out=3))
+    source = passages(("Ann won.", 3.0), ("It rained.", 1.0))
+    [answer] = Baseline("retrieval", Metered(llm), source, Together()).answers(["Who won?"])
+    assert (answer.answer, answer.mode, answer.cards) == ("Ann won. It rained.", "retrieval", ("retrieval",))
+    assert [(p.text, p.kept, p.source and p.source.score) for p in answer.passages] == [
+        ("Ann won.", True, 3.0),
+        ("It rained.", True, 1.0),
+    ]
+    assert (answer.calls, answer.usage and answer.usage.tokens_in) == (1, 7)
+
+
+def test_genread_answers_from_the_document_that_the_llm_wrote() -> None:
+    llm = Scripted(Reply)
+    [answer] = Baseline("genread", Metered(llm), GenRead(), Together()).answers(
+        [Question("Who won?", OPTIONS)]
+    )
+    assert [request.kind for request in llm.requests] == ["document", "answer"]
+    assert llm.requests[1].knowledge == ("text 0",)
+    assert llm.requests[1].choices == OPTIONS
+    assert (answer.answer, answer.calls) == ("text 0", 2)
+
+
+def test_gkp_draws_statements_and_takes_the_surest_answer() -> None:
+    chances = {"": sure("Carl", 0.2), "text 0": sure("Ann", 0.4), "text 1": sure("Bob", 0.9)}
+    llm = Scripted(lambda knowledge: chances.get(knowledge, sure("Ann", 0.5)))
+    [answer] = Baseline("gkp", Metered(llm), statements(4), Surest()).answers(["Who won?"])
+    drawn = [request for request in llm.requests if request.kind == "knowledge"]
+    assert [request.sample for request in drawn] == [0, 1, 2, 3]
+    assert {request.temperature for request in drawn} == {1.0}
+    assert (answer.answer, answer.calls) == ("Bob", 9)
+
+
+def test_gkp_without_probabilities_takes_the_most_frequent_answer() -> None:
+    llm = Scripted(lambda knowledge: Reply("Bob" if knowledge.endswith("1") else "Ann"))
+    [answer] = Baseline("gkp", Metered(llm), statements(3), Surest()).answers(["Who won?"])
+    assert answer.answer == "Ann"
+
+
+def test_recitation_takes_the_most_frequent_answer_whatever_its_case() -> None:
+    replies = {"text 0": "Bob", "text 1": "ann", "text 2": "Ann."}
+    llm = Scripted(lambda knowledge: Reply(replies[knowledge]))
+    [answer] = Baseline("recitation", Metered(llm), recitations(3), Majority()).answers(["Who won?"])
+    assert (answer.answer, answer.calls) == ("ann", 6)
+    assert {request.temperature for request in llm.requests if request.kind == "recite"} == {0.7}
+
+
+def test_a_reply_that_it_does_not_know_is_no_vote() -> None:
+    llm = Scripted(lambda knowledge: Reply("Ann") if knowledge == "text 2" else Reply("?", known=False))
+    [answer] = Baseline("recitation", Metered(llm), recitations(3), Majority()).answers(["Who won?"])
+    assert answer.answer == "Ann"
+
+
+def test_replug_weighs_answers_by_score_and_probability() -> None:
+    """Two passages for Ann together outweigh the best passage, which is for Bob: by hand, softmax of 1.0, 0.8, 0.8."""
+    chances = {"b": sure("Bob", 0.5), "a": sure("Ann", 0.4), "c": sure("ann", 0.3)}
+    llm = Scripted(chances.__getitem__)
+    source = passages(("b", 1.0), ("a", 0.8), ("c", 0.8))
+    best, other = (math.exp(score) / (math.exp(1.0) + 2 * math.exp(0.8)) for score in (1.0, 0.8))
+    assert best * 0.5 < other * (0.4 + 0.3)
+    [answer] = Baseline("replug", Metered(llm), source, Replug(False)).answers(["Who won?"])
+    assert (answer.answer, answer.calls) == ("Ann", 3)
+    assert [request.knowledge for request in llm.requests] == [("b",), ("a",), ("c",)]
+
+
+def test_replug_without_probabilities_counts_the_shares_of_the_passages() -> None:
+    llm = Scripted(lambda knowledge: Reply("Bob" if knowledge == "b" else "Ann"))
+    source = passages(("b", 4.0), ("a", 1.0), ("c", 1.0))
+    for relative, expected in ((False, "Bob"), (True, "Bob")):
+        [answer] = Baseline("replug", Metered(llm), source, Replug(relative)).answers(["Who won?"])
+        assert answer.answer == expected
+    [answer] = Baseline(
+        "replug", Metered(llm), passages(("b", 40.0), ("a", 30.0), ("c", 30.0)), Replug(True)
+    ).answers(["Who won?"])
+    assert answer.answer == "Ann"  # of raw scores ten apart the first would have all the weight
+
+
+def test_replug_answers_without_knowledge_where_nothing_is_found() -> None:
+    llm = Scripted(lambda knowledge: Reply(knowledge or "nothing"))
+    [answer] = Baseline("replug", Metered(llm), passages(), Replug(True)).answers(["Who won?"])
+    assert (answer.answer, answer.passages, answer.cards) == ("nothing", (), ())
+
+
+def test_a_questions_own_demonstrations_replace_those_for_answers_only() -> None:
+    llm = Scripted(Reply)
+    built_in = (Example("answer", "1?", "one"), Example("recite", "1?", "One. It is a number."))
+    own = (Example("answer", "2?", "two"),)
+    runner = Baseline("recitation", Metered(llm), recitations(1), Majority(), built_in)
+    [*runner.answers([Question("3?", examples=own)])]
+    assert [request.shots for request in llm.requests] == [built_in[1:], own]
+
+
+def test_of_several_options_the_chosen_ones_are_counted_however_they_are_named() -> None:
+    replies = {"text 0": "A", "text 1": "(B)", "text 2": "The answer is B", "text 3": "neither"}
+    llm = Scripted(lambda knowledge: Reply(replies[knowledge]))
+    runner = Baseline("recitation", Metered(llm), recitations(4), Majority())
+    [answer] = runner.answers([Question("Who won?", OPTIONS)])
+    assert (answer.choice, answer.answer) == ("B", "Bob")
+
+
+def test_every_question_gets_its_own_answer_in_order() -> None:
+    llm = Scripted(lambda _: Reply("x"))
+    runner = Baseline("retrieval", Metered(llm), passages(), Together())
+    assert [a.question for a in runner.answers(["b?", "a?", "b?"])] == ["b?", "a?", "b?"]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "races.txt"
+    path.write_text(
+        "Mara Holt won the race for mayor of Quay Town in 2022.\n\nThe bakery of Quay Town opened in 1904.\n",
+        encoding="utf-8",
+    )
+    return path
+
+
+@pytest.mark.parametrize("kind", ["bm25", "minilm"])
+def test_the_embedded_llm_finds_the_answer_in_what_is_retrieved(corpus: Path, kind: str) -> None:
+    asking = AskOptions(llm=EmbeddedLLM())
+    options = BaselineOptions(corpus=corpus, retriever=kind, passages=1)
+    question = "Who won the race for mayor of Quay Town?"
+    for name in ("retrieval", "replug"):
+        [answer] = baseline(name, asking, options).answers([question])
+        assert answer.answer == "Mara Holt", name
+        assert len(answer.passages) == 1
+        assert "Mara Holt" in answer.passages[0].text
+
+
+def test_the_embedded_llm_writes_what_it_remembers_and_nothing_else() -> None:
+    for name in ("genread", "gkp", "recitation"):
+        runner = baseline(name, AskOptions(llm=EmbeddedLLM()), BaselineOptions(samples=2))
+        [known, unknown] = runner.answers(
+            ["What is the capital of France?", "Who runs the bakery at Quay Street 4?"]
+        )
+        assert known.answer == "Paris", name
+        assert unknown.passages == (), name
+
+
+@pytest.fixture
+def cards(tmp_path: Path) -> None:
+    for name, text in (
+        ("moons", "Cassini discovered the moon Tethys."),
+        ("mills", "Osric built the mill of Tarn."),
+    ):
+        path = tmp_path / f"{name}.txt"
+        path.write_text(text, encoding="utf-8")
+        kcard.publish(kcard.train(path, kind="retrieval", description=name).folder)
+
+
+@pytest.mark.usefixtures("cards")
+def test_without_a_corpus_the_source_passages_of_the_chosen_cards_are_searched() -> None:
+    asking = AskOptions(llm=EmbeddedLLM(), cards=["mills"])
+    [answer] = baseline("retrieval", asking).answers(["Who built the mill of Tarn?"])
+    assert answer.answer == "Osric"
+    [answer] = baseline("retrieval", asking).answers(["Who discovered the moon Tethys?"])
+    assert all("Cassini" not in passage.text for passage in answer.passages)
+
+
+@pytest.mark.usefixtures("cards")
+def test_cards_and_retrieved_passages_are_candidates_of_the_same_selectors(corpus: Path) -> None:
+    asking = AskOptions(llm=EmbeddedLLM(), cards="moons,mills")
+    runner = baseline("cards+retrieval", asking, BaselineOptions(corpus=corpus))
+    [holt, tethys] = runner.answers(
+        ["Who won the race for mayor of Quay Town?", "Who discovered the moon Tethys?"]
+    )
+    assert (holt.answer, tethys.answer) == ("Mara Holt", "Cassini")
+    assert "retrieval" in {p.card for p in holt.passages if p.kept}
+    assert "moons" in {p.card for p in tethys.passages if p.kept}
+    assert all(p.relevance is not None for p in holt.passages)
+
+
+def test_a_wrong_name_and_missing_passages_are_told_with_their_remedy() -> None:
+    with pytest.raises(UsageError, match="baseline 'rag' is unknown: choose one of retrieval, genread"):
+        baseline("rag")
+    with pytest.raises(UsageError, match="samples is 0: it must be at least 1"):
+        BaselineOptions(samples=0)
+    assert len(BASELINES) == 6
+
+
+def test_vectors_need_texts_that_can_be_read_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Online:
+        name, digest = "online", "0"
+
+        def find(self, claim: str, k: int) -> Sequence[Source]:
+            del claim, k
+            return []
+
+    from kcard.selectors.evidence import registry
+
+    monkeypatch.setattr(registry, "open_evidence", lambda _: Online())
+    with pytest.raises(UsageError, match="retriever minilm needs the texts of wikipedia"):
+        baseline("retrieval", None, BaselineOptions(corpus="wikipedia", retriever="minilm"))

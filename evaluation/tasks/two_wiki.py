@@ -1,0 +1,13 @@
+"""2WikiMultihopQA (Ho et al., 2020): questions over two articles of Wikipedia, in HotpotQA's layout."""
+
+from pathlib import Path
+
+from kcard.evaluation.tasks.multihop import read_multihop
+from kcard.evaluation.tasks.task import TaskData
+
+__all__ = ["read"]
+
+
+def read(path: Path) -> TaskData:
+    """Its own JSON ({_id, question, answer, type, context}) or {id, question, answers, paragraphs}."""
+    return read_multihop("2wiki", path)

@@ -1,25 +1,20 @@
-"""How an answer or a passage compares with the accepted answers, and how sure a mean of such numbers is.
+"""How an answer or a passage compares with the accepted answers.
 
 Texts are normalised as SQuAD's official script does it: lower case, no ASCII punctuation, no articles, single
 spaces. Accents are kept, as there: "Beyonce" is not "Beyoncé".
 """
 
 import functools
-import math
 import re
 import string
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from statistics import NormalDist
 
-import numpy as np
-
-__all__ = ["Searched", "exact_match", "f1", "interval", "normalise", "substring"]
+__all__ = ["Searched", "exact_match", "f1", "normalise", "substring"]
 
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 POSSESSIVE = re.compile(r"['’]s\b")
 ARTICLES = re.compile(r"\b(a|an|the)\b")
-RESAMPLES = 1000
 
 
 @functools.lru_cache(maxsize=100_000)
@@ -59,36 +54,6 @@ class Searched:
             f" {short} " in self._words if (short := normalise(answer)) else answer in self._text
             for answer in accepted
         )
-
-
-def interval(
-    values: Sequence[float], seed: int = 0, level: float = 0.95, *, paired: bool = False
-) -> tuple[float, float]:
-    """An interval of the mean; (nan, nan) for no values.
-
-    Of shares and scores in [0, 1] it is Wilson's score interval (1927), which has a width even where all values are the
-    same; for scores between 0 and 1, whose variance is smaller, it is rather too wide. `paired`: of differences between
-    two measurements of the same items, in [-1, 1], it is the percentile interval of the bootstrap (Efron, 1979).
-    """
-    if not values:
-        return float("nan"), float("nan")
-    sample = np.asarray(values, dtype=np.float64)
-    if not paired:
-        return _wilson(float(sample.mean()), len(sample), level)
-    if sample.min() == sample.max():
-        low, high = _wilson((float(sample[0]) + 1) / 2, len(sample), level)
-        return 2 * low - 1, 2 * high - 1
-    random = np.random.default_rng(seed)
-    means = [sample[random.integers(0, len(sample), len(sample))].mean() for _ in range(RESAMPLES)]
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
-def _wilson(mean: float, count: int, level: float) -> tuple[float, float]:
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    centre = (mean + z * z / (2 * count)) / (1 + z * z / count)
-    half = z / (1 + z * z / count) * math.sqrt(mean * (1 - mean) / count + z * z / (4 * count * count))
-    return max(0.0, min(mean, centre - half)), min(1.0, max(mean, centre + half))
 
 
 def _overlap(predicted: list[str], accepted: list[str]) -> float:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from kcard.answer import Source
 from kcard.errors import CardError
-from kcard.evaluation.metrics import interval
+from kcard.evaluation.intervals import interval
 from kcard.json_values import build, canonical, parse
 
 __all__ = ["EXAM", "Distribution", "EvalRun", "Exam", "Judged", "Mean", "mean_of", "read_exam", "read_record"]

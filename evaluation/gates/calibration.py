@@ -15,9 +15,9 @@ from kcard.errors import UsageError
 from kcard.evaluation.gates.cost_curve import Point, cheapest_best, curve
 from kcard.evaluation.gates.folds import FOLDS, Indices, folds
 from kcard.evaluation.gates.outcome import Floats, GateOutcome, Seeks, both_ways, outcomes
-from kcard.evaluation.gates.paired_test import holm, sign_flip
 from kcard.evaluation.gates.trial import Trial, tried
-from kcard.evaluation.metrics import interval
+from kcard.evaluation.intervals import interval
+from kcard.evaluation.paired_tests import holm, sign_flip
 from kcard.gates.kinds import Kind, Resources
 from kcard.gates.query import Query
 from kcard.gates.record import Record

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kcard.evaluation.metrics import interval
+from kcard.evaluation.intervals import interval
 from kcard.evaluation.record import Mean
 
 

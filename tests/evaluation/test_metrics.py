@@ -3,7 +3,8 @@ import math
 import pytest
 
 from kcard.evaluation.histogram import counts, histogram
-from kcard.evaluation.metrics import exact_match, f1, interval, normalise, substring
+from kcard.evaluation.intervals import interval
+from kcard.evaluation.metrics import exact_match, f1, normalise, substring
 from kcard.evaluation.plot import plot
 
 

@@ -17,7 +17,7 @@ from kcard.evaluation.gates.calibration import Calibration, GateCandidate, calib
 from kcard.evaluation.gates.choice import choose, deployed
 from kcard.evaluation.gates.cost_curve import cheapest_best, curve
 from kcard.evaluation.gates.data import as_data
-from kcard.evaluation.gates.paired_test import holm, sign_flip
+from kcard.evaluation.paired_tests import holm, sign_flip
 from kcard.gates import storage
 from kcard.gates.kinds import GateState, Resources
 from kcard.gates.query import Query

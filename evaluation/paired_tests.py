@@ -70,7 +70,7 @@ def mcnemar(better: int, worse: int) -> float:
     for k in range(min(better, worse)):
         ways = ways * (n - k) // (k + 1)
         below += ways
-    return min(1.0, 2 * below / 2**n)
+    return min(1.0, below / (1 << n) * 2)
 
 
 def sign_flip(differences: npt.NDArray[np.float64], seed: int = 0, draws: int = DRAWS) -> float:

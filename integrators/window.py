@@ -1,6 +1,6 @@
 """Cuts a request down to what its LLM can read, and says what was cut."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kcard.protocols import LLM, Windowed
@@ -14,9 +14,9 @@ Fits = Callable[[Request], bool]
 def fit(request: Request, llm: LLM) -> tuple[Request, str | None]:
     """The request as the LLM can read it, and a note for the user; as it is, and None, where it fits.
 
-    What goes, in this order, until the rest fits: in-context examples; the tail of a question that would leave less
-    than half of the window to knowledge; knowledge from its end, where the least relevant stands, and of the last
-    passage left its tail; cards to choose from, from the end.
+    What goes, in this order, until the rest fits: in-context examples, one by one from the first, which is the
+    farthest; the tail of a question that would leave less than half of the window to knowledge; knowledge from its
+    end, where the least relevant stands, and of the last passage left its tail; cards to choose from, from the end.
     """
     if not isinstance(llm, Windowed) or llm.window is None or llm.count(request) <= llm.window:
         return request, None
@@ -25,9 +25,11 @@ def fit(request: Request, llm: LLM) -> tuple[Request, str | None]:
     def fits(shorter: Request) -> bool:
         return llm.count(shorter) <= window
 
-    without = replace(request, examples=())
-    if llm.count(without) < llm.count(request):
-        request, cuts = without, ["the in-context examples"]
+    if llm.count(replace(request, examples=())) < llm.count(request):
+        request, said = _examples(request, fits)
+        cuts += [said] if said else []
+    if fits(request):
+        return request, _note(window, cuts)
     bare = replace(request, knowledge=(), choices=())
     shared = llm.count(bare) < llm.count(
         request
@@ -42,7 +44,19 @@ def fit(request: Request, llm: LLM) -> tuple[Request, str | None]:
         if not fits(request):
             request, said = cut(request, fits)
             cuts += [said] if said else []
-    return request, f"the LLM reads {window} tokens at most; left out: {', '.join(cuts)}"
+    return request, _note(window, cuts)
+
+
+def _note(window: int, cuts: Sequence[str]) -> str | None:
+    return f"the LLM reads {window} tokens at most; left out: {', '.join(cuts)}" if cuts else None
+
+
+def _examples(request: Request, fits: Fits) -> tuple[Request, str | None]:
+    """Of the examples that are shown, the last ones that fit; the others are not counted."""
+    shots = request.shots
+    held = _most(len(shots), lambda n: fits(replace(request, examples=shots[len(shots) - n :])))
+    request = replace(request, examples=shots[len(shots) - held :])
+    return request, f"{len(shots) - held} of {len(shots)} in-context examples" if held < len(shots) else None
 
 
 def _knowledge(request: Request, fits: Fits) -> tuple[Request, str | None]:

@@ -37,7 +37,19 @@ def test_what_fits_is_left_alone() -> None:
 def test_examples_go_before_knowledge() -> None:
     found, note = fit(Request("answer", "a b", ("c d",), (SHOWN,)), Words(5))
     assert found == Request("answer", "a b", ("c d",))
-    assert note == "the LLM reads 5 tokens at most; left out: the in-context examples"
+    assert note == "the LLM reads 5 tokens at most; left out: 1 of 1 in-context examples"
+
+
+def test_examples_go_one_by_one_the_first_first() -> None:
+    shots = tuple(Example("answer", f"shot {i}", "Ann") for i in range(5))
+    found, note = fit(Request("answer", "a b", ("c d",), (*shots, Example("need", "who won", "No"))), Words(8))
+    assert found == Request("answer", "a b", ("c d",), shots[3:])
+    assert "left out: 3 of 5 in-context examples" in str(note)
+
+
+def test_examples_of_other_kinds_are_not_said_to_be_left_out() -> None:
+    found, note = fit(Request("answer", "a b", (), (Example("need", "who won", "No"),)), Words(3))
+    assert (found, note) == (Request("answer", "a b"), None)
 
 
 def test_the_last_passages_go_first() -> None:

@@ -21,7 +21,8 @@ def show(answer: Answer, trace: bool = False, streamed: bool = False) -> None:
     """
     out = console()
     if not streamed:
-        out.print(f"[bold]{escape(answer.answer)}[/bold]")
+        letter = f"{answer.choice}. " if answer.choice else ""
+        out.print(f"[bold]{escape(letter + answer.answer)}[/bold]")
     if answer.nearest is not None:
         where = f" ({_place(answer.nearest)})" if _place(answer.nearest) else ""
         out.print(f'nearest passage: "{answer.nearest.text}"{where}', markup=False, soft_wrap=True)

@@ -15,6 +15,7 @@ from kcard.integrators.options import AskOptions
 if TYPE_CHECKING:
     from kcard.integrators.batch import QuestionTotals
     from kcard.integrators.pipeline import Pipeline
+    from kcard.question import Question
 
 __all__ = ["register"]
 
@@ -27,6 +28,14 @@ def register(app: typer.Typer) -> None:
 def ask(
     given: dict[str, Any],
     question: Annotated[str | None, typer.Argument(help="The question.", show_default=False)] = None,
+    choices: Annotated[
+        list[str] | None,
+        typer.Option(
+            help='Options of a multiple-choice question: "Rome; Paris" or "A=Rome; B=Paris"; or one at a time, '
+            "repeated.",
+            show_default=False,
+        ),
+    ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")] = False,
     trace: Annotated[bool, typer.Option(help="Print every passage in full, with its evidence.")] = False,
     stream: Annotated[
@@ -48,6 +57,8 @@ def ask(
         raise UsageError("--input and --output go together")
     if input_ is not None and output is not None and input_.resolve() == output.resolve():
         raise UsageError(f"--output {output} is the input file: name another, or the questions would be lost")
+    if input_ is not None and choices:
+        raise UsageError("--choices goes with one question; in --input, each row has its own `choices`")
     options = AskOptions(**given)
     if input_ is not None and output is not None:
         _ask_file(input_, output, options, resume)
@@ -55,7 +66,15 @@ def ask(
         raise UsageError("--resume needs --input and --output")
     elif question is not None:
         streamed = sys.stdout.isatty() if stream is None else stream
-        _ask_one(question, options, json_, trace, streamed and not json_)
+        _ask_one(_question(question, choices), options, json_, trace, streamed and not json_)
+
+
+def _question(text: str, choices: list[str] | None) -> "Question":
+    """One value of --choices holds them all, of several each is one option."""
+    from kcard.choices import choices_of
+    from kcard.question import Question, checked
+
+    return checked(Question(text, choices_of(choices[0] if choices and len(choices) == 1 else choices)))
 
 
 def _pipeline(options: AskOptions) -> "Pipeline":
@@ -67,9 +86,7 @@ def _pipeline(options: AskOptions) -> "Pipeline":
     return pipeline
 
 
-def _ask_one(question: str, options: AskOptions, as_json: bool, trace: bool, streamed: bool) -> None:
-    if not question.strip():
-        raise UsageError("the question is empty")
+def _ask_one(question: "Question", options: AskOptions, as_json: bool, trace: bool, streamed: bool) -> None:
     pipeline = _pipeline(options)
     answer: Answer = _streamed(pipeline, question) if streamed else pipeline([question])[0]
     for text in answer.notes:
@@ -82,7 +99,7 @@ def _ask_one(question: str, options: AskOptions, as_json: bool, trace: bool, str
     show(answer, trace, streamed)
 
 
-def _streamed(pipeline: Any, question: str) -> Any:
+def _streamed(pipeline: Any, question: "Question") -> Any:
     """Print the answer as it arrives; return it."""
     begun = False
     try:
@@ -107,7 +124,7 @@ def _ask_file(source: Path, target: Path, options: AskOptions, resume: bool) -> 
         note(f"{done} of {len(rows)} questions are already answered")
     pipeline = _pipeline(options)
     with resumable("answers", target), counter("asking", len(rows)) as report:
-        totals = answer_file(rows, target, pipeline.answers, report, earlier)
+        totals = answer_file(rows, target, pipeline.outcomes, report, earlier, pipeline.concurrency)
     note(f"{done + totals.answered} of {len(rows)} questions answered: {target} ({_cost(totals)})")
     if totals.failed:
         sys.exit(1)

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from kcard.protocols import LLM, Array
+from kcard.replies import replies
 from kcard.request import Example, Request
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "SelfAskSKREnsemble",
     "asked",
     "need",
+    "needs",
 ]
 
 KNOWLEDGE_CARD = (0, 1, 2)  # Request.template of each paper's wordings
@@ -50,8 +52,22 @@ def asked(
     llm: LLM, questions: Sequence[str], examples: tuple[Example, ...], wordings: Sequence[int]
 ) -> Array:
     """How sure the LLM says it is to know, shape (n,), in [0, 1]; several wordings decide by majority."""
-    needs = [_need(llm, Request("need", question, (), examples), wordings) for question in questions]
-    return np.array([1 - found for found in needs], dtype=np.float32)
+    requests = [Request("need", question, (), examples) for question in questions]
+    return np.array([1 - found for found in needs(llm, requests, wordings)], dtype=np.float32)
+
+
+def needs(llm: LLM, requests: Sequence[Request], wordings: Sequence[int] = KNOWLEDGE_CARD[:1]) -> list[float]:
+    """How far the LLM needs more information for each request, in [0, 1]; above 0.5 it does.
+
+    With one wording that is P(yes), yes being the reply that asks for more. With more of them (use an odd number) it
+    is the share of those whose P(yes) is above 0.5, so that the majority decides. A reply that says neither yes nor no
+    counts as a need.
+    """
+    said = [replies(llm, [replace(request, template=w) for request in requests]) for w in wordings]
+    found = [
+        [1.0 if reply.yes is None else reply.yes for reply in votes] for votes in zip(*said, strict=True)
+    ]
+    return [v[0] if len(v) == 1 else sum(yes > 0.5 for yes in v) / len(v) for v in found]
 
 
 def need(
@@ -61,17 +77,6 @@ def need(
     examples: Sequence[Example] = (),
     templates: int = 1,
 ) -> float:
-    """How far the LLM needs more information, in [0, 1], asked in the first `templates` wordings; above 0.5 it does."""
+    """The same of one question, in the first `templates` of Knowledge Card's wordings."""
     request = Request("need", question, tuple(knowledge), tuple(examples))
-    return _need(llm, request, KNOWLEDGE_CARD[:templates])
-
-
-def _need(llm: LLM, request: Request, wordings: Sequence[int]) -> float:
-    """With one wording that is P(yes), yes being the reply that asks for more.
-
-    With more of them (use an odd number) it is the share of those whose P(yes) is above 0.5, so that the majority
-    decides. A reply that says neither yes nor no counts as a need.
-    """
-    replies = [llm.reply(replace(request, template=wording)).yes for wording in wordings]
-    needs = [1.0 if yes is None else yes for yes in replies]
-    return needs[0] if len(wordings) == 1 else sum(found > 0.5 for found in needs) / len(wordings)
+    return needs(llm, [request], KNOWLEDGE_CARD[:templates])[0]

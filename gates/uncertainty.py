@@ -15,7 +15,8 @@ from kcard.gates.kinds import GateState, Resources, typed
 from kcard.gates.query import Query
 from kcard.gates.record import Record
 from kcard.protocols import LLM, Array
-from kcard.request import Example, Request, TokenScores
+from kcard.replies import replies
+from kcard.request import Example, Reply, Request, TokenScores
 
 __all__ = ["CalibratedUncertainty", "Measure", "Uncertainty", "UncertaintySettings", "drafted"]
 
@@ -89,11 +90,11 @@ def drafted(
 
     A draft of no token is as unsure as can be. Raises UsageError, naming the LLM, where it gives no log-probabilities.
     """
-    return np.array([_score(llm, question, measure, examples) for question in questions], dtype=np.float32)
+    requests = [Request("answer", question, (), examples, draft=True) for question in questions]
+    return np.array([_score(llm, reply, measure) for reply in replies(llm, requests)], dtype=np.float32)
 
 
-def _score(llm: LLM, question: str, measure: Measure, examples: tuple[Example, ...]) -> float:
-    reply = llm.reply(Request("answer", question, (), examples, draft=True))
+def _score(llm: LLM, reply: Reply, measure: Measure) -> float:
     if reply.tokens:
         return float(np.mean([_of(token, measure) for token in reply.tokens]))
     if reply.tokens is None:

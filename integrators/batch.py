@@ -11,8 +11,10 @@ from typing import Protocol
 
 from kcard.answer import Answer
 from kcard.batches import batched
+from kcard.choices import choices_of
 from kcard.errors import KcardError, LLMError, UsageError
 from kcard.files import replacing
+from kcard.question import Question, checked
 from kcard.rows import Row, append_rows, earlier_rows, json_line, read_rows
 
 __all__ = ["QuestionTotals", "answer_file", "earlier_lines", "read_questions"]
@@ -20,7 +22,7 @@ __all__ = ["QuestionTotals", "answer_file", "earlier_lines", "read_questions"]
 BATCH = 16
 GIVE_UP = 16  # so many failures in a row are the endpoint's, not the questions'
 RESULT = {field.name for field in fields(Answer)} - {"question"} | {"error"}
-NO_QUESTION = {"error": "the key 'question' must hold a non-empty text"}
+NO_QUESTION = "the key 'question' must hold a non-empty text"
 
 
 class Told(Protocol):
@@ -29,7 +31,7 @@ class Told(Protocol):
     def to_json(self) -> Row: ...
 
 
-Answers = Callable[[Sequence[str]], Iterable[Told]]
+Answers = Callable[[Sequence[str | Question]], Iterable[Told | KcardError]]
 
 
 @dataclass(frozen=True)
@@ -76,16 +78,19 @@ def answer_file(
     answers: Answers,
     report: Callable[[int], None] | None = None,
     earlier: Sequence[Row] = (),
+    concurrency: int = 1,
 ) -> QuestionTotals:
     """Write each row, its keys passed through in order, with its answer or an `error`.
 
-    `answers`: Pipeline.answers, or what is like it. `earlier`: what earlier_lines found; of these only rows with an
-    `error` are asked again. Raises LLMError, with everything so far on disk, after GIVE_UP failures in a row.
+    `answers`: Pipeline.outcomes, or what is like it; it may raise where it fails. `earlier`: what earlier_lines found;
+    of these only rows with an `error` are asked again. `concurrency`: questions that `answers` works on at a time.
+    Raises LLMError, with everything so far on disk, after GIVE_UP failures in a row.
     """
     lines, totals = list(earlier), QuestionTotals()
     failed = [i for i, line in enumerate(lines) if "error" in line]
     streak, done = 0, len(lines) - len(failed)
-    for i, result in _results(rows, [*failed, *range(len(lines), len(rows))], answers):
+    wanted, size = [*failed, *range(len(lines), len(rows))], max(BATCH, 4 * concurrency)
+    for i, result in _results(rows, wanted, answers, size):
         line = {**{key: value for key, value in rows[i].items() if key != "error"}, **result}
         if i < len(lines):
             lines[i] = line
@@ -96,7 +101,8 @@ def answer_file(
         totals, done = totals.with_line(line), done + 1
         if report:
             report(done)
-        streak = streak + 1 if "error" in result and result != NO_QUESTION else 0
+        asked = not isinstance(_question(rows[i]), UsageError)
+        streak = streak + 1 if "error" in result and asked else 0
         if streak == GIVE_UP:
             raise LLMError(
                 f"{streak} questions failed in a row, the last one: {result['error']} "
@@ -105,36 +111,51 @@ def answer_file(
     return totals
 
 
-def _results(rows: Sequence[Row], wanted: Sequence[int], answers: Answers) -> Iterator[tuple[int, Row]]:
-    """(row number, answer or error) of each wanted row, in order; so many rows at a time that cards write together."""
-    for chunk in batched(wanted, BATCH):
+def _results(
+    rows: Sequence[Row], wanted: Sequence[int], answers: Answers, size: int
+) -> Iterator[tuple[int, Row]]:
+    """(row number, answer or error) of each wanted row, in order; cards write for `size` rows at a time."""
+    for chunk in batched(wanted, size):
         yield from zip(chunk, _answered([rows[i] for i in chunk], answers), strict=True)
 
 
 def _answered(rows: Sequence[Row], answers: Answers) -> Iterator[Row]:
-    """After a failure the rest is asked one by one, so that one bad question does not cost the others."""
-    found: Iterator[Told] | None = None
+    """Where `answers` raises, the rest is asked one by one, so that one bad question does not cost the others."""
+    found: Iterator[Told | KcardError] | None = None
     for n, row in enumerate(rows):
-        if not _is_question(row):
-            yield NO_QUESTION
+        question = _question(row)
+        if isinstance(question, UsageError):
+            yield _failed(question)
             continue
         try:
             if found is None:
-                found = iter(answers([r["question"] for r in rows[n:] if _is_question(r)]))
-            result = next(found).to_json()
+                asked = [_question(r) for r in rows[n:]]
+                found = iter(answers([q for q in asked if not isinstance(q, UsageError)]))
+            result = next(found)
         except KcardError as error:
             if len(rows) == 1:
-                yield {"error": str(error)}
+                yield _failed(error)
                 return
             for other in rows[n:]:
                 yield from _answered([other], answers)
             return
-        yield result
+        yield _failed(result) if isinstance(result, KcardError) else result.to_json()
 
 
-def _is_question(row: Row) -> bool:
-    question = row.get("question")
-    return isinstance(question, str) and bool(question.strip())
+def _failed(error: KcardError) -> Row:
+    return {"error": str(error)}
+
+
+def _question(row: Row) -> str | Question | UsageError:
+    """What a row asks, or why it can't be asked."""
+    text = row.get("question")
+    if not isinstance(text, str) or not text.strip():
+        return UsageError(NO_QUESTION)
+    try:
+        choices = choices_of(row.get("choices"))
+        return checked(Question(text, choices)) if choices else text
+    except UsageError as error:
+        return error
 
 
 def _sum(total: int | None, more: int | None) -> int | None:

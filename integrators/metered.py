@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kcard.answer import Passage, Usage
+from kcard.batches import batched
+from kcard.concurrency import in_order
 from kcard.errors import LLMError
 from kcard.integrators.window import fit
 from kcard.llms.named_option import named_option
-from kcard.protocols import LLM, Generator, Streaming
+from kcard.protocols import LLM, Batching, Generator, Streaming
 from kcard.question import Question
+from kcard.replies import replies
 from kcard.request import Choice, Reply, Request
 from kcard.sampling import Sampling
 
@@ -38,10 +41,12 @@ class Metered:
 
     Replies to a question are kept until its account is closed, so that after a failure only what failed is asked
     again. Once a question is opened, requests with its text carry its options and demonstrations.
+
+    concurrency  requests in flight at a time, or in one batch of an LLM that is Batching
     """
 
-    def __init__(self, llm: LLM) -> None:
-        self._llm = llm
+    def __init__(self, llm: LLM, concurrency: int = 1) -> None:
+        self._llm, self.concurrency = llm, concurrency
         self._accounts: defaultdict[str, QuestionCosts] = defaultdict(QuestionCosts)
         self._replies: defaultdict[str, dict[Request, Reply]] = defaultdict(dict)
         self._opened: dict[str, Question] = {}
@@ -74,18 +79,55 @@ class Metered:
             return request
         own = {example.kind for example in question.examples}
         others = tuple(example for example in request.examples if example.kind not in own)
-        choices = request.choices if request.kind == "choose" else question.choices
+        choices = question.choices if request.kind in {"need", "what", "answer"} else request.choices
         return replace(request, choices=choices, examples=others + question.examples)
 
     def reply(self, request: Request) -> Reply:
-        """Raises LLMError, as the LLM does."""
-        request = self._about(request)
-        known = self._replies[request.question].get(request)
-        if known is not None:
-            return known
-        *_, reply = self._pieces(request, lambda fitted: iter([self._llm.reply(fitted)]))
+        """Raises QuestionsFailed where the LLM raises LLMError."""
+        (reply,) = replies(self, [request])
+        return reply
+
+    def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
+        """One reply a request, or why there is none, in order and as soon as it is there. Equal ones are asked once."""
+        asked = [self._about(request) for request in requests]
+        found: dict[Request, Reply | LLMError | None] = {
+            request: self._replies[request.question].get(request) for request in asked
+        }
+        arriving = self._arriving([request for request, reply in found.items() if reply is None])
+        for request in asked:
+            while (reply := found[request]) is None:
+                arrived, found[arrived] = next(arriving)
+            yield reply
+
+    def _arriving(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Reply | LLMError]]:
+        if isinstance(self._llm, Batching):
+            for batch in batched(requests, self.concurrency):
+                yield from zip(batch, self._batch(self._llm, batch), strict=True)
+        else:
+            yield from zip(requests, in_order(self._single, requests, self.concurrency), strict=True)
+
+    def _single(self, request: Request) -> Reply | LLMError:
+        try:
+            *_, reply = self._pieces(request, lambda fitted: iter([self._llm.reply(fitted)]))
+        except LLMError as error:
+            return error
         assert isinstance(reply, Reply)
         return reply
+
+    def _batch(self, llm: Batching, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
+        """The replies of one batch, whose seconds are shared among its requests."""
+        started = time.perf_counter()
+        fitted = [fit(request, self._llm) for request in requests]
+        replied = list(llm.reply_all([request for request, _ in fitted]))
+        share = (time.perf_counter() - started) / len(requests)
+        for request, reply, (_, note) in zip(requests, replied, fitted, strict=True):
+            if isinstance(reply, LLMError):
+                self._enter(request, None, share, None)
+                yield reply
+            else:
+                chosen = _with_choice(request, reply)
+                self._enter(request, chosen, share, note)
+                yield chosen
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
         """Pieces of the text, in one piece where the LLM can't stream, then the reply."""

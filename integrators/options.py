@@ -62,6 +62,14 @@ class AskOptions:
         int | None, Option("Context window of the endpoint's model, in tokens.", least=1)
     ] = None
     retries: Annotated[int, Option("How often to retry a failing request to the endpoint.", least=0)] = 5
+    concurrency: Annotated[
+        int | None,
+        Option(
+            "Requests to the LLM at a time; for hf, prompts in a batch.",
+            default="4 for endpoints, 8 for hf on a GPU, else 1",
+            least=1,
+        ),
+    ] = None
     gate: Annotated[
         str | None,
         Option(

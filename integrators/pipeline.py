@@ -1,13 +1,15 @@
 """One question becomes one Answer: gate, cards, selectors, LLM. Its parts are put together in assembly.py."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kcard.answer import Answer, Citation, Decision, Passage, Source
+from kcard.choices import choices_of
 from kcard.config import settings
+from kcard.errors import LLMError, QuestionsFailed
 from kcard.gates.decision import decide
 from kcard.integrators.assembly import (
     Endpoint,
@@ -70,7 +72,7 @@ class Pipeline:
         self._examples = load_examples(options.examples)
         endpoint = Endpoint(options.llm_url, options.llm_window, options.retries, report)
         self.llm: LLM = make_llm(options.llm, options.temperature, endpoint)
-        self._metered = Metered(self.llm)
+        self._metered = Metered(self.llm, options.concurrency or int(getattr(self.llm, "concurrency", 1)))
         self._gate = named_gate(options.gate_name, self._metered, self._examples)
         self._writer: TimedGenerator | None = None
         self._integrator: Integrator | None = None
@@ -95,6 +97,11 @@ class Pipeline:
             for news in self._news():
                 report(news)
 
+    @property
+    def concurrency(self) -> int:
+        """Requests to the LLM at a time."""
+        return self._metered.concurrency
+
     def __call__(self, questions: Sequence[str | Question]) -> list[Answer]:
         """Answer each question, in order. Equal questions of one call are answered once.
 
@@ -107,24 +114,65 @@ class Pipeline:
 
         After an LLMError ask again for those that are missing: replies that the LLM gave are not asked for twice.
         """
+        for outcome in self.outcomes(questions):
+            if isinstance(outcome, LLMError):
+                raise outcome
+            yield outcome
+
+    def outcomes(self, questions: Sequence[str | Question]) -> Iterator[Answer | LLMError]:
+        """One Answer a question, in order, or why the LLM gave none: a failure costs only its own question."""
         asked = [checked(question) for question in questions]
-        done: dict[Question, Answer] = {}
+        done: dict[Question, Answer | LLMError] = {}
         for part in distinct_texts(dict.fromkeys(asked)):
-            prepared = self._prepare(part)
+            prepared, failed = self._prepared(part)
+            answers = self._finished(prepared)
             for question in part:
-                *_, answer = self._finish(question, prepared[question], stream=False)
-                assert isinstance(answer, Answer)
-                done[question] = answer
+                done[question] = failed[question.text] if question.text in failed else next(answers)
                 while asked and asked[0] in done:
                     yield done[asked.pop(0)]
 
+    def _prepared(
+        self, questions: Sequence[Question]
+    ) -> tuple[dict[Question, _Prepared], dict[str, LLMError]]:
+        """Questions that are ready to be answered, and by text why the others are not. No two have the same text."""
+        failed: dict[str, LLMError] = {}
+        while ready := [question for question in questions if question.text not in failed]:
+            try:
+                return self._prepare(ready), failed
+            except QuestionsFailed as error:  # the others are prepared again, from replies that are kept
+                if failed.keys() >= error.failures.keys():
+                    raise
+                failed.update(error.failures)
+        return {}, failed
+
+    def _finished(self, prepared: Mapping[Question, _Prepared]) -> Iterator[Answer | LLMError]:
+        """Let the LLM answer each."""
+        requests = [self._request(question, known) for question, known in prepared.items()]
+        arriving = self._metered.reply_all(requests)
+        for question, known in prepared.items():
+            started = time.perf_counter()
+            reply = next(arriving)
+            yield reply if isinstance(reply, LLMError) else self._answer(question, known, reply, started)
+
     def stream(self, question: str | Question) -> Iterator[str | Answer]:
-        """The answer's text in pieces, as it arrives, then the Answer. One piece where the LLM can't stream."""
+        """The answer's text in pieces, as it arrives, then the Answer. An option, and what an LLM says that can't
+        stream, are one piece."""
         asked = checked(question)
-        yield from self._finish(asked, self._prepare([asked])[asked], stream=True)
+        prepared = self._prepare([asked])[asked]
+        started, reply = time.perf_counter(), Reply("")
+        request = self._request(asked, prepared)
+        for piece in [self._metered.reply(request)] if asked.choices else self._metered.stream(request):
+            if isinstance(piece, Reply):
+                reply = piece
+            else:
+                yield piece
+        answer = self._answer(asked, prepared, reply, started)
+        if asked.choices:
+            yield answer.answer
+        yield answer
 
     def _prepare(self, questions: Sequence[Question]) -> dict[Question, _Prepared]:
-        """Ask the gate and, where it fired, the cards. No two questions have the same text."""
+        """Ask the gate and, where it fired, the cards."""
         started = time.perf_counter()
         for question in questions:
             self._metered.open(question)
@@ -148,25 +196,19 @@ class Pipeline:
 
         return reconciled(question, gathered, {c.name: c for c in self._writer.cards}, SpanReader())
 
-    def _finish(self, question: Question, prepared: _Prepared, stream: bool) -> Iterator[str | Answer]:
-        """Let the LLM answer: its pieces, where they are wanted, then the Answer. An option comes in one piece."""
-        started = time.perf_counter()
-        request = Request("answer", question.text, prepared.gathered.knowledge, self._examples)
-        reply, streamed = Reply(""), stream and not question.choices
-        for piece in self._metered.stream(request) if streamed else [self._metered.reply(request)]:
-            if isinstance(piece, Reply):
-                reply = piece
-            else:
-                yield piece
+    def _request(self, question: Question, prepared: _Prepared) -> Request:
+        return Request("answer", question.text, prepared.gathered.knowledge, self._examples)
+
+    def _answer(self, question: Question, prepared: _Prepared, reply: Reply, started: float) -> Answer:
+        """The LLM's reply with what led to it. `started`: when the question began to be answered."""
         chosen = {choice.name: choice.description for choice in question.choices}
         text = chosen.get(reply.choice or "", reply.text).strip()
-        if stream and not streamed:
-            yield text
-        passages = _shown(prepared.gathered, len(self._metered.fitted(request).knowledge))
+        read = self._metered.fitted(self._request(question, prepared)).knowledge
+        passages = _shown(prepared.gathered, len(read))
         account = self._metered.close(question.text)
         card_seconds = self._writer.close(question.text) if self._writer else 0.0
         left_out = (self._left_out,) if self._left_out and prepared.decision.fired else ()
-        yield Answer(
+        return Answer(
             question=question.text,
             answer=text,
             mode=self.options.mode,
@@ -199,9 +241,13 @@ class Pipeline:
         return news
 
 
-def ask(question: str | Question, **options: Any) -> Answer:
-    """Answer one question. `options`: see AskOptions, `hub` and `report` of Pipeline; for many questions, make one
-    Pipeline and call it."""
+def ask(
+    question: str | Question, choices: Sequence[str] | Mapping[str, str] | str = (), **options: Any
+) -> Answer:
+    """Answer one question. `choices`: the options of a multiple-choice question (see kcard.choices). `options`: see
+    AskOptions, `hub` and `report` of Pipeline; for many questions, make one Pipeline and call it."""
+    if isinstance(question, str):
+        question = Question(question, choices_of(choices))
     return Pipeline(**options)([question])[0]
 
 

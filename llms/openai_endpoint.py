@@ -30,6 +30,7 @@ THINKING_TOKENS = 2048
 # Tokens are guessed, rather too many: three bytes each, and a few for a message's frame.
 BYTES_A_TOKEN = 3
 FRAME = 8
+CONCURRENCY = 4  # requests at a time, unless --concurrency says otherwise: what small servers bear
 LONG_WAIT = 3.0  # seconds of waiting that the user should hear of
 
 
@@ -67,6 +68,7 @@ class OpenAIEndpoint:
             raise UsageError(f"llm-window is {window}: it must be at least 64")
         self.model, self.url, self.temperature, self.max_tokens = model, url, temperature, max_tokens
         self._where = url or "https://api.openai.com/v1"
+        self.concurrency = CONCURRENCY
         self._report, self._retries = report, retries
         self._client = self._connected(key, timeout)
         self._refused: set[str] = set()

@@ -86,6 +86,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
         while not port.exists():
             assert time.monotonic() < deadline, "the scripted server did not start"
             time.sleep(0.02)
+        log.touch()
         return Served(int(port.read_text()), log)
 
     yield start

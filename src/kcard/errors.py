@@ -11,12 +11,15 @@
     │   └── Unavailable      the database or the store can't be reached, or is busy: the same may work later
     ├── ModelUnavailable     a base model, tokenizer or checkpoint can't be loaded from where it was sought
     ├── LLMError             the answering model failed: endpoint down, refused, malformed reply
+    │   └── QuestionsFailed  the same, with the questions that failed; others of the batch may have replies
     ├── MissingExtra         an optional dependency is not installed; the message names the extra
     └── TrainingInterrupted  training was stopped by the user; a checkpoint is kept and named
 
 A message names the value, what was expected and the remedy, in one line. Only the command line turns an
 error into an exit code.
 """
+
+from collections.abc import Mapping
 
 from kcard.terminal import printable
 
@@ -30,6 +33,7 @@ __all__ = [
     "LLMError",
     "MissingExtra",
     "ModelUnavailable",
+    "QuestionsFailed",
     "TrainingInterrupted",
     "Unavailable",
     "UnknownCard",
@@ -81,6 +85,14 @@ class ModelUnavailable(KcardError):
 
 class LLMError(KcardError):
     """The answering model failed; the question may be asked again."""
+
+
+class QuestionsFailed(LLMError):
+    """Requests about these questions failed; the message is that of the first. `failures`: by a question's text."""
+
+    def __init__(self, failures: Mapping[str, LLMError]) -> None:
+        super().__init__(str(next(iter(failures.values()))))
+        self.failures = failures
 
 
 class MissingExtra(KcardError):

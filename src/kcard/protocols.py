@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kcard.answer import Answer, Passage, Source
+from kcard.errors import LLMError
 from kcard.question import Question
 from kcard.request import Choice, Reply, Request
 from kcard.sampling import Sampling
@@ -16,6 +17,7 @@ __all__ = [
     "LLM",
     "Answerer",
     "Array",
+    "Batching",
     "Checker",
     "Evidence",
     "Gate",
@@ -136,7 +138,7 @@ class Reader(Protocol):
 
 
 class LLM(Protocol):
-    """One that is Windowed or Streaming besides is used as such."""
+    """One that is Windowed, Streaming or Batching besides is used as such."""
 
     def reply(self, request: Request) -> Reply:
         """Raises LLMError where no reply can be had."""
@@ -163,6 +165,15 @@ class Streaming(Protocol):
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
         """Pieces of the text, then the whole reply, whose text may be tidier. Raises LLMError, perhaps midway."""
+        ...
+
+
+@runtime_checkable
+class Batching(Protocol):
+    """An LLM that is better given several requests at once, such as a model that reads a batch in one pass."""
+
+    def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
+        """One reply a request, in order, or why there is none; the same replies as singly."""
         ...
 
 

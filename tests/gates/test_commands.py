@@ -105,7 +105,7 @@ def test_collecting_refuses_what_would_make_no_records(titan: Hub, tmp_path: Pat
 def test_ctrl_c_while_collecting_keeps_what_is_there(serve: Callable[..., Any], tmp_path: Path) -> None:
     source, target = asked(tmp_path / "q.jsonl"), tmp_path / "r.jsonl"
     server = serve({"text": "a"}, {"text": "b"}, {"text": "late", "delay": 60})
-    options = ["--mode", "bottom-up", "--llm", "openai:m", "--llm-url", server.url]
+    options = ["--mode", "bottom-up", "--llm", "openai:m", "--llm-url", server.url, "--concurrency", "1"]
     run = [
         sys.executable,
         "-m",

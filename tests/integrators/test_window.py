@@ -42,7 +42,9 @@ def test_examples_go_before_knowledge() -> None:
 
 def test_examples_go_one_by_one_the_first_first() -> None:
     shots = tuple(Example("answer", f"shot {i}", "Ann") for i in range(5))
-    found, note = fit(Request("answer", "a b", ("c d",), (*shots, Example("need", "who won", "No"))), Words(8))
+    found, note = fit(
+        Request("answer", "a b", ("c d",), (*shots, Example("need", "who won", "No"))), Words(8)
+    )
     assert found == Request("answer", "a b", ("c d",), shots[3:])
     assert "left out: 3 of 5 in-context examples" in str(note)
 

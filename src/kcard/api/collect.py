@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.answer import Answer
-from kcard.errors import UsageError
+from kcard.errors import LLMError, UsageError
 from kcard.evaluation.entries import entries
 from kcard.evaluation.gates.answer_scores import METRICS, Metric
 from kcard.evaluation.question_file import read_questions
 from kcard.integrators.batch import QuestionTotals, answer_file, earlier_lines
 from kcard.integrators.pipeline import Pipeline
+from kcard.question import Question
 from kcard.rows import Row
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Collection:
         self._earlier = earlier_lines(self.rows, self.output, resume)
         self.done = sum("error" not in line for line in self._earlier)
         self._with = Pipeline(**options, gate="always")
-        shared = {key: options[key] for key in ("examples", "report") if key in options}
+        shared = {key: options[key] for key in ("examples", "report", "concurrency") if key in options}
         self._without = Pipeline(mode="direct", llm=self.llm, **shared)
 
     @property
@@ -98,12 +99,19 @@ class Collection:
         A question that fails becomes a line with its error, which resuming asks again. Raises LLMError after many
         failures in a row.
         """
-        return answer_file(self.rows, self.output, self._answers, report, self._earlier)
+        return answer_file(
+            self.rows, self.output, self._outcomes, report, self._earlier, self._with.concurrency
+        )
 
-    def _answers(self, questions: Sequence[str]) -> Iterator[_BothWays]:
-        ways = zip(self._without.answers(questions), self._with.answers(questions), strict=True)
-        for question, (without, with_) in zip(questions, ways, strict=True):
-            yield _BothWays(without, with_, self._accepted[question], self._metric)
+    def _outcomes(self, questions: Sequence[str | Question]) -> Iterator[_BothWays | LLMError]:
+        ways = zip(self._without.outcomes(questions), self._with.outcomes(questions), strict=True)
+        for without, with_ in ways:
+            if isinstance(without, LLMError):
+                yield without
+            elif isinstance(with_, LLMError):
+                yield with_
+            else:
+                yield _BothWays(without, with_, self._accepted[with_.question], self._metric)
 
 
 def collect(

@@ -1,0 +1,66 @@
+"""Options are read from lists, objects and lines of text; texts without letters get A, B, C and so on."""
+
+from typing import Any
+
+import pytest
+
+from kcard.choices import choices_of
+from kcard.errors import UsageError
+from kcard.request import Choice
+
+CITIES = (Choice("A", "Rome"), Choice("B", "Paris"))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "Rome; Paris",
+        "Rome;Paris;",
+        "A=Rome; B=Paris",
+        "A = Rome;B = Paris",
+        ["Rome", "Paris"],
+        ["A=Rome", "B=Paris"],
+        {"A": "Rome", "B": "Paris"},
+        '["Rome", "Paris"]',
+        '{"A": "Rome", "B": "Paris"}',
+    ],
+)
+def test_every_form_gives_the_same_options(given: Any) -> None:
+    assert choices_of(given) == CITIES
+
+
+@pytest.mark.parametrize("given", [None, "", " ", [], {}])
+def test_nothing_gives_no_options(given: Any) -> None:
+    assert choices_of(given) == ()
+
+
+def test_an_equals_sign_within_a_text_is_no_letter() -> None:
+    assert choices_of("x=3; x=4") == (Choice("A", "x=3"), Choice("B", "x=4"))
+    assert choices_of(["A=Rome", "Paris"]) == (Choice("A", "A=Rome"), Choice("B", "Paris"))
+
+
+def test_a_list_keeps_semicolons_and_numbers_become_texts() -> None:
+    assert choices_of(["Rome; Italy", 5]) == (Choice("A", "Rome; Italy"), Choice("B", "5"))
+
+
+def test_letters_may_be_figures() -> None:
+    assert choices_of("1=red; 2=blue") == (Choice("1", "red"), Choice("2", "blue"))
+
+
+def test_a_text_that_only_begins_like_json_is_a_text() -> None:
+    assert choices_of("[Rome]; {Paris}") == (Choice("A", "[Rome]"), Choice("B", "{Paris}"))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (5, "choices are 5"),
+        ([None, "Paris"], "a choice is None"),
+        ([True, "Paris"], "a choice is True"),
+        ([["Rome"]], r"a choice is \['Rome'\]"),
+        (["x"] * 27, "27 choices without letters"),
+    ],
+)
+def test_what_is_no_option_is_named(given: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        choices_of(given)

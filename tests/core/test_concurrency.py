@@ -1,0 +1,65 @@
+"""Calls run several at a time; results and exceptions come in the order of the items."""
+
+import time
+from collections.abc import Callable
+from threading import Barrier, Event, Lock
+
+import pytest
+
+from kcard.concurrency import in_order
+
+
+def test_results_are_in_order_whatever_call_ends_first() -> None:
+    assert list(in_order(lambda n: (time.sleep(0.02 * (5 - n)), n)[1], range(5), 5)) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_at_most_so_many_calls_run_at_a_time(workers: int) -> None:
+    lock, running, most = Lock(), [0], [0]
+
+    def call(_: int) -> None:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        time.sleep(0.01)
+        with lock:
+            running[0] -= 1
+
+    list(in_order(call, range(10), workers))
+    assert most[0] == workers
+
+
+def test_calls_wait_for_each_other_only_if_they_run_together() -> None:
+    barrier = Barrier(4)
+    assert len(list(in_order(lambda _: barrier.wait(timeout=10), range(4), 4))) == 4
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_exception_comes_in_its_place_and_ends_the_rest(workers: int) -> None:
+    begun: list[int] = []
+
+    def call(n: int) -> int:
+        begun.append(n)
+        time.sleep(0.01)
+        if n == 1:
+            raise ValueError("no")
+        return n
+
+    results = in_order(call, range(50), workers)
+    assert next(results) == 0
+    with pytest.raises(ValueError, match="no"):
+        next(results)
+    time.sleep(0.05)
+    assert len(begun) < 10
+
+
+def test_no_call_begins_once_the_iterator_is_closed() -> None:
+    begun, go = [], Event()
+    call: Callable[[int], object] = lambda n: (begun.append(n), n and go.wait(10))  # noqa: E731
+    results = in_order(call, range(50), 2)
+    next(results)
+    results.close()  # type: ignore[attr-defined]
+    count = len(begun)
+    go.set()
+    time.sleep(0.05)
+    assert len(begun) <= count + 1

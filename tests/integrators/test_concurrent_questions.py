@@ -1,0 +1,139 @@
+"""Several requests at a time: the same answers in the same order, and a failure costs its own question only."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kcard.answer import Answer
+from kcard.errors import LLMError, QuestionsFailed
+from kcard.gates.self_ask import SelfAsk, SelfAskEnsemble
+from kcard.integrators.metered import Metered
+from kcard.integrators.pipeline import Pipeline
+from kcard.request import Reply, Request
+
+QUESTIONS = [f"question {n}" for n in range(12)]
+
+
+class Slow:
+    """Takes longer for earlier questions; fails at those that it is told to. Counts what runs at a time."""
+
+    def __init__(self, fails: Sequence[str] = ()) -> None:
+        self.fails, self.lock, self.running, self.most = set(fails), Lock(), 0, 0
+        self.requests: list[Request] = []
+
+    def reply(self, request: Request) -> Reply:
+        with self.lock:
+            self.requests.append(request)
+            self.running += 1
+            self.most = max(self.most, self.running)
+        time.sleep(0.002 * (12 - int(request.question.split()[-1])))
+        with self.lock:
+            self.running -= 1
+        if request.question in self.fails:
+            raise LLMError(f"{request.question} is down")
+        return Reply(f"{request.kind} {request.question}", 1.0 if request.kind == "need" else None, 5, 2)
+
+
+class Batched(Slow):
+    """The same as an LLM that takes batches."""
+
+    def __init__(self, fails: Sequence[str] = ()) -> None:
+        super().__init__(fails)
+        self.sizes: list[int] = []
+
+    def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
+        self.sizes.append(len(requests))
+        for request in requests:
+            try:
+                yield self.reply(request)
+            except LLMError as error:
+                yield error
+
+
+def told(outcomes: Sequence[Answer | LLMError]) -> list[Any]:
+    """What does not depend on the clock."""
+    return [
+        str(o)
+        if isinstance(o, LLMError)
+        else replace(o, seconds=0.0, usage=None if o.usage is None else replace(o.usage, llm_seconds=0.0))
+        for o in outcomes
+    ]
+
+
+@pytest.mark.parametrize("make", [Slow, Batched])
+@pytest.mark.parametrize("concurrency", [3, 8, 50])
+def test_answers_and_their_order_do_not_depend_on_concurrency(make: type[Slow], concurrency: int) -> None:
+    fails = (QUESTIONS[3], QUESTIONS[7])
+    one = told(list(Pipeline(mode="direct", llm=make(fails), concurrency=1).outcomes(QUESTIONS)))
+    many = told(list(Pipeline(mode="direct", llm=make(fails), concurrency=concurrency).outcomes(QUESTIONS)))
+    assert many == one
+    assert [n for n, outcome in enumerate(one) if isinstance(outcome, str)] == [3, 7]
+
+
+def test_so_many_requests_are_in_flight_and_each_is_made_once() -> None:
+    llm = Slow()
+    Pipeline(mode="direct", llm=llm, concurrency=4)(QUESTIONS)
+    assert llm.most == 4
+    assert len(llm.requests) == len(QUESTIONS)
+
+
+def test_an_llm_that_takes_batches_gets_batches_and_no_threads() -> None:
+    llm = Batched()
+    Pipeline(mode="direct", llm=llm, concurrency=5)(QUESTIONS)
+    assert llm.sizes == [5, 5, 2]
+    assert llm.most == 1
+
+
+def test_the_backend_says_how_many_requests_it_takes_where_nobody_else_does() -> None:
+    llm = Slow()
+    assert Pipeline(mode="direct", llm=llm).concurrency == 1
+    llm.concurrency = 4  # type: ignore[attr-defined]
+    assert Pipeline(mode="direct", llm=llm).concurrency == 4
+    assert Pipeline(mode="direct", llm=llm, concurrency=2).concurrency == 2
+
+
+@pytest.mark.parametrize("gate", [SelfAsk, SelfAskEnsemble])
+def test_the_gate_asks_about_several_questions_at_a_time(gate: Any) -> None:
+    llm = Slow()
+    metered = Metered(llm, 4)
+    scores = gate(metered).knows(QUESTIONS)
+    assert np.array_equal(scores, np.zeros(len(QUESTIONS)))
+    assert llm.most == 4
+    assert metered.close(QUESTIONS[0]).calls == len(llm.requests) // len(QUESTIONS)
+
+
+def test_where_the_gate_fails_on_a_question_the_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = Slow(fails=QUESTIONS[2:4])
+    pipeline = Pipeline(mode="direct", llm=llm, concurrency=3)
+    gate = SelfAsk(pipeline._metered)
+    monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: gate.knows(questions))
+    outcomes = list(pipeline.outcomes(QUESTIONS))
+    assert [n for n, o in enumerate(outcomes) if isinstance(o, LLMError)] == [2, 3]
+    needs = [r.question for r in llm.requests if r.kind == "need"]
+    assert sorted(needs) == sorted(QUESTIONS), "what failed, and what did not, was asked once"
+
+
+def test_failures_name_their_questions() -> None:
+    metered = Metered(Slow(fails=QUESTIONS[:2]), 3)
+    with pytest.raises(QuestionsFailed, match="question 0 is down") as caught:
+        SelfAsk(metered).knows(QUESTIONS)
+    assert set(caught.value.failures) == set(QUESTIONS[:2])
+
+
+def test_answers_raises_in_the_place_of_the_failure_and_keeps_what_else_came() -> None:
+    llm = Slow(fails=[QUESTIONS[1]])
+    pipeline = Pipeline(mode="direct", llm=llm, concurrency=12)
+    answers = pipeline.answers(QUESTIONS)
+    assert next(answers).question == QUESTIONS[0]
+    with pytest.raises(LLMError, match="question 1 is down"):
+        next(answers)
+    time.sleep(0.1)
+    llm.fails.clear()
+    before = len(llm.requests)
+    assert len(pipeline(QUESTIONS[1:])) == 11
+    assert [r.question for r in llm.requests[before:]] == [QUESTIONS[1]]

@@ -67,6 +67,14 @@ def serve(
     job_workers: Annotated[
         int, typer.Option(min=0, max=64, help="Number of processes that measure published versions.")
     ] = 1,
+    ask_workers: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=16,
+            help="Number of processes that answer questions on the pages; 0: the pages answer none.",
+        ),
+    ] = 0,
     log_format: Annotated[
         Literal["text", "json"], typer.Option(help="Format of the log on stderr.")
     ] = "text",
@@ -75,6 +83,7 @@ def serve(
 
     The first start creates the account admin and prints its token, then the URL.
     """
+    from kcard.api.answering import program
     from kcard.api.worker import checked_evidence, work_for_server
     from kcard.config import settings
     from kcard.hub.server.options import ServerOptions
@@ -92,9 +101,9 @@ def serve(
     )
     if job_workers:
         checked_evidence(settings().hub_evidence)
-    serving = Serving(host, port, workers, log_format, proxies, grace, namespace, job_workers)
+    serving = Serving(host, port, workers, log_format, proxies, grace, namespace, job_workers, ask_workers)
     places = Location(None, database_url, blobs_url)
-    run(serving, places, options, first=_first, ready=_ready, work=work_for_server)
+    run(serving, places, options, first=_first, ready=_ready, work=work_for_server, answering=program())
 
 
 def _first(token: str) -> None:

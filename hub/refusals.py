@@ -12,6 +12,7 @@ HubError
     │   └── Dangerous    content that could run code or harm readers
     ├── TooLarge         a limit of bytes or files, or a quota, is exceeded
     ├── TooMany          the rate limit is exceeded
+    ├── Busy             too much of the same kind is waiting already
     └── Unsupported      a part of the protocol that this hub lacks
 """
 
@@ -20,6 +21,7 @@ from typing import Literal
 from kcard.errors import HubError
 
 __all__ = [
+    "Busy",
     "Conflict",
     "Dangerous",
     "Forbidden",
@@ -99,6 +101,14 @@ class TooLarge(Refused):
 
 class TooMany(Refused):
     """The rate limit is exceeded for `seconds`."""
+
+    def __init__(self, message: str, *, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+
+class Busy(Refused):
+    """Too much of the same kind is waiting already; trying again makes sense after `seconds`."""
 
     def __init__(self, message: str, *, seconds: float) -> None:
         super().__init__(message)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kcard import plugins
@@ -19,10 +20,11 @@ from kcard.selectors.registry import Loading
 
 if TYPE_CHECKING:
     from kcard.cards.format.folder import CardSet
-    from kcard.hub.registry import Hub
+    from kcard.hub.selection import Selection
     from kcard.integrators.selectors import Selectors
 
 __all__ = [
+    "CardSource",
     "Endpoint",
     "Integrator",
     "card_llm",
@@ -41,6 +43,18 @@ class Integrator(Protocol):
     def selectors(self) -> "Selectors": ...
 
     def gather(self, questions: Sequence[str]) -> list[Gathered]: ...
+
+
+class CardSource(Protocol):
+    """What a pipeline takes its cards from: a Hub, or anything else that has verified versions."""
+
+    def select(self, selection: Sequence[str] | None) -> "Selection":
+        """See Hub.select."""
+        ...
+
+    def folder(self, ref: str) -> Path:
+        """See Hub.folder."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -103,7 +117,7 @@ def card_llm(named: str, chosen: str, answering: LLM, endpoint: Endpoint) -> LLM
 
 def make_pool(
     selection: Sequence[str] | None,
-    hub: "Hub | None",
+    hub: CardSource | None,
     device: str,
     llm: Callable[[str], LLM] | None = None,
     memory: int | None = None,
@@ -124,7 +138,7 @@ def make_pool(
     return cards, TimedGenerator(Pool(cards, device, llm=llm, memory=memory)), note
 
 
-def chosen_cards(selection: Sequence[str] | None, hub: "Hub | None") -> "tuple[CardSet, str]":
+def chosen_cards(selection: Sequence[str] | None, hub: CardSource | None) -> "tuple[CardSet, str]":
     """The chosen cards, unopened, and what quarantine left out, in a sentence; None: all."""
     from kcard.cards.format.folder import CardHandle, CardSet
     from kcard.hub.registry import Hub

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kcard.answer import Answer, Citation, Decision, Passage, Source
 from kcard.choices import choices_of
@@ -12,6 +12,7 @@ from kcard.config import settings
 from kcard.errors import LLMError, QuestionsFailed
 from kcard.gates.decision import decide
 from kcard.integrators.assembly import (
+    CardSource,
     Endpoint,
     Integrator,
     card_llm,
@@ -28,9 +29,6 @@ from kcard.integrators.options import AskOptions
 from kcard.protocols import LLM, Evidence
 from kcard.question import Question, checked, distinct_texts
 from kcard.request import Reply, Request
-
-if TYPE_CHECKING:
-    from kcard.hub.registry import Hub
 
 __all__ = ["Pipeline", "ask"]
 
@@ -61,7 +59,7 @@ class Pipeline:
         self,
         options: AskOptions | None = None,
         *,
-        hub: "Hub | None" = None,
+        hub: CardSource | None = None,
         report: Callable[[str], None] | None = None,
         retriever: Evidence | None = None,
         **given: Any,

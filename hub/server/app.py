@@ -32,6 +32,7 @@ from kcard.hub.server.endpoints import (
 from kcard.hub.server.forms import (
     account_page,
     appeals,
+    ask,
     login,
     new_repository,
     organisations,
@@ -45,6 +46,7 @@ from kcard.hub.server.forms import (
 from kcard.hub.server.forms.administration import accounts as administered_accounts
 from kcard.hub.server.forms.administration import appeals as administered_appeals
 from kcard.hub.server.forms.administration import jobs, log, quarantine, quotas
+from kcard.hub.server.forms.ask import QuestionLimit
 from kcard.hub.server.forms.login_limit import LoginLimit
 from kcard.hub.server.middleware.body_limit import BodyLimit
 from kcard.hub.server.middleware.full_disk import FullDisk
@@ -103,6 +105,7 @@ PAGES = (
     log,
     home,
     compare,
+    ask,
     feed,
     files,
     pages,  # /{namespace}/{name} matches paths of those above
@@ -131,6 +134,7 @@ def create_app(hub: SharedHub, options: ServerOptions | None = None) -> FastAPI:
     app.state.recent = Recent(hub)
     app.state.turns = asyncio.Semaphore(AT_ONCE)
     app.state.login_limit = LoginLimit(app.state.options.counts)
+    app.state.question_limit = QuestionLimit(app.state.options.counts)
     app.state.account_turns = AccountTurns()
     for module in ROUTERS:
         app.include_router(module.router)

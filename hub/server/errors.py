@@ -7,6 +7,7 @@ from starlette.responses import JSONResponse
 
 from kcard.errors import DiskFull, KcardError, Unavailable, UsageError
 from kcard.hub.refusals import (
+    Busy,
     Conflict,
     Forbidden,
     Gated,
@@ -32,6 +33,7 @@ STATUS: dict[type[KcardError], int] = {
     TooMany: 429,
     Invalid: 400,
     Unsupported: 501,
+    Busy: 503,
     Unavailable: 503,
     DiskFull: 507,
     UsageError: 400,
@@ -66,7 +68,7 @@ def answer(error: KcardError) -> JSONResponse:
         headers["X-Repo-Commit"] = error.commit
     if isinstance(error, Unavailable):
         headers["Retry-After"] = RETRY_SECONDS
-    if isinstance(error, TooMany):
+    if isinstance(error, (TooMany, Busy)):
         headers["Retry-After"] = str(max(1, round(error.seconds)))
     return JSONResponse({"error": message}, status_code=status, headers=headers)
 

@@ -22,6 +22,7 @@ class ServerOptions:
     rate            downloads a minute from one account or address, other requests cost more; 0: no limit
     metrics         the folder for the metrics of all workers; None: only this process
     counts          the file for the rate limit of all workers; None: only this process
+    asking          the socket of the processes that answer questions; None: the pages answer none
     """
 
     url: str | None = None
@@ -36,3 +37,4 @@ class ServerOptions:
     rate: int = 3000
     metrics: str | None = None
     counts: str | None = None
+    asking: str | None = None

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import HubError, MissingExtra, UsageError
+from kcard.hub.server.asking.child import Program
+from kcard.hub.server.asking.processes import ask_workers
 from kcard.hub.server.job_workers import Work, job_workers
 from kcard.hub.server.middleware import shared_buckets
 from kcard.hub.server.middleware.logs import LogFormat, configuration
@@ -56,6 +58,7 @@ class Serving:
 
     port         0: any free port
     job_workers  processes that measure published versions
+    ask_workers  processes that answer questions on the pages
     proxies      comma-separated addresses of proxies whose X-Forwarded-For is trusted
     grace        seconds that running requests get to finish when the server is stopped
     namespace    the organisation for the hub's own cards; None: unchanged
@@ -69,6 +72,7 @@ class Serving:
     grace: int = 30
     namespace: str | None = None
     job_workers: int = 1
+    ask_workers: int = 0
 
 
 def serve(
@@ -79,12 +83,14 @@ def serve(
     first: Callable[[str], None],
     ready: Callable[[str], None],
     work: Work | None = None,
+    answering: Program | None = None,
 ) -> None:
     """Serve until SIGTERM, or until Ctrl-C raises KeyboardInterrupt. A second signal aborts running requests.
 
-    first  is called with an administrator's token if the hub has no account yet
-    ready  is called with the URL once it answers
-    work   what the job workers do; None: there are none
+    first      is called with an administrator's token if the hub has no account yet
+    ready      is called with the URL once it answers
+    work       what the job workers do; None: there are none
+    answering  what the ask workers run; None: there are none
     Raises MissingExtra without the extra `server`, HubError if the address is in use or the hub can't be opened.
     """
     _require_server()
@@ -94,9 +100,12 @@ def serve(
             first(token)
         counts = Path(folder) / COUNTS
         shared_buckets.create(counts)
-        options = replace(options, metrics=folder, counts=str(counts))
-        app = functools.partial(worker, location, options)
-        with job_workers(serving.job_workers, work, location, serving.log_format):
+        with (
+            job_workers(serving.job_workers, work, location, serving.log_format),
+            ask_workers(serving.ask_workers, answering) as asking,
+        ):
+            options = replace(options, metrics=folder, counts=str(counts), asking=asking)
+            app = functools.partial(worker, location, options)
             received = _supervised(serving, app, listener, ready)
     if signal.SIGINT in received:
         raise KeyboardInterrupt

@@ -47,11 +47,13 @@ class Visitor:
     session     None: nobody is logged in
     identity    of the session or of the client's token; None: nobody's
     form_token  goes with every form; "" without a cookie
+    asks        whether the hub answers questions on its pages
     """
 
     session: Session | None = None
     identity: Identity | None = None
     form_token: str = ""
+    asks: bool = False
 
     @property
     def administers(self) -> bool:
@@ -77,7 +79,9 @@ async def remember(
     """The visitor; pages that are rendered for this request show it."""
     id_ = session_cookie.read(request, base_url(request, options))
     token = session_cookie.form_token(hub.secret, id_) if id_ else ""
-    found = Visitor(session, identity if session is None else session.identity, token)
+    found = Visitor(
+        session, identity if session is None else session.identity, token, options.asking is not None
+    )
     visitor.set(found)
     return found
 

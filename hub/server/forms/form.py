@@ -16,12 +16,12 @@ from starlette.datastructures import UploadFile
 from kcard.errors import CardError, UsageError
 from kcard.hub.refusals import Forbidden, Invalid, Refused
 from kcard.hub.server import session_cookie
-from kcard.hub.server.dependencies import HubDep, OptionsDep, base_url
+from kcard.hub.server.dependencies import HubDep, OptionsDep, SessionDep, base_url
 from kcard.hub.server.errors import status_of
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.shared import SharedHub
 
-__all__ = ["TOKEN", "Form", "FormDep", "require_form_token", "require_same_origin"]
+__all__ = ["TOKEN", "Form", "FormDep", "VisitorFormDep", "require_form_token", "require_same_origin"]
 
 TOKEN = "form_token"
 LONGEST = 4_000_000  # bytes of a field; the body is limited by BodyLimit
@@ -81,16 +81,28 @@ class _Beside:
 
 
 async def _form(request: Request, hub: HubDep, options: OptionsDep) -> Form:
+    return await _read(request, hub, options, with_token=True)
+
+
+async def _visitor_form(request: Request, hub: HubDep, options: OptionsDep, session: SessionDep) -> Form:
+    return await _read(request, hub, options, with_token=session is not None)
+
+
+async def _read(request: Request, hub: SharedHub, options: ServerOptions, *, with_token: bool) -> Form:
     require_same_origin(request, options)
     sent = await request.form(max_files=0, max_fields=MOST, max_part_size=LONGEST)
     values = {key: value for key, value in sent.items() if not isinstance(value, UploadFile)}
-    require_form_token(hub, options, request, values.pop(TOKEN, ""))
+    token = values.pop(TOKEN, "")
+    if with_token:
+        require_form_token(hub, options, request, token)
     if any("\0" in value for value in values.values()):  # PostgreSQL can't store it in text
         raise Invalid("the form contains a NUL character")
     return Form(values)
 
 
 FormDep: TypeAlias = Annotated[Form, Depends(_form)]
+# As FormDep, for what visitors without a session may send too; theirs needs no token, since it acts for nobody.
+VisitorFormDep: TypeAlias = Annotated[Form, Depends(_visitor_form)]
 
 
 def require_same_origin(request: Request, options: ServerOptions) -> None:

@@ -1,6 +1,7 @@
 """Log in with a name and a token, and log out."""
 
 import secrets
+from dataclasses import replace
 
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
@@ -33,7 +34,8 @@ def login_page(
         return RedirectResponse(next_path(next), SEE_OTHER)
     url = base_url(request, options)
     id_ = session_cookie.read(request, url) or secrets.token_urlsafe(32)
-    shown = _page(Form({"next": next_path(next)}), session_cookie.form_token(hub.secret, id_))
+    looks = replace(visitor, form_token=session_cookie.form_token(hub.secret, id_))
+    shown = _page(Form({"next": next_path(next)}), looks)
     session_cookie.write(shown, url, id_)
     return shown
 
@@ -50,7 +52,7 @@ def login(request: Request, hub: HubDep, options: OptionsDep, form: FormDep, vis
         done = RedirectResponse(next_path(form.text("next")), SEE_OTHER)
         session_cookie.write(done, url, id_)
         return done
-    return _page(form, visitor.form_token)
+    return _page(form, visitor)
 
 
 @router.post("/settings/logout")
@@ -65,5 +67,5 @@ def logout(request: Request, hub: HubDep, options: OptionsDep, form: FormDep, me
     return done
 
 
-def _page(form: Form, form_token: str) -> Response:
-    return page("login.html", form.status, form=form, visitor=Visitor(form_token=form_token))
+def _page(form: Form, visitor: Visitor) -> Response:
+    return page("login.html", form.status, form=form, visitor=visitor)

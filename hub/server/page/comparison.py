@@ -1,22 +1,20 @@
 """Two cards, or two versions of one, side by side."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kcard.hub.accounts.identity import Identity
-from kcard.hub.refusals import Invalid, NotThere
+from kcard.hub.refusals import NotThere
 from kcard.hub.repositories import version_figures
 from kcard.hub.repositories.permissions import may_download
 from kcard.hub.repositories.values import Repository
 from kcard.hub.repositories.version_figures import VersionFigures
 from kcard.hub.server.dependencies import get_repository, has_access
 from kcard.hub.server.page.exam_views import ExamView, Question, exam
+from kcard.hub.server.reading.card_reference import parse
 from kcard.hub.shared import SharedHub
 
 __all__ = ["Compared", "Figure", "SameQuestion", "compared", "figures", "same_questions", "versions"]
-
-REFERENCE = re.compile(r"([\w.-]+/[\w.-]+)(?:@v([1-9][0-9]{0,8}))?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -59,12 +57,10 @@ class SameQuestion:
 
 def compared(hub: SharedHub, reference: str, identity: Identity | None) -> Compared:
     """The version that `namespace/name` (the newest) or `namespace/name@v2` names. Raises Invalid, NotThere."""
-    match = REFERENCE.fullmatch(reference.strip())
-    if match is None:
-        raise Invalid(f"invalid card {reference[:200]!r}: use NAMESPACE/NAME or NAMESPACE/NAME@v2")
-    repository = get_repository(hub, "model", match[1], identity)
+    name, number = parse(reference)
+    repository = get_repository(hub, "model", name, identity)
     known = version_figures.figures(hub.database, repository)
-    found = [version for version in known if match[2] is None or version.number == int(match[2])]
+    found = [version for version in known if number in (None, version.number)]
     if not found:
         raise NotThere("revision", f"{reference[:200]} is not a published version of a card: see its page")
     version = found[-1]

@@ -6,6 +6,7 @@ Pages show what the client may read.
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from kcard.hub.repositories.job_rows import measurable
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity, OptionsDep, base_url, web_type
 from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.page.appeal_views import appeal_view
@@ -17,6 +18,7 @@ from kcard.hub.server.page.rights import Rights
 from kcard.hub.server.page.uses import uses
 from kcard.hub.server.reading.recent import RecentDep
 from kcard.hub.server.turns import IN_TURN
+from kcard.hub.server.visitor import visitor
 from kcard.hub.shared import SharedHub
 from kcard.manifest import MANIFEST
 
@@ -79,8 +81,16 @@ def repository_at(
             question=next(iter(view.suggestions), ""),
         ),
         rights=rights,
+        asks=_asked(view) if visitor.get().asks else "",
         appealed=appeal_view(hub, view.row.mark, rights),
     )
+
+
+def _asked(view: CardView) -> str:
+    """The reference by which the version of the page is asked; "" if it can't be."""
+    if view.shown is None or view.manifest is None or not measurable(view.manifest):
+        return ""
+    return f"{view.row.repository.name}@v{view.shown.number}"
 
 
 def _history(hub: SharedHub, view: CardView) -> History | None:

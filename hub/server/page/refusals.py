@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from kcard.errors import KcardError
-from kcard.hub.refusals import Gated, NotThere
+from kcard.hub.refusals import Gated, NotThere, Refused
 from kcard.hub.server.errors import answer
 from kcard.hub.server.page.render import page
 from kcard.hub.server.visitor import LoginNeeded
@@ -48,7 +48,7 @@ def refused(request: Request, error: KcardError) -> Response:
         status,
         headers,
         title=TITLES[404] if isinstance(error, NotThere) else TITLES.get(status, "Something went wrong"),
-        why=str(error) if status < 500 or status == 501 else "",
+        why=str(error) if isinstance(error, Refused) or status < 500 else "",
         gated=isinstance(error, Gated),
         path=request.scope["path"] if request.method == "GET" else "",
         here="",

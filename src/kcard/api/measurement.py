@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kcard.api.confinement import environment
 from kcard.api.measuring import RESULT
 from kcard.errors import CardError, KcardError
 
@@ -71,7 +72,7 @@ class Child:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", MODULE],
                 cwd=folder,
-                env=_environment(folder),
+                env=environment(folder),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -140,22 +141,6 @@ class Child:
         how = f"signal {-code}" if code < 0 else f"code {code}"
         limit = f"its limits are {self._request.memory} bytes of memory and {self._request.seconds} s"
         return f"its process ended with {how} ({last or limit})"
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    """Nothing of this process but the packages and the models on this machine: no token, no URL."""
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    return {
-        "HF_HUB_CACHE": HF_HUB_CACHE,
-        "HF_HUB_OFFLINE": "1",
-        "HOME": str(folder),
-        "KCARD_HOME": str(folder / "home"),
-        "OMP_NUM_THREADS": "1",
-        "OMP_WAIT_POLICY": "PASSIVE",
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        "TOKENIZERS_PARALLELISM": "false",
-    }
 
 
 def _findings(result: dict[str, Any]) -> "list[AuditFinding]":

@@ -5,7 +5,6 @@ that no child outlives its worker. A card is not trusted: before it is read, the
 time and files, and forbids itself to start programs and, unless the evidence is on other servers, to open connections.
 """
 
-import contextlib
 import json
 import os
 import sys
@@ -13,13 +12,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from kcard.api.confinement import limit
 from kcard.errors import CardError, KcardError, one_line
 
 __all__ = ["RESULT", "main"]
 
 RESULT = "result.json"
-MOST_WRITTEN = 256 << 20  # bytes of a file
-NICE = 10  # requests to the hub come first
 
 
 def main() -> None:
@@ -29,7 +27,7 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    _limit(request["memory"], request["seconds"])
+    limit(request["memory"], request["seconds"])
     _forbid(request["evidence"])
     try:
         result = _measured(request)
@@ -54,25 +52,6 @@ def _measured(request: dict[str, Any]) -> dict[str, Any]:
 def _end_with_parent() -> None:
     sys.stdin.read()
     os._exit(1)
-
-
-def _limit(memory: int, seconds: int) -> None:
-    """Limit address space (bytes), processor time and the size of files."""
-    if sys.platform == "win32":
-        return
-    import resource
-
-    with contextlib.suppress(OSError):  # a sandbox may forbid it
-        os.nice(NICE)
-    limits = {
-        resource.RLIMIT_AS: memory,
-        resource.RLIMIT_CPU: seconds,
-        resource.RLIMIT_FSIZE: MOST_WRITTEN,
-        resource.RLIMIT_CORE: 0,
-    }
-    for limit, most in limits.items():
-        with contextlib.suppress(ValueError, OSError):  # stricter already, or unknown to this system
-            resource.setrlimit(limit, (most, most))
 
 
 def _forbid(evidence: list[str]) -> None:

@@ -1,0 +1,159 @@
+"""The child process that answers the questions of a hub's pages: `python -m kcard.api.answering MEMORY`.
+
+It reads and writes lines of JSON. Models stay loaded between questions.
+
+    stdin   {"question": text, "cards": [[version, sha256, manifest], …], "gate": name or null}
+    stdout  {"folder": reference}           which folder has this card's files?
+    stdin   {"folder": path} or {"error": text}
+    stdout  {"done": {"answer": …}} or {"done": {"error": text}}
+
+The names in the manifests must be distinct. Cards are not trusted: before it reads one, the process limits its memory
+(MEMORY bytes) and files, and forbids itself to start programs and to open connections. It ends when stdin does. It has
+no time limit of its own: the hub kills it.
+"""
+
+import json
+import os
+import queue
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from kcard.api.confinement import environment, limit
+from kcard.errors import CardError, KcardError, one_line
+from kcard.hub.repositories.versions import Version
+from kcard.hub.selection import Selection
+from kcard.hub.server.asking.child import Program
+from kcard.manifest import Manifest
+
+if TYPE_CHECKING:
+    from kcard.integrators.pipeline import Pipeline
+
+__all__ = ["main", "program"]
+
+MODULE = "kcard.api.answering"
+MEMORY = 8 << 30  # bytes of address space
+CARDS_MEMORY = 1 << 30  # bytes for the weights of the cards of a pipeline
+PIPELINES = 3  # selections of cards that stay loaded
+WARM = ("Who discovered Titan?", "Christiaan Huygens discovered Titan in 1655.")
+
+
+def program() -> Program:
+    """How a hub starts the process."""
+    return Program((sys.executable, "-P", "-m", MODULE, str(MEMORY)), environment)
+
+
+def main() -> None:
+    """Answer the questions of stdin until it ends."""
+    parent = _Parent()
+    import torch
+
+    torch.set_num_threads(1)
+    limit(int(sys.argv[1]))
+    from kcard.cards.format.importing.unpickling import guard
+
+    guard(libraries=True)
+    answerer = _Answerer(parent)
+    answerer.warm()
+    while True:
+        request = parent.receive()
+        try:
+            done: dict[str, Any] = {"answer": answerer.answer(request)}
+        except KcardError as error:  # others end the process, and stand in the hub's log
+            done = {"error": one_line(error)}
+        parent.send({"done": done})
+
+
+class _Parent:
+    """The lines from and to the process that started this one. What libraries print goes to stderr."""
+
+    def __init__(self) -> None:
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._out: BinaryIO = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in sys.stdin.buffer:
+            self._lines.put(line)
+        os._exit(0)
+
+    def receive(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._lines.get())
+        return found
+
+    def send(self, message: dict[str, Any]) -> None:
+        self._out.write(json.dumps(message).encode() + b"\n")
+        self._out.flush()
+
+    def folder(self, reference: str) -> Path:
+        """Where the files of a card are. Raises CardError if the hub can't say."""
+        self.send({"folder": reference})
+        reply = self.receive()
+        if "error" in reply:
+            raise CardError(str(reply["error"]))
+        return Path(reply["folder"])
+
+
+@dataclass(frozen=True)
+class _Given:
+    """The cards of a request, as the hub that a pipeline takes them from."""
+
+    versions: tuple[Version, ...]
+    parent: _Parent
+
+    def select(self, _selection: Sequence[str] | None) -> Selection:
+        return Selection(self.versions)
+
+    def folder(self, reference: str) -> Path:
+        return self.parent.folder(reference)
+
+
+class _Answerer:
+    """Pipelines by the cards that they ask; the latest ones are kept."""
+
+    def __init__(self, parent: _Parent) -> None:
+        from kcard.llms.embedded import EmbeddedLLM
+
+        self._parent, self._llm = parent, EmbeddedLLM()
+        self._pipelines: OrderedDict[tuple[object, ...], Pipeline] = OrderedDict()
+
+    def warm(self) -> None:
+        """Load the embedded models."""
+        from kcard import encoder
+        from kcard.request import Request
+
+        question, passage = WARM
+        encoder.embed([question])
+        self._llm.reply(Request("need", question))
+        self._llm.reply(Request("answer", question, (passage,)))
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer as JSON. Raises what a pipeline raises; its cards are loaded again then."""
+        key = (request["gate"], *((sha256, text) for _, sha256, text in request["cards"]))
+        pipeline = self._pipelines.pop(key, None) or self._pipeline(request)
+        found = pipeline([request["question"]])[0].to_json()
+        self._pipelines[key] = pipeline
+        while len(self._pipelines) > PIPELINES:
+            self._pipelines.popitem(last=False)
+        return found
+
+    def _pipeline(self, request: dict[str, Any]) -> "Pipeline":
+        from kcard.integrators.pipeline import Pipeline
+
+        at = datetime.now(UTC)
+        versions = []
+        for number, sha256, text in request["cards"]:
+            manifest = Manifest.from_json(text)
+            versions.append(Version(manifest.name, number, sha256, manifest, 0, at))
+        given = _Given(tuple(versions), self._parent)
+        return Pipeline(hub=given, llm=self._llm, gate=request["gate"], memory=CARDS_MEMORY)
+
+
+if __name__ == "__main__":
+    main()

@@ -139,6 +139,12 @@ def _print(found: "Evaluation") -> None:
         "guidance": "-"
         if guidance is None
         else f"{guidance:.1%} of the questions where it matters decided correctly",
+        "over-asking": f"{outcome.over_asking:.1%} of the questions use cards that do not improve the answer",
+        "under-asking": f"{outcome.under_asking:.1%} do not use cards that would",
+        **{f"at {share:.0%} calls": f"{v:.3f}" for share, v in found.ranking.accuracy_at.items()},
+        "calibration": "-"
+        if found.ranking.ece is None
+        else f"{found.ranking.ece:.3f} (ECE of P(right without))",
         "never": f"{outcome.never:.3f}",
         "always": f"{outcome.always:.3f}",
         "random": f"{outcome.random_same_share:.3f} at the same share",

@@ -27,6 +27,7 @@ __all__ = [
     "Kind",
     "LeavesOneOut",
     "LeftOut",
+    "Probabilistic",
     "Resources",
     "find",
     "names",
@@ -117,6 +118,15 @@ class LeavesOneOut(Protocol):
         self, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources
     ) -> LeftOut | None:
         """Exactly what fitting would give; None where it must be fitted after all."""
+        ...
+
+
+@runtime_checkable
+class Probabilistic(Protocol):
+    """A fitted gate that says how likely the LLM is right without cards, beside its score."""
+
+    def correct_without(self, queries: Sequence[Query]) -> Array:
+        """P(right without cards), shape (n,), in [0, 1]; raises as `scores` does."""
         ...
 
 

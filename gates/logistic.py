@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Head", "calibrated"]
+__all__ = ["Head", "calibrated", "cross_fitted"]
 
 Floats = npt.NDArray[np.float64]
 PENALTIES = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1)
@@ -34,6 +34,16 @@ def calibrated(vectors: npt.NDArray[np.floating], truth: npt.NDArray[np.bool_], 
     of what they had not seen (Platt), the slope at least 0: where the vectors say nothing, every score
     is the share of ones. A class with a single member can't be split into folds; then nothing is tuned.
     """
+    return cross_fitted(vectors, truth, seed)[0]
+
+
+def cross_fitted(
+    vectors: npt.NDArray[np.floating], truth: npt.NDArray[np.bool_], seed: int
+) -> tuple[Head, Floats]:
+    """The same head, and P(1) of each vector by the heads of the folds that had not seen it, shape (n,).
+
+    Those probabilities are calibrated as the head's are. Where nothing can be split, they are the head's own.
+    """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict
 
@@ -41,6 +51,7 @@ def calibrated(vectors: npt.NDArray[np.floating], truth: npt.NDArray[np.bool_], 
     scale = float(np.sqrt(((vectors - centre) ** 2).sum(axis=1).mean())) or 1.0
     inputs = (vectors - centre) / scale
     model, slope, shift = LogisticRegression(max_iter=ITERATIONS), 1.0, 0.0
+    unseen: Floats | None = None
     count = min(FOLDS, int(truth.sum()), int((~truth).sum()))
     if count > 1:
         folds = StratifiedKFold(count, shuffle=True, random_state=seed % 2**32)
@@ -58,4 +69,7 @@ def calibrated(vectors: npt.NDArray[np.floating], truth: npt.NDArray[np.bool_], 
             slope, shift = 0.0, float(np.log(share / (1 - share)))
     model.fit(inputs, truth)
     weights = slope * model.coef_[0] / scale
-    return Head(weights, slope * float(model.intercept_[0]) + shift - float(weights @ centre))
+    head = Head(weights, slope * float(model.intercept_[0]) + shift - float(weights @ centre))
+    if unseen is None:
+        return head, head.probabilities(vectors)
+    return head, np.exp(-np.logaddexp(0, -(slope * unseen + shift)))

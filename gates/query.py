@@ -11,8 +11,12 @@ class Query:
 
     relation    what it asks about its subject, such as "director"; None: not known
     popularity  how well known its subject is, such as page views a month, at least 0; None: not known
+    draft       what the LLM writes without cards, its answer at the end; None: not known
+    draft_log_probability  mean over its tokens, 0 or less; None: not known
     """
 
     question: str
     relation: str | None = None
     popularity: float | None = None
+    draft: str | None = None
+    draft_log_probability: float | None = None

@@ -4,6 +4,9 @@ One JSON object a line; the first three keys are enough, and keys that are not o
 
     {"question": "Who wrote Emma?", "correct_without": 0, "correct_with": 1,
      "answers": ["Jane Austen"], "relation": "author", "popularity": 4100}
+
+Two names of other projects' files are understood: "gold" for answers, and "em_without" and "em_with" beside the
+scores. The file may be compressed (.gz).
 """
 
 import hashlib
@@ -22,6 +25,8 @@ from kcard.rows import Row, read_rows
 __all__ = ["Record", "digest", "read_records", "write_records"]
 
 REMEDY = "collect records with kcard gate collect"
+TEXTS = ("answer_without", "answer_with", "draft")  # null, as others write it, is the same as leaving it out
+SCORES = ("em_without", "em_with")
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,8 @@ class Record:
     popularity: float | None = None
     answer_without: str = ""
     answer_with: str = ""
+    draft: str = ""
+    draft_log_probability: float | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -60,10 +67,15 @@ class Record:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected a number from 0 to 1")
         if self.popularity is not None and not (math.isfinite(self.popularity) and self.popularity >= 0):
             raise ValueError(f"popularity is {self.popularity}, expected a number of at least 0, or null")
+        sure = self.draft_log_probability
+        if sure is not None and not (math.isfinite(sure) and sure <= 0):
+            raise ValueError(f"draft_log_probability is {sure}, expected a number of at most 0, or null")
 
     @property
     def query(self) -> Query:
-        return Query(self.question, self.relation, self.popularity)
+        """With the draft, or the answer without cards in place of one that is not known."""
+        drafted = self.draft or self.answer_without or None
+        return Query(self.question, self.relation, self.popularity, drafted, self.draft_log_probability)
 
     @property
     def knows(self) -> bool:
@@ -117,9 +129,16 @@ def digest(records: Sequence[Record]) -> str:
 def _record(row: Row, where: str) -> Record:
     """As others write records, correctness may be true or false, and a label a number."""
     known = {f.name: row[f.name] for f in fields(Record) if f.name in row}
+    if "answers" not in known and "gold" in row:
+        known["answers"] = [row["gold"]] if isinstance(row["gold"], str) else row["gold"]
+    for name in TEXTS:
+        if known.get(name, "") is None:
+            del known[name]
     try:
-        for name in ("correct_without", "correct_with", "popularity"):
+        for name in ("correct_without", "correct_with", "popularity", "draft_log_probability"):
             known |= {name: _real(known[name])} if name in known else {}
+        if "scores" not in known and (scores := {name: row[name] for name in SCORES if name in row}):
+            known["scores"] = scores
         if isinstance(known.get("scores"), dict):
             known["scores"] = {name: _real(value) for name, value in known["scores"].items()}
         if type(known.get("label")) is int:

@@ -5,9 +5,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kcard.llms.answer_type import fits
-from kcard.llms.question_form import Form
+from kcard.answer_type import fits
 from kcard.numbers import numbers
+from kcard.question_form import Form
 from kcard.reader.reading import AnswerSpan, Reading, read
 from kcard.words import analyzer
 

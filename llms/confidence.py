@@ -9,7 +9,7 @@ from functools import cache
 from kcard import encoder
 from kcard.llms.candidates import STEMS, AnswerCandidate, asked_about
 from kcard.llms.polarity import polarity
-from kcard.llms.question_form import SENTENCES, Form
+from kcard.question_form import SENTENCES, Form
 from kcard.reader.network import WEIGHTS
 
 __all__ = ["features", "probability"]

@@ -12,8 +12,8 @@ import numpy as np
 from kcard.llms.candidates import AnswerCandidate, candidates
 from kcard.llms.confidence import features, probability
 from kcard.llms.polarity import DECIDED, polarity
-from kcard.llms.question_form import SENTENCES, Form, form_of
 from kcard.llms.sentence_quote import SentenceQuote, joined, quoted, supports_of
+from kcard.question_form import SENTENCES, Form, form_of
 from kcard.reader.reading import AnswerSpan
 
 __all__ = ["Extract", "examine", "extract"]

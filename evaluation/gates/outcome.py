@@ -24,6 +24,8 @@ class GateOutcome:
     share                of the questions that seek
     beneficial_guidance  among records whose outcome differs with and without cards, the share that the gate sends the
                          better way (SKR, section 5); None where there is no such record
+    over_asking          share of the questions that seek although the answer without cards is as good
+    under_asking         share of the questions that do not seek although cards would improve the answer
     never, always        accuracy without any cards, and with cards for every question
     oracle               accuracy of a gate that is always right
     random_same_share    expected accuracy where the same share of the questions seeks, drawn at random
@@ -33,6 +35,8 @@ class GateOutcome:
     accuracy: float
     share: float
     beneficial_guidance: float | None
+    over_asking: float
+    under_asking: float
     never: float
     always: float
     oracle: float
@@ -50,6 +54,8 @@ class GateOutcome:
             accuracy=float(outcomes(records, seeks).mean()),
             share=share,
             beneficial_guidance=float(right.mean()) if right.size else None,
+            over_asking=float((seeks & (without >= with_)).mean()),
+            under_asking=float((~seeks & (without < with_)).mean()),
             never=never,
             always=always,
             oracle=float(np.maximum(without, with_).mean()),

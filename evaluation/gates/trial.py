@@ -10,7 +10,7 @@ import numpy as np
 from kcard.evaluation.gates.folds import Indices
 from kcard.evaluation.gates.outcome import Floats, Seeks
 from kcard.gates import representation
-from kcard.gates.kinds import Fitted, Kind, LeavesOneOut, Resources
+from kcard.gates.kinds import Fitted, Kind, LeavesOneOut, Probabilistic, Resources
 from kcard.gates.record import Record
 
 __all__ = ["Trial", "embedding_once", "scored", "tried"]
@@ -22,12 +22,14 @@ ENCODER = "minilm"
 class Trial:
     """Scores and thresholds, shape (n,) each.
 
+    correct_without  P(right without cards), shape (n,); None where the kind gives none
     fits   the gate of each fold, in their order; empty where the kind left records out by itself
     tuned  how many folds took each value of the settings in which the folds differ: {"k": {"5": 4, "7": 1}}
     """
 
     scores: Floats
     thresholds: Floats
+    correct_without: Floats | None = None
     fits: tuple[Fitted, ...] = ()
     tuned: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
@@ -52,25 +54,31 @@ def tried(
         left = kind.leave_one_out(records, settings, resources)
         if left is not None:
             tuned = _counted(left.tuned)
-            return Trial(left.scores.astype(np.float64), left.thresholds.astype(np.float64), (), tuned)
-    scores, thresholds = np.zeros(len(records)), np.zeros(len(records))
+            return Trial(left.scores.astype(np.float64), left.thresholds.astype(np.float64), tuned=tuned)
+    scores, thresholds, right = (np.zeros(len(records)) for _ in range(3))
     fits: list[Fitted] = []
     for done, held_out in enumerate(folds, 1):
         out = set(held_out.tolist())
         fitted = kind.fit([r for i, r in enumerate(records) if i not in out], settings, resources)
-        scores[held_out] = fitted.scores([records[i].query for i in held_out])
+        queries = [records[i].query for i in held_out]
+        scores[held_out] = fitted.scores(queries)
+        if isinstance(fitted, Probabilistic):
+            right[held_out] = fitted.correct_without(queries)
         thresholds[held_out] = fitted.threshold
         fits.append(fitted)
         if report:
             report(done)
     values = {key: [fit.settings.get(key) for fit in fits] for key in fits[0].settings}
-    return Trial(scores, thresholds, tuple(fits), _counted(values))
+    correct_without = right if isinstance(fits[0], Probabilistic) else None
+    return Trial(scores, thresholds, correct_without, tuple(fits), _counted(values))
 
 
 def scored(records: Sequence[Record], fitted: Fitted) -> Trial:
     """A fitted gate as it is, on records that it may have been fitted on: no fold is held out."""
-    scores = np.asarray(fitted.scores([record.query for record in records]), dtype=np.float64)
-    return Trial(scores, np.full(len(records), fitted.threshold), (fitted,))
+    queries = [record.query for record in records]
+    scores = np.asarray(fitted.scores(queries), dtype=np.float64)
+    right = fitted.correct_without(queries).astype(np.float64) if isinstance(fitted, Probabilistic) else None
+    return Trial(scores, np.full(len(records), fitted.threshold), right, (fitted,))
 
 
 def _counted(settings: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, int]]:

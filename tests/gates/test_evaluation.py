@@ -86,6 +86,7 @@ def test_figures_are_those_of_their_definitions() -> None:
     assert (found.never, found.always, found.oracle) == pytest.approx((2.25 / 5, 2.75 / 5, 3.75 / 5))
     assert found.random_same_share == pytest.approx(0.4 * 0.45 + 0.6 * 0.55)
     assert found.beneficial_guidance == pytest.approx(1 / 3)
+    assert (found.over_asking, found.under_asking) == pytest.approx((2 / 5, 1 / 5))
 
 
 def test_guidance_is_unknown_where_cards_change_nothing() -> None:

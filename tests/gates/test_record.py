@@ -27,6 +27,8 @@ def any_record(draw: st.DrawFn) -> Record:
         draw(st.none() | st.floats(0, 1e9)),
         draw(st.just("") | TEXTS),
         draw(st.just("") | TEXTS),
+        draw(st.just("") | TEXTS),
+        draw(st.none() | st.floats(-1e9, 0)),
         draw(st.dictionaries(TEXTS, SHARES, max_size=2)),
     )
 
@@ -80,6 +82,10 @@ GOOD = {"question": "q", "correct_without": 0, "correct_with": 1}
         (GOOD | {"answers": "Austen"}, 'answers must be a list, not "Austen"'),
         (GOOD | {"relation": 1.5}, "relation must be a text, not 1.5"),
         (GOOD | {"popularity": -1}, "popularity is -1.0, expected a number of at least 0, or null"),
+        (
+            GOOD | {"draft_log_probability": 0.5},
+            "draft_log_probability is 0.5, expected a number of at most 0",
+        ),
         (GOOD | {"popularity": "high"}, 'popularity must be a number, not "high"'),
         (GOOD | {"scores": [1]}, "scores must be an object, not a list"),
         (GOOD | {"scores": {"f1": None}}, "f1 must be a number, not null"),

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from kcard import plugins
 from kcard.errors import UsageError
+from kcard.gates.decision import THRESHOLD
 from kcard.option import Option, documented
 
 if TYPE_CHECKING:
     from kcard.evaluation.gates.outcome import GateOutcome
+    from kcard.evaluation.gates.ranking import GateRanking
     from kcard.evaluation.gates.trial import Trial
     from kcard.gates.kinds import Fitted, Resources
     from kcard.gates.record import Record
@@ -45,13 +47,19 @@ class Evaluation:
 
     gate: str
     outcome: "GateOutcome"
+    ranking: "GateRanking"
     settings: Mapping[str, Any]
     folds: int | None = None
     tuned: Mapping[str, Mapping[str, int]] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """One flat object: the figures, then the settings, which also stand together under "settings"."""
-        figures = {"gate": self.gate, **self.outcome.to_json(), "folds": self.folds}
+        figures = {
+            "gate": self.gate,
+            **self.outcome.to_json(),
+            **self.ranking.to_json(),
+            "folds": self.folds,
+        }
         data = {**self.settings, **figures, "settings": dict(self.settings)}
         ordered = {key: data[key] for key in (*figures, *self.settings, "settings")}
         return ordered | ({"tuned": self.tuned} if self.tuned else {})
@@ -113,6 +121,7 @@ def evaluate(
     from kcard.evaluation.gates import folds as gate_folds
     from kcard.evaluation.gates import trial as gate_trial
     from kcard.evaluation.gates.outcome import GateOutcome
+    from kcard.evaluation.gates.ranking import GateRanking
     from kcard.gates import kinds
 
     kind, given = kinds.find(gate), settings or {}
@@ -122,7 +131,8 @@ def evaluate(
     progress = None if report is None else lambda done: report(done, len(cut))
     trial = gate_trial.tried(found, kind, given, using, cut, progress)
     outcome = GateOutcome.of(found, trial.seeks)
-    return Evaluation(gate, outcome, whole.settings, len(cut), trial.tuned)
+    ranking = GateRanking.of(found, trial.scores, trial.correct_without)
+    return Evaluation(gate, outcome, ranking, whole.settings, len(cut), trial.tuned)
 
 
 def resources(llm: "str | LLM | None") -> "Resources":
@@ -142,30 +152,33 @@ def _as_it_is(
     if settings:
         raise UsageError(f"{gate} is not fitted anew, so it takes no settings: leave out --set")
     from kcard.evaluation.gates.outcome import GateOutcome
+    from kcard.evaluation.gates.ranking import GateRanking
     from kcard.integrators.named_gate import UNFITTED, gate_file, title
 
     if gate in plugins.names(UNFITTED):
-        return Evaluation(gate, GateOutcome.of(records, _unfitted(records, gate, llm)), {})
+        scores = _unfitted(records, gate, llm)
+        outcome = GateOutcome.of(records, scores < THRESHOLD)
+        return Evaluation(gate, outcome, GateRanking.of(records, scores), {})
     from kcard.evaluation.gates.trial import scored
     from kcard.gates import storage
 
     trial: Trial = scored(records, storage.load(gate_file(gate), resources(llm)))
     (fitted,) = trial.fits
-    return Evaluation(title(fitted), GateOutcome.of(records, trial.seeks), fitted.settings)
+    ranking = GateRanking.of(records, trial.scores, trial.correct_without)
+    return Evaluation(title(fitted), GateOutcome.of(records, trial.seeks), ranking, fitted.settings)
 
 
 def _unfitted(records: "Sequence[Record]", gate: str, llm: "str | LLM | None") -> Any:
-    """Which records seek by a gate that needs none to be fitted on."""
+    """The scores by a gate that needs no records to be fitted on, shape (n,)."""
     import numpy as np
 
-    from kcard.gates.decision import THRESHOLD
     from kcard.integrators.named_gate import UNFITTED
 
     asked = resources(llm).llm
     if asked is None and gate not in {"always", "never"}:
         raise UsageError(f"gate {gate} needs an LLM: choose one with --llm")
     made: Gate = plugins.load(UNFITTED, gate)(asked, ())
-    return np.asarray(made.knows([record.question for record in records])) < THRESHOLD
+    return np.asarray(made.knows([record.question for record in records]), dtype=np.float64)
 
 
 def _number_of(folds: int | str | None) -> int | None:

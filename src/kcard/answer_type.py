@@ -2,7 +2,7 @@
 
 import re
 
-from kcard.llms.question_form import Form
+from kcard.question_form import Form
 
 __all__ = ["fits"]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kcard.llms.answer_type import fits
-from kcard.llms.question_form import Form, form_of
+from kcard.answer_type import fits
+from kcard.question_form import Form, form_of
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,12 @@ class AnswerView:
     nearest: Nearest | None
     notes: Sequence[str]
 
+    @property
+    def unsupported(self) -> bool:
+        """Whether there is an answer, but no passage that supports it."""
+        known = self.nearest is None and (bool(self.sentences) or not self.fired)
+        return known and all(sentence.passage is None for sentence in self.sentences)
+
 
 def answer_view(
     answer: Mapping[str, Any], cards: Sequence[Candidate], marks: Mapping[int, Mark]

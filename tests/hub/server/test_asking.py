@@ -81,6 +81,9 @@ def test_what_the_llm_knows_is_answered_without_cards(visitor: Browser) -> None:
     said = text(question(visitor, "What is the capital of France?"))
     assert "Paris" in said
     assert "the LLM knows the answer, no card was asked" in said
+    assert "No passage supports it" in said
+    assert "No passage supports it" in text(question(visitor, "Who wrote Faust?", "lab/moons"))
+    assert "No passage supports it" not in text(question(visitor, PHOBOS, "lab/moons"))
 
 
 def test_private_cards_are_asked_only_for_those_who_may_read_them(shared: Shared, visitor: Browser) -> None:

@@ -216,6 +216,34 @@ def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
         time.sleep(0.1)
 
 
+def answering(server: Server) -> list[int]:
+    """The processes that answer questions."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            child = f"PPid:\t{server.process.pid}\n" in (path / "status").read_text()
+            if child and b"kcard.api.answering" in (path / "cmdline").read_bytes():
+                found.append(int(path.name))
+    return found
+
+
+@pytest.mark.slow
+def test_a_served_hub_answers_questions_in_processes_that_end_with_it(home: Path, tmp_path: Path) -> None:
+    Hub(home).publish(rivers(tmp_path / "rivers", *RIVERS).folder)
+    for end in (signal.SIGTERM, signal.SIGKILL):
+        with served(home, "--ask-workers", "1") as server:
+            asked = {"card": "library/rivers", "question": "Where does the Oder rise?"}
+            headers = {"Origin": server.url, "Accept": "text/html"}
+            answers = [
+                httpx.post(f"{server.url}/ask", data=asked, headers=headers, timeout=60) for _ in range(4)
+            ]
+            assert [answer.status_code for answer in answers] == [200] * 4  # of both workers
+            assert all("Sudetes" in answer.text for answer in answers)
+            [pid] = answering(server)
+            server.stop(end)
+            assert gone(pid)
+
+
 def test_a_port_that_is_taken_is_one_line_and_no_hub(home: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

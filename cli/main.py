@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, str] = {
     "cards": "cards",
     "pool": "pool",
     "hub": "hub",
+    "report": "report",
     "gate": "gate",
     "config": "config",
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 from kcard.errors import UsageError
 from kcard.evaluation.browse import CardReport
+from kcard.evaluation.charts.chart import shortened
 from kcard.evaluation.plot import plot
 from kcard.evaluation.timeline import timeline
 from kcard.files import write_text
@@ -27,13 +28,18 @@ def write_page(reports: Sequence[CardReport], path: Path | str, title: str = "Kn
 
 
 def filled(template: Path, **values: Any) -> str:
-    """A page as HTML. Whatever a value says is escaped."""
-    from jinja2 import Environment, StrictUndefined
+    """A page of this folder as HTML. Whatever a value says is escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(TEMPLATE.parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    return environment.from_string(template.read_text(encoding="utf-8")).render(values)
+    environment.globals["shortened"] = shortened
+    return environment.get_template(template.relative_to(TEMPLATE.parent).as_posix()).render(values)
 
 
 def written(path: Path | str, page: str) -> Path:

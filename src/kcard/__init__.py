@@ -39,6 +39,7 @@ _HOMES = {
     "logout": "kcard.api.remote",
     "publish": "kcard.api.publish",
     "pull": "kcard.api.remote",
+    "report": "kcard.api.report",
     "train": "kcard.api.train",
     "whoami": "kcard.api.remote",
 }

@@ -1,0 +1,207 @@
+"""Charts as values: what is drawn and where. How it looks is charts.html's and charts.css's.
+
+All are drawn in units of which a page shows about one per pixel.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from kcard.evaluation.charts.axis import Axis
+from kcard.evaluation.record import Mean
+
+__all__ = ["Chart", "Heat", "Intervals", "Line", "Lines", "Placed", "Point", "Scatter", "shortened"]
+
+WIDTH = 520.0
+LABEL = 168.0
+LABEL_CHARACTERS = 27
+ROW = 26.0
+TOP, BOTTOM = 12.0, 40.0
+TONES = 6  # colours in charts.css
+
+
+def shortened(text: str, most: int = LABEL_CHARACTERS) -> str:
+    """The text, its middle left out where it is longer than `most` characters."""
+    if len(text) <= most:
+        return text
+    head = (most - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A measurement: a name, its mean with the interval, and, in a scatter plot or line, its x."""
+
+    label: str
+    mean: Mean
+    x: float = 0.0
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """One row for each point: the mean as a dot, its interval as a line.
+
+    alt        what the picture shows, for those who do not see it
+    reference  a value that all are compared with, drawn as a dashed line
+    """
+
+    alt: str
+    points: tuple[Point, ...]
+    label: str
+    reference: float | None = None
+    kind: str = "intervals"
+
+    @property
+    def width(self) -> float:
+        return WIDTH
+
+    @property
+    def height(self) -> float:
+        return TOP + ROW * len(self.points) + BOTTOM
+
+    @property
+    def base(self) -> float:
+        """Where the axis lies."""
+        return self.height - BOTTOM
+
+    @cached_property
+    def axis(self) -> Axis:
+        ends = [end for point in self.points for end in (point.mean.low, point.mean.high)]
+        return Axis.over(ends, LABEL + 10, WIDTH - 52)
+
+    def y(self, row: int) -> float:
+        return TOP + ROW * (row + 0.5)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A point of a scatter plot with the place of its name, which may be moved so that names do not overlap."""
+
+    point: Point
+    x: float
+    y: float
+    label_x: float
+    label_y: float
+    anchor: str
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Each point's mean, with its interval, against its x."""
+
+    alt: str
+    points: tuple[Point, ...]
+    x_label: str
+    y_label: str
+    kind: str = "scatter"
+    width: float = WIDTH
+    height: float = 300.0
+
+    @cached_property
+    def x_axis(self) -> Axis:
+        return Axis.over([0.0, *(point.x for point in self.points)], 46.0, WIDTH - 24)
+
+    @cached_property
+    def y_axis(self) -> Axis:
+        ends = [end for point in self.points for end in (point.mean.low, point.mean.high)]
+        return Axis.over(ends, self.height - 46, 14.0)
+
+    @property
+    def placed(self) -> tuple[Placed, ...]:
+        """Every point with its name on the side that has more room, moved up or down past names already placed."""
+        found: list[Placed] = []
+        for point in sorted(self.points, key=lambda point: -point.mean.mean):
+            x, y = self.x_axis.at(point.x), self.y_axis.at(point.mean.mean)
+            left = x > self.width * 0.6
+            anchor, label_x = ("end", x - 9) if left else ("start", x + 9)
+            width = 6.4 * len(shortened(point.label))
+            span = (label_x - width, label_x) if left else (label_x, label_x + width)
+            found.append(Placed(point, x, y, round(label_x, 2), self._free(found, span, y), anchor))
+        return tuple(found)
+
+    def _free(self, placed: Sequence[Placed], span: tuple[float, float], y: float) -> float:
+        """The height nearest to y, within the plot, at which a name over this span meets no other."""
+        taken = [other.label_y for other in placed if _meets(other, span)]
+        tries = (y + sign * step * 3 for step in range(80) for sign in (1, -1))
+        fits = (
+            t for t in tries if 14 <= t <= self.height - 50 and all(abs(t - other) >= 14 for other in taken)
+        )
+        return round(next(fits, y), 2)
+
+
+def _meets(other: Placed, span: tuple[float, float]) -> bool:
+    width = 6.4 * len(shortened(other.point.label))
+    low = other.label_x - width if other.anchor == "end" else other.label_x
+    return low < span[1] + 4 and span[0] < low + width + 4
+
+
+@dataclass(frozen=True)
+class Line:
+    """A series: points in the order of their x."""
+
+    label: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Series of means with their intervals. `ticks`: the names of the places x = 0, 1, ...; empty for a numeric x."""
+
+    alt: str
+    series: tuple[Line, ...]
+    x_label: str
+    y_label: str
+    ticks: tuple[str, ...] = ()
+    kind: str = "lines"
+    width: float = WIDTH
+    height: float = 300.0
+
+    @cached_property
+    def x_axis(self) -> Axis:
+        if self.ticks:
+            return Axis(tuple(float(i) for i in range(max(len(self.ticks), 2))), 66.0, WIDTH - 40)
+        return Axis.over([point.x for line in self.series for point in line.points], 46.0, WIDTH - 24)
+
+    @cached_property
+    def y_axis(self) -> Axis:
+        means = [point.mean for line in self.series for point in line.points]
+        return Axis.over([end for m in means for end in (m.low, m.high)], self.height - 46, 14.0)
+
+    def x(self, point: Point, line: int) -> float:
+        """Where a point stands; those of several lines a little apart, so that their intervals can be told apart."""
+        return round(self.x_axis.at(point.x) + 5 * (line - (len(self.series) - 1) / 2), 2)
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A table of shares in [0, 1] as shaded cells; None: nothing was measured. `title` stands above."""
+
+    alt: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: tuple[tuple[float | None, ...], ...]
+    title: str = ""
+    kind: str = "heat"
+
+    @property
+    def cell(self) -> tuple[float, float]:
+        """Width and height of a cell."""
+        return max(36.0, min(72.0, (WIDTH - LABEL) / max(len(self.columns), 1))), 24.0
+
+    @property
+    def head(self) -> float:
+        """The height of the title and the slanted column names."""
+        return (42 if self.title else 24) + 4.4 * max(
+            (len(shortened(name)) for name in self.columns), default=0
+        )
+
+    @property
+    def width(self) -> float:
+        return LABEL + self.cell[0] * len(self.columns) + 70
+
+    @property
+    def height(self) -> float:
+        return self.head + self.cell[1] * len(self.rows) + 8
+
+
+Chart = Intervals | Scatter | Lines | Heat

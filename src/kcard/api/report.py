@@ -1,0 +1,73 @@
+"""report: what a run came to, with its paired tests, its analyses and the questions behind the numbers."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from kcard.option import Option, check_values, documented
+
+if TYPE_CHECKING:
+    from kcard.evaluation.report.report import Report
+    from kcard.evaluation.runs.result import Result
+    from kcard.hub.registry import Hub
+
+__all__ = ["report", "write_questions"]
+
+
+@documented
+def report(
+    run: Annotated[int, Option("Number of a run of `kcard eval`.", argument=True)],
+    *,
+    limit: Annotated[
+        int, Option("Questions that the page shows in full, those on which settings differ first.", least=0)
+    ] = 200,
+    analysis: Annotated[
+        str | None,
+        Option("One analysis instead of the table.", default="on the page, all that find something"),
+    ] = None,
+    hub: "Hub | None" = None,
+) -> "Report":
+    """The report of a stored run; `kcard.evaluation.report.page.write_page` writes it as a web page.
+
+    Raises HubError for an unknown run, and UsageError for one without results, or an analysis that is unknown or finds
+    nothing in this run.
+    """
+    check_values(report, {"limit": limit})
+    from kcard.evaluation.analyses.registry import analyse, applicable
+    from kcard.evaluation.report.report import make_report, metrics_of
+    from kcard.evaluation.runs.storage import RunStorage
+
+    storage = RunStorage(_hub(hub).runs)
+    found = storage.get(run)
+    results, metrics = _Stored(lambda: storage.results(run)), metrics_of(found)
+    analyses = applicable(results, metrics) if analysis is None else [analyse(analysis, results, metrics)]
+    return make_report(found, results, questions=limit, analyses=analyses)
+
+
+def write_questions(run: int, path: Path | str, *, hub: "Hub | None" = None) -> Path:
+    """Write every question of a run under every setting as CSV.
+
+    Raises HubError for an unknown run, UsageError where the file can't be written.
+    """
+    from kcard.evaluation.report.csv_tables import question_lines, write_csv
+    from kcard.evaluation.report.report import metrics_of
+    from kcard.evaluation.runs.storage import RunStorage
+
+    storage = RunStorage(_hub(hub).runs)
+    return write_csv(question_lines(storage.results(run), metrics_of(storage.get(run))), path)
+
+
+class _Stored:
+    """The results of a run, read anew by every loop, so that they need not all be held at once."""
+
+    def __init__(self, read: "Callable[[], Iterator[Result]]") -> None:
+        self._read = read
+
+    def __iter__(self) -> "Iterator[Result]":
+        return self._read()
+
+
+def _hub(hub: "Hub | None") -> "Hub":
+    from kcard.hub.registry import Hub
+
+    return Hub() if hub is None else hub

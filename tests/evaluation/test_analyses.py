@@ -1,0 +1,101 @@
+"""Analyses of a run's results: counts that can be checked by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from kcard.errors import UsageError
+from kcard.evaluation.analyses.card_choice import card_choice
+from kcard.evaluation.analyses.cost import cost
+from kcard.evaluation.analyses.groups import groups
+from kcard.evaluation.analyses.registry import analyse, analysis_names, applicable
+from kcard.evaluation.charts.chart import Heat, Intervals
+from kcard.evaluation.record import Mean
+from kcard.evaluation.report.page import render
+from kcard.evaluation.report.report import make_report
+from kcard.evaluation.runs.result import Call, Result
+from tests.evaluation.made_up_runs import made_up_results, made_up_run
+
+METRICS = {"midterm": "em"}
+
+
+def result(
+    number: int, setting: str, right: bool, group: str, kept: tuple[str, ...] = (), seconds: float = 1.0
+) -> Result:
+    """Two cards wrote, unless the setting is direct; those in `kept` were kept."""
+    wrote = () if setting == "direct" else ("house", "senate")
+    return Result(
+        "midterm",
+        setting,
+        str(number),
+        "Who won?",
+        ("Ruiz",),
+        "Ruiz" if right else "Lind",
+        {"em": float(right)},
+        group=group,
+        calls=(Call("answer", "Who won?", "Ruiz"),),
+        seconds=seconds,
+        trace={"passages": [{"card": card, "kept": card in kept} for card in wrote]},
+    )
+
+
+RESULTS = [
+    result(1, "direct", False, "house"),
+    result(2, "direct", True, "senate"),
+    result(1, "bottom-up", True, "house", ("house",), 2.0),
+    result(2, "bottom-up", True, "senate", ("senate", "house"), 4.0),
+    result(3, "bottom-up", False, "senate", ("senate",), 6.0),
+]
+
+
+def test_scores_are_given_by_group() -> None:
+    found = groups(RESULTS, METRICS)
+    assert found.columns == ("group", "questions", "direct", "bottom-up")
+    rows = {row[0]: row[1:] for row in found.rows}
+    assert rows["senate"][0] == 2
+    means = {name: [mean.mean for mean in row[1:] if isinstance(mean, Mean)] for name, row in rows.items()}
+    assert means == {"house": [0.0, 1.0], "senate": [1.0, 0.5]}
+    heat = found.charts[0]
+    assert isinstance(heat, Heat)
+    assert heat.values == ((0.0, 1.0), (1.0, 0.5))
+
+
+def test_cards_are_counted_once_a_question() -> None:
+    found = card_choice(RESULTS, METRICS)
+    assert found.rows == (
+        ("bottom-up", "midterm: house", "house", 1, 1.0, 1.0),
+        ("bottom-up", "midterm: house", "senate", 1, 1.0, 0.0),
+        ("bottom-up", "midterm: senate", "house", 2, 1.0, 0.5),
+        ("bottom-up", "midterm: senate", "senate", 2, 1.0, 1.0),
+    )
+    assert len(found.charts) == 1
+
+
+def test_latency_is_given_in_percentiles() -> None:
+    found = cost(RESULTS, METRICS)
+    bottom_up = dict(zip(found.columns, found.rows[1], strict=True))
+    assert (bottom_up["setting"], bottom_up["median"], bottom_up["calls"]) == ("bottom-up", 4.0, 1.0)
+    assert bottom_up["tokens in"] is None
+    assert isinstance(found.charts[0], Intervals)
+
+
+def test_results_that_hold_nothing_for_an_analysis_are_refused() -> None:
+    direct = [replace(r, group="", trace={}) for r in RESULTS]
+    with pytest.raises(UsageError, match="no task of this run has groups"):
+        groups(direct, METRICS)
+    with pytest.raises(UsageError, match="no card wrote a passage"):
+        card_choice(direct, METRICS)
+    assert [found.name for found in applicable(direct, METRICS)] == ["cost"]
+
+
+def test_every_analysis_that_finds_something_is_drawn_on_the_page() -> None:
+    run = made_up_run()
+    results = made_up_results(run)
+    found = applicable(results, {"midterm": "em", "midterm-binary": "accuracy"})
+    assert {"cards", "cost", "groups"} <= {each.name for each in found} <= set(analysis_names())
+    page = render(make_report(run, results, analyses=found))
+    for each in found:
+        assert f">{each.title}</h2>" in page
+    assert page.count("<svg") == 2 * 3 + sum(len(each.charts) for each in found)
+    with pytest.raises(UsageError, match="unknown analysis 'tides'"):
+        analyse("tides", results, {})

@@ -1,0 +1,248 @@
+"""The page of a report: whole, self-contained, safe, and usable in a real browser."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kcard.evaluation.report.page import render, write_page
+from kcard.evaluation.report.report import make_report
+from kcard.evaluation.runs.result import Call, Result
+from kcard.evaluation.runs.run import RunPlan
+from tests.evaluation.made_up_runs import made_up_results, made_up_run
+from tests.hub.server.chromium import Errors, launched, opened
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+NASTY = (
+    '</pre></style></script><script>document.title="owned"</script><img src=x onerror=alert(1)>"\'&{{7*7}}'
+)
+WIDER = "document.documentElement.scrollWidth > window.innerWidth"
+
+
+class Page(HTMLParser):
+    """Tags, attributes and visible text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def hostile(result: Result) -> Result:
+    """The result with hostile text wherever there can be text."""
+    trace = {
+        "gate": {"name": NASTY, "score": 0.5, "fired": True},
+        "cards": [NASTY],
+        "passages": [
+            {
+                "card": NASTY,
+                "text": NASTY,
+                "pruned": NASTY + "!",
+                "evidence": {"text": NASTY, "file": NASTY},
+                "kept": True,
+            },
+            NASTY,
+        ],
+        "citations": [{"sentence": NASTY, "passage": 0}],
+        "notes": [NASTY],
+        "nearest": {"text": NASTY, "file": NASTY, "line": 1, "section": NASTY},
+    }
+    return replace(
+        result,
+        question=NASTY,
+        answers=(NASTY,),
+        prediction=NASTY,
+        choices={NASTY: NASTY},
+        group=NASTY,
+        calls=(Call(NASTY, NASTY, NASTY),),
+        trace=trace,
+        error=NASTY,
+    )
+
+
+@pytest.fixture(scope="module")
+def hostile_page() -> str:
+    run = made_up_run({NASTY: "em"}, ("direct", "bottom-up"), questions=2)
+    plan = replace(run.plan, llm=NASTY, cards={NASTY: NASTY}, versions={NASTY: NASTY}, command=(NASTY,))
+    return render(make_report(replace(run, plan=plan), list(map(hostile, made_up_results(run)))))
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    run = made_up_run()
+    return render(make_report(run, made_up_results(run)))
+
+
+def test_the_page_has_the_table_the_plots_and_every_question(page: str) -> None:
+    read = Page(page)
+    tags = [tag for tag, _ in read.tags]
+    assert tags.count("figure") == 2 * 3
+    assert (
+        sum("q" in (attrs.get("class") or "").split() for tag, attrs in read.tags if tag == "details") == 60
+    )
+    for text in (
+        "midterm-binary",
+        "over direct",
+        "top-down:explicit",
+        "Condensed:",
+        "self-ask, score -0.31",
+        "3 calls",
+    ):
+        assert text in read.text, text
+
+
+def test_what_cards_llms_and_data_say_is_text_and_never_markup(hostile_page: str) -> None:
+    read = Page(hostile_page)
+    assert NASTY in read.text
+    assert "49" not in read.text
+    assert not {"script", "img", "iframe", "link", "object"} & {tag for tag, _ in read.tags}
+    assert not [name for _, attrs in read.tags for name in attrs if name.startswith("on") or name == "style"]
+
+
+def test_the_page_fetches_nothing_and_its_policy_allows_nothing(page: str) -> None:
+    read = Page(page)
+    assert not [
+        attrs for _, attrs in read.tags if "src" in attrs or not (attrs.get("href") or "#").startswith("#")
+    ]
+    policy = next(attrs["content"] for tag, attrs in read.tags if attrs.get("http-equiv"))
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy
+
+
+def test_a_trace_of_another_shape_is_shown_as_far_as_it_is_known() -> None:
+    run = made_up_run({"midterm": "em"}, ("direct",), questions=3)
+    traces: tuple[dict[str, Any], ...] = (
+        {"gate": [], "passages": {"a": 1}},
+        {"passages": [None, {"text": 5}], "notes": "x"},
+        {"citations": [{}]},
+    )
+    results = [replace(r, trace=t) for r, t in zip(made_up_results(run), traces, strict=True)]
+    assert render(make_report(run, results)).count('class="answer"') == 3
+
+
+def test_an_incomplete_run_is_called_so() -> None:
+    run = replace(made_up_run(), answered=10, failed=2)
+    text = render(make_report(run, made_up_results(run)))
+    assert "This run is not complete: 10 of 300 answers are there, and 2 questions failed" in text
+
+
+def test_a_large_run_makes_a_page_of_a_few_megabytes() -> None:
+    run = made_up_run({"midterm": "em"}, ("direct", "top-down:auto"), questions=5000)
+    text = render(make_report(run, made_up_results(run)))
+    assert "200 of 5,000 questions; 4,800 are left out here" in text
+    assert "--questions FILE.csv" in text
+    assert len(text) < 2_000_000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    with launched() as browser:
+        yield browser
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("narrow", "colours"),
+    [
+        (True, "light"),
+        pytest.param(False, "dark", marks=pytest.mark.slow),
+        pytest.param(True, "dark", marks=pytest.mark.slow),
+        pytest.param(False, "light", marks=pytest.mark.slow),
+    ],
+)
+def test_the_page_fits_is_accessible_and_complains_about_nothing(
+    browser: "Browser", tmp_path: Path, narrow: bool, colours: str
+) -> None:
+    run = made_up_run(questions=4)
+    page = render(make_report(run, made_up_results(run)))
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+    path = tmp_path / "report.html"
+    path.write_text(page, encoding="utf-8")
+    with opened(browser, narrow=narrow) as tab:
+        errors, requests = Errors(tab), []
+        tab.on("request", lambda request: requests.append(request.url))
+        tab.emulate_media(color_scheme=colours)  # type: ignore[arg-type]
+        tab.goto(path.as_uri())
+        tab.locator("details.q summary").first.click()
+        tab.locator("details.answer summary").nth(2).click()
+        assert not tab.evaluate(WIDER)
+        assert requests == [path.as_uri()]
+        assert errors.messages == []
+    # axe is itself a script, which the page's policy refuses; so it reads the page without the policy.
+    start, end = page.index("<meta http-equiv"), page.index('<meta name="referrer"')
+    path.write_text(page[:start] + page[end:], encoding="utf-8")
+    with opened(browser, narrow=narrow) as tab:
+        tab.emulate_media(color_scheme=colours)  # type: ignore[arg-type]
+        tab.goto(path.as_uri())
+        tab.locator("details.q summary").first.click()
+        tab.locator("details.answer summary").nth(2).click()
+        found = axe.Axe().run(tab)
+        assert found.violations_count == 0, found.generate_report()
+
+
+@pytest.mark.browser
+def test_questions_are_filtered_and_opened_without_scripts(browser: "Browser", tmp_path: Path) -> None:
+    run = made_up_run()
+    report = make_report(run, made_up_results(run))
+    path = write_page(report, tmp_path / "report.html")
+    with opened(browser, scripts=False) as tab:
+        tab.goto(path.as_uri())
+        asked = tab.locator("details.q:visible")
+        assert asked.count() == 60
+        tab.get_by_label("Task", exact=True).select_option("midterm")
+        assert asked.count() == 30
+        tab.get_by_label("Group", exact=True).select_option("senate")
+        assert asked.count() == 10
+        tab.get_by_label("Answered by", exact=True).select_option("bottom-up")
+        tab.get_by_label("Not answered by").select_option("direct")
+        wanted = [
+            shown
+            for shown in report.excerpt.questions
+            if (shown.question.task, shown.question.group) == ("midterm", "senate")
+            and {o.setting: o.right for o, _ in shown.results}.items()
+            >= {("bottom-up", True), ("direct", False)}
+        ]
+        assert asked.count() == len(wanted) > 0
+        asked.first.locator("summary").first.click()
+        answer = asked.first.locator("details.answer").nth(1)
+        assert not answer.get_by_text("kept").is_visible()
+        answer.locator("summary").first.click()
+        assert answer.get_by_text("kept").is_visible()
+        answer.get_by_text("210 tokens in").click()
+        assert answer.locator("pre").first.inner_text().startswith("Question")
+
+
+@pytest.mark.browser
+def test_hostile_text_does_nothing_in_a_browser(
+    browser: "Browser", hostile_page: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(hostile_page, encoding="utf-8")
+    with opened(browser) as tab:
+        errors = Errors(tab)
+        tab.goto(path.as_uri())
+        assert tab.title().startswith("Run 3")
+        assert errors.messages == []
+
+
+def test_equal_runs_make_equal_pages() -> None:
+    run = made_up_run({"midterm": "em"}, ("direct", "bottom-up"))
+    assert render(make_report(run, made_up_results(run))) == render(make_report(run, made_up_results(run)))
+
+
+def test_the_plan_s_command_is_shown(page: str) -> None:
+    plan: RunPlan = made_up_run().plan
+    assert "kcard " + " ".join(plan.command) in Page(page).text

@@ -39,6 +39,8 @@ COMMANDS: Mapping[str, str] = {
     "whoami": "login",
     "add": "add",
     "ask": "ask",
+    "eval": "eval",
+    "runs": "runs",
     "calibrate": "calibrate",
     "browse": "browse",
     "selectors": "selectors",

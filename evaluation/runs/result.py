@@ -10,7 +10,7 @@ __all__ = ["Call", "Result"]
 @dataclass(frozen=True)
 class Call:
     """One request to the LLM: the prompt as it was sent, the reply, tokens (None where the backend does not tell) and
-    seconds."""
+    seconds. `error`: why there is no reply; "" where there is one."""
 
     kind: str
     prompt: str
@@ -18,6 +18,7 @@ class Call:
     tokens_in: int | None = None
     tokens_out: int | None = None
     seconds: float = 0.0
+    error: str = ""
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ _HOMES = {
     "check_file": "kcard.api.check_file",
     "collect": "kcard.api.collect",
     "doctor": "kcard.api.doctor",
+    "evaluate": "kcard.api.evaluate",
     "exam": "kcard.api.exam",
     "login": "kcard.api.remote",
     "logout": "kcard.api.remote",

@@ -1,0 +1,84 @@
+"""Asks what a run has no answer to, with the LLM and the cards that its options name."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kcard.api.eval_plan import Prepared
+
+if TYPE_CHECKING:
+    from kcard.evaluation.runs.run import Run
+    from kcard.evaluation.runs.storage import RunStorage
+    from kcard.hub.registry import Hub
+    from kcard.protocols import LLM, Answerer
+
+__all__ = ["SILENT", "Told", "ask_missing"]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What an evaluation tells while it runs.
+
+    note      called with sentences for the user
+    started   called with the run as soon as it is stored
+    progress  called with (results done, of how many)
+    """
+
+    note: Callable[[str], None] = lambda _: None
+    started: Callable[["Run"], None] = lambda _: None
+    progress: Callable[[int, int], None] = lambda _, __: None
+
+
+SILENT = Told()
+
+
+def ask_missing(prepared: Prepared, run: "Run", storage: "RunStorage", hub: "Hub", told: Told) -> None:
+    """Ask every question of the run that has no result, or one with an error; store each result as it comes."""
+    from kcard.evaluation.runs.questions import put
+    from kcard.evaluation.runs.recorder import Recorder
+    from kcard.evaluation.runs.runner import BATCH, Runner
+
+    for text in prepared.notes:
+        told.note(text)
+    llm = _llm(prepared, told)
+    if announcement := getattr(llm, "announcement", None):
+        told.note(announcement)
+    told.started(run)
+    recorder = Recorder(llm)
+    runner = Runner(
+        run,
+        prepared.tasks,
+        lambda task, item: put(task, item, prepared.shots),
+        _Answerers(prepared, recorder, hub, told.note),
+        recorder,
+        storage,
+        max(BATCH, 4 * (prepared.options.concurrency or recorder.concurrency)),
+    )
+    done = {(r.task, r.setting, r.id) for r in storage.results(run.number) if not r.error}
+    missing = [key for key in run.plan.keys() if key not in done]  # noqa: SIM118
+    runner.ask(missing, lambda now: told.progress(len(done) + now, run.plan.planned))
+
+
+class _Answerers:
+    """The ways of answering, each made when its turn comes; the models of one setting are loaded at a time."""
+
+    def __init__(self, prepared: Prepared, llm: "LLM", hub: "Hub", note: Callable[[str], None]) -> None:
+        self._prepared, self._llm, self._hub, self._note = prepared, llm, hub, note
+        self._opened: tuple[str, Answerer] | None = None
+
+    def __call__(self, name: str) -> "Answerer":
+        if self._opened is None or self._opened[0] != name:
+            self._opened = None
+            setting = next(s for s in self._prepared.settings if s.name == name)
+            prepared = self._prepared
+            made = setting.answerer(prepared.options, prepared.baseline, self._llm, self._hub, self._note)
+            self._opened = name, made
+        return self._opened[1]
+
+
+def _llm(prepared: Prepared, told: Told) -> "LLM":
+    from kcard.integrators.assembly import Endpoint, make_llm
+
+    options = prepared.options
+    endpoint = Endpoint(options.llm_url, options.llm_window, options.retries, told.note)
+    return make_llm(options.llm, options.temperature, endpoint)

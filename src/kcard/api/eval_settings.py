@@ -1,0 +1,103 @@
+"""The settings that `kcard eval` compares: ways of answering, by name."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kcard import plugins
+from kcard.errors import UsageError
+from kcard.integrators.baselines.options import BaselineOptions
+from kcard.integrators.options import GATE, AskOptions
+
+if TYPE_CHECKING:
+    from kcard.hub.registry import Hub
+    from kcard.protocols import LLM, Answerer
+
+__all__ = ["DEFAULT", "MODES", "EvalSetting", "parse_settings"]
+
+DEFAULT = "direct,bottom-up,top-down"
+# The gate of a mode unless one is given: bottom-up asks every card, in top-down the LLM decides (Knowledge Card, 2.3).
+MODES: dict[str, dict[str, str]] = {
+    "direct": {"mode": "direct"},
+    "bottom-up": {"mode": "bottom-up", "gate": "always"},
+    "top-down": {"mode": "top-down", "select": "auto", "gate": GATE},
+    "top-down:auto": {"mode": "top-down", "select": "auto", "gate": GATE},
+    "top-down:explicit": {"mode": "top-down", "select": "explicit", "gate": GATE},
+    "hybrid": {"mode": "hybrid", "select": "auto", "gate": GATE},
+    "hybrid:auto": {"mode": "hybrid", "select": "auto", "gate": GATE},
+    "hybrid:explicit": {"mode": "hybrid", "select": "explicit", "gate": GATE},
+}
+SEARCHING = {"retrieval", "replug"}  # baselines that search the cards' passages unless a corpus is given
+TOGETHER = "cards+retrieval"
+
+
+@dataclass(frozen=True)
+class EvalSetting:
+    """A way of answering. `name` as it was given: a mode, a mode with a gate (bottom-up@thrust) or a baseline."""
+
+    name: str
+
+    @property
+    def way(self) -> str:
+        """The name without the gate."""
+        return self.name.partition("@")[0]
+
+    def uses_cards(self, baseline: BaselineOptions) -> bool:
+        """Whether it opens cards."""
+        if self.way in MODES:
+            return self.way != "direct"
+        return self.way == TOGETHER or (self.way in SEARCHING and baseline.corpus is None)
+
+    def options(self, given: AskOptions) -> AskOptions:
+        """The options with those of this setting; a gate in its name decides before a given one."""
+        changes: dict[str, Any] = dict(MODES[self.way]) if self.way in MODES else {"gate": "always"}
+        gate = self.name.partition("@")[2] or given.gate
+        if gate and self.way != "direct":
+            changes["gate"] = gate
+        return replace(given, **changes)
+
+    def check(self, given: AskOptions) -> None:
+        """Raise UsageError for a gate that is unknown or not fitted yet."""
+        from kcard.integrators.named_gate import UNFITTED, gate_file
+
+        gate = self.options(given).gate_name
+        if gate not in plugins.names(UNFITTED):
+            gate_file(gate)
+
+    def answerer(
+        self,
+        given: AskOptions,
+        baseline: BaselineOptions,
+        llm: "LLM",
+        hub: "Hub",
+        report: Callable[[str], None] | None,
+    ) -> "Answerer":
+        """What answers in this way, with `llm` in place of the one in the options."""
+        from kcard.integrators.baselines.factory import baseline as make_baseline
+        from kcard.integrators.pipeline import Pipeline
+
+        options = replace(self.options(given), llm=llm)
+        if self.way in MODES:
+            return Pipeline(options, hub=hub, report=report)
+        return make_baseline(self.way, options, baseline, hub=hub, report=report)
+
+
+def parse_settings(given: str | Sequence[str]) -> tuple[EvalSetting, ...]:
+    """The settings of a comma-separated list. Raises UsageError for an unknown one, one named twice, and for none."""
+    from kcard.integrators.baselines.factory import BASELINES
+
+    names = [name.strip() for name in (given.split(",") if isinstance(given, str) else given)]
+    known = ", ".join([*MODES, *BASELINES])
+    for name in names:
+        way, at, gate = name.partition("@")
+        gated = way in MODES and way != "direct" and bool(gate)
+        if way not in {*MODES, *BASELINES} or (at and not gated):
+            raise UsageError(
+                f"unknown setting {name!r}: choose among {known}; one with cards may name its gate, as in "
+                "bottom-up@always"
+            )
+        if names.count(name) > 1:
+            raise UsageError(f"setting {name!r} is named twice")
+    if not names:
+        raise UsageError(f"no settings: choose among {known}")
+    return tuple(map(EvalSetting, names))

@@ -1,0 +1,240 @@
+"""An evaluation compares settings on the same questions, survives kills and flaky endpoints, and can be repeated."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kcard
+from kcard.api.evaluate import rerun, resume
+from kcard.errors import UsageError
+from kcard.evaluation.runs.result import Result
+from kcard.evaluation.runs.storage import RunStorage
+from kcard.hub.registry import Hub
+from tests.command import Kcard
+
+RACES = {"Oregon": "Ana Ruiz", "Texas": "Bo Lund", "Utah": "Cy Pratt", "Ohio": "Di Moss", "Iowa": "Ed Voss"}
+
+
+@pytest.fixture
+def races(tmp_path: Path) -> Path:
+    """A task in MidtermQA's layout."""
+    rows = [
+        {"id": n, "question": f"Who won the senate race of {state}?", "answer": winner}
+        for n, (state, winner) in enumerate(RACES.items())
+    ]
+    file = tmp_path / "races.json"
+    data = {"dataset": "MidtermQA-openbook", "demos": rows[:1], "testset": rows[1:]}
+    file.write_text(json.dumps(data), encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def card(tmp_path: Path) -> str:
+    """A published card that knows the winners."""
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    text = "\n\n".join(f"{winner} won the senate race of {state}." for state, winner in RACES.items())
+    (corpus / "races.txt").write_text(text, encoding="utf-8")
+    made = kcard.train(corpus, kind="retrieval", name="races", description="senate races", exam=False)
+    reference: str = kcard.publish(made).reference
+    return reference
+
+
+def results(number: int) -> list[Result]:
+    """Those of a run, without times."""
+    return [timeless(result) for result in RunStorage(Hub().runs).results(number)]
+
+
+def timeless(result: Result) -> Result:
+    calls = tuple(replace(call, seconds=0.0) for call in result.calls)
+    return replace(result, seconds=0.0, calls=calls, trace=without_times(result.trace))
+
+
+def without_times(trace: Any) -> Any:
+    if isinstance(trace, dict):
+        return {key: without_times(value) for key, value in trace.items() if "seconds" not in key}
+    return trace
+
+
+def test_cards_beat_the_bare_llm_on_what_only_they_know(card: str, races: Path, kcard: Kcard) -> None:
+    done = kcard("eval", "midterm", "--path", races, "--settings", "direct,top-down", "--json")
+    assert done.code == 0, done.err
+    direct, top_down = map(json.loads, done.out.splitlines())
+    assert (direct["task"], direct["setting"], direct["n"]) == ("midterm-openbook", "direct", 4)
+    assert top_down["setting"] == "top-down"
+    assert direct["em"] < top_down["em"] == top_down["f1"] == 1.0
+    assert direct["calls"] < top_down["calls"]
+    assert direct["seconds"] > 0
+    assert direct["run"] == top_down["run"] == 1
+    low, high = top_down["interval"]
+    assert low < 1.0 <= high
+    assert 0 < top_down["p"] <= top_down["p_holm"] <= 1
+    run = RunStorage(Hub().runs).get(1)
+    assert list(run.plan.cards) == [card]
+    assert all(result.calls for result in results(1))
+
+
+def test_the_table_has_a_row_for_each_setting_and_the_run_can_be_shown_and_deleted(
+    card: str, races: Path, kcard: Kcard
+) -> None:
+    done = kcard("eval", "midterm", "--path", races, "--settings", "direct,bottom-up", "--limit", "2")
+    assert [line.split()[0] for line in done.out.splitlines()] == [
+        "midterm-openbook,",
+        "setting",
+        "direct",
+        "bottom-up",
+    ]
+    assert "run 1" in done.err
+    listed = kcard("runs", "--json")
+    assert json.loads(listed.out)["answered"] == json.loads(listed.out)["planned"] == 4
+    shown = kcard("runs", "show", "1").out
+    assert shown.startswith(done.out)
+    assert f"--cards {card}" in shown.splitlines()[-1]
+    assert kcard("runs", "delete", "1").code == 0
+    assert kcard("runs").out == ""
+    assert kcard("runs", "show", "1").error.endswith("run 1 not found: `kcard runs` lists the runs")
+
+
+def test_a_run_can_be_repeated_and_gives_the_same(card: str, races: Path) -> None:
+    assert card
+    first = kcard.evaluate(
+        "midterm", path=races, settings="direct,bottom-up,top-down,retrieval,genread", limit=3, seed=5
+    )
+    again = rerun(first.run.number)
+    assert again.run.number != first.run.number
+    assert results(again.run.number) == results(first.run.number)
+    assert again.run.plan == first.run.plan
+
+
+def test_a_gate_in_a_setting_decides_whether_cards_are_asked(card: str, races: Path) -> None:
+    assert card
+    found = kcard.evaluate("midterm", path=races, settings="bottom-up@never,bottom-up@always", limit=2)
+    assert [row.em for row in found.rows] == [0.0, 1.0]
+
+
+def wait_for(found: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not found():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+def test_a_run_that_was_killed_and_resumed_is_the_same_as_one_that_was_not(
+    card: str, races: Path, serve: Callable[..., Any], kcard: Kcard
+) -> None:
+    assert card
+    served = serve({"text": "Bo Lund", "usage": [9, 2], "delay": 0.2})
+    options = ["midterm", "--path", str(races), "--settings", "direct,bottom-up", "--llm", "openai:m"]
+    command = ["eval", *options, "--llm-url", served.url]
+    with subprocess.Popen([sys.executable, "-m", "kcard", *command], env=dict(os.environ)) as process:
+        storage = RunStorage(Hub().runs)
+        wait_for(lambda: bool(storage.list()) and storage.get(1).answered >= 3)
+        process.send_signal(signal.SIGKILL)
+    killed = storage.get(1)
+    assert 3 <= killed.answered < killed.plan.planned
+    assert kcard("eval", "--resume", "1").code == 0
+    assert storage.get(1).complete
+    assert kcard(*command).code == 0
+    assert results(1) == results(2)
+
+
+def test_a_flaky_endpoint_ends_with_every_question_accounted_for_and_resuming_asks_those_that_failed(
+    races: Path, serve: Callable[..., Any], kcard: Kcard
+) -> None:
+    served = serve(
+        {"status": 429},
+        {"raw": "<html>what?</html>", "type": "text/html"},
+        {"status": 500},
+        {"raw": "{", "cut": 1},
+        {"text": "Cy Pratt", "usage": [9, 2]},
+    )
+    options = ["--llm", "openai:m", "--llm-url", served.url, "--retries", "0"]
+    done = kcard("eval", "midterm", "--path", races, "--settings", "direct", *options, "--json")
+    assert done.code == 0
+    row = json.loads(done.out)
+    assert (row["n"], row["missing"]) == (4, 0)
+    assert row["errors"] > 0
+    assert f"{row['errors']} questions failed and count as wrong" in done.err
+    failed = [result for result in results(1) if result.error]
+    assert {result.scores["em"] for result in failed} == {0.0}
+    assert all(call.error for result in failed for call in result.calls)
+    again = kcard("eval", "--resume", "1", "--json")
+    row = json.loads(again.out)
+    assert (row["n"], row["errors"], row["em"]) == (4, 0, 0.25)
+
+
+def test_what_a_run_costs_is_counted_by_call_token_and_price(
+    races: Path, serve: Callable[..., Any], kcard: Kcard
+) -> None:
+    served = serve({"text": "Cy Pratt", "usage": [1000, 100]})
+    llm = ["--llm", "openai:m", "--llm-url", served.url, "--price-in", "2", "--price-out", "10"]
+    done = kcard("eval", "midterm", "--path", races, "--settings", "direct", *llm, "--json")
+    row = json.loads(done.out)
+    assert (row["calls"], row["tokens_in"], row["tokens_out"]) == (4, 4000, 400)
+    assert row["cost"] == pytest.approx(0.012)
+    assert "Question: Who won the senate race of Texas?" in results(1)[0].calls[0].prompt
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["midterm", "--settings", "direct"], "0 paths for midterm: give --path FILE for each task"),
+        (["midterm", "--path", "RACES", "--settings", "bottom-out"], "unknown setting 'bottom-out'"),
+        (["midterm", "--path", "RACES", "--settings", "direct@always"], "unknown setting 'direct@always'"),
+        (["midterm", "--path", "RACES", "--settings", "direct,direct"], "setting 'direct' is named twice"),
+        (["midterm", "--path", "RACES", "--settings", "bottom-up@thrust"], "must be fitted first"),
+        (["midterm", "mmlu", "--path", "RACES"], "1 paths for midterm, mmlu"),
+        (["midtern", "--path", "RACES", "--settings", "direct"], "unknown task 'midtern'"),
+        (["--settings", "direct"], "no task: choose among"),
+        (["--resume", "9"], "run 9 not found"),
+        (["midterm", "--resume", "9"], "TASK does not go with a run, which has its own options"),
+        (["midterm", "--path", "RACES", "--limit", "0"], "limit is 0"),
+        (["midterm", "--path", "RACES", "--settings", "top-down"], "no card is published yet"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_asked(
+    arguments: list[str], said: str, races: Path, kcard: Kcard
+) -> None:
+    done = kcard("eval", *(str(races) if a == "RACES" else a for a in arguments))
+    assert said in done.error
+    assert RunStorage(Hub().runs).list() == []
+
+
+def test_a_file_that_changed_is_not_mixed_into_a_run(races: Path) -> None:
+    found = kcard.evaluate("midterm", path=races, settings="direct", limit=1)
+    races.write_text(races.read_text(encoding="utf-8").replace("Ana Ruiz", "Ann Other"), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"is not what run 1 asked .* restore the file, or start a new run"):
+        resume(found.run.number)
+
+
+def test_paths_are_matched_to_tasks_by_name_or_order(races: Path, tmp_path: Path) -> None:
+    other = tmp_path / "own.jsonl"
+    other.write_text('{"question": "Who wrote Emma?", "answers": ["Jane Austen"]}\n', encoding="utf-8")
+    for tasks, paths in (
+        (["midterm", "jsonl"], [races, other]),
+        (["midterm", "jsonl"], [f"jsonl={other}", races]),
+        ([f"midterm={races}", "jsonl"], [other]),
+        ([f"midterm={races}", f"jsonl={other}"], []),
+    ):
+        found = kcard.evaluate(tasks, path=paths, settings="direct", limit=1)
+        assert [Path(task.path).name for task in found.run.plan.tasks] == ["races.json", "own.jsonl"]
+
+
+def test_a_preset_sets_what_is_not_given(card: str, races: Path) -> None:
+    assert card
+    given = {"selectors": "offline", "evidence": "none", "settings": "bottom-up", "limit": 1, "n2": 2}
+    found = kcard.evaluate("midterm", path=races, preset="knowledge-card", **given)
+    options = found.run.plan.options
+    assert (options["floor"], options["n1"], options["n2"], options["n3"]) == (0.0, 3, 2, 3)
+    assert options["settings"] == "bottom-up"
+    assert "preset" not in options

@@ -1,0 +1,137 @@
+"""The runner asks what is missing, stores each result at once, and accounts for every question."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from kcard.answer import Answer, Decision
+from kcard.errors import LLMError
+from kcard.evaluation.runs.questions import put, sampled
+from kcard.evaluation.runs.recorder import Recorder
+from kcard.evaluation.runs.result import Result
+from kcard.evaluation.runs.run import Run, RunPlan, RunTask
+from kcard.evaluation.runs.runner import GIVE_UP, Runner
+from kcard.evaluation.tasks.task import Item, TaskData
+from kcard.question import Question
+from kcard.request import Choice, Reply, Request
+
+OPTIONS = (Choice("A", "Ann"), Choice("B", "Ben"))
+
+
+class Kept:
+    """A store in memory."""
+
+    def __init__(self) -> None:
+        self.results: list[Result] = []
+
+    def append(self, run: Run, results: Sequence[Result]) -> None:
+        del run
+        self.results += results
+
+
+@dataclass
+class Answering:
+    """Asks an LLM once a question; `fails` says of which text there is no answer."""
+
+    llm: Recorder
+    fails: Callable[[str], bool] = lambda _: False
+    batches: list[int] = field(default_factory=list)
+
+    def answers(self, questions: Sequence[str | Question]) -> Iterator[Answer]:
+        self.batches.append(len(questions))
+        for question in questions:
+            assert isinstance(question, Question)
+            if self.fails(question.text):
+                raise LLMError(f"no answer to {question.text}")
+            said = self.llm.reply(Request("answer", question.text)).text
+            choice = question.choices[0].name if question.choices else None
+            yield Answer(question.text, said, "direct", Decision("never", 1.0, False), choice=choice)
+
+
+class Echo:
+    def reply(self, request: Request) -> Reply:
+        return Reply(request.question, tokens_in=2, tokens_out=1)
+
+
+def runner(
+    items: Sequence[Item],
+    fails: Callable[[str], bool] = lambda _: False,
+    settings: Sequence[str] = ("direct",),
+) -> tuple[Runner, Kept, Answering]:
+    task = TaskData("t", "em", tuple(items), "ab" * 32)
+    described = RunTask("t", "t.json", task.sha256, "em", tuple(item.id for item in items), len(items))
+    plan = RunPlan(("eval",), (described,), tuple(settings), "echo")
+    kept, recorder = Kept(), Recorder(Echo())
+    answering = Answering(recorder, fails)
+    made = Runner(
+        Run(1, "", plan, 0, 0),
+        {"t": task},
+        lambda data, item: put(data, item, None),
+        lambda _: answering,
+        recorder,
+        kept,
+    )
+    return made, kept, answering
+
+
+def items(count: int) -> list[Item]:
+    return [Item(str(n), f"question {n}", (f"question {n}",)) for n in range(count)]
+
+
+def test_every_question_has_a_result_under_each_setting_in_order() -> None:
+    made, kept, _ = runner(items(20), settings=("direct", "again"))
+    done: list[int] = []
+    made.ask(list(made.run.plan.keys()), done.append)
+    assert [(r.setting, r.id) for r in kept.results] == [(s, i) for _, s, i in made.run.plan.keys()]  # noqa: SIM118
+    assert {r.scores["em"] for r in kept.results} == {1.0}
+    assert {(len(r.calls), r.tokens_in) for r in kept.results} == {(1, 2)}
+    assert done == list(range(1, 41))
+
+
+def test_only_what_is_missing_is_asked() -> None:
+    made, kept, _ = runner(items(3))
+    made.ask([("t", "direct", "1")])
+    assert [r.id for r in kept.results] == ["1"]
+
+
+def test_a_question_that_fails_is_a_wrong_result_with_its_error_and_costs_no_other() -> None:
+    made, kept, _ = runner(items(5), lambda text: text == "question 2")
+    made.ask(list(made.run.plan.keys()))
+    assert [r.error for r in kept.results] == ["", "", "no answer to question 2", "", ""]
+    assert [r.scores["em"] for r in kept.results] == [1.0, 1.0, 0.0, 1.0, 1.0]
+    assert [len(r.calls) for r in kept.results] == [1, 1, 0, 1, 1]
+
+
+def test_after_many_failures_in_a_row_the_rest_is_accounted_for_without_being_asked() -> None:
+    made, kept, answering = runner(items(3 * GIVE_UP), lambda _: True)
+    made.ask(list(made.run.plan.keys()))
+    assert len(kept.results) == 3 * GIVE_UP
+    assert all(r.error.startswith("no answer") for r in kept.results[:GIVE_UP])
+    assert all(r.error.startswith("not asked") for r in kept.results[GIVE_UP:])
+    assert sum(answering.batches) == 2 * GIVE_UP  # together, then one by one
+
+
+def test_equal_texts_with_other_options_are_asked_apart() -> None:
+    twice = [Item("1", "Who?", ("A",), OPTIONS), Item("2", "Who?", ("B",), OPTIONS[::-1])]
+    made, kept, answering = runner(twice)
+    made.ask(list(made.run.plan.keys()))
+    assert [r.prediction for r in kept.results] == ["A", "B"]
+    assert [r.scores["accuracy"] for r in kept.results] == [1.0, 1.0]
+    assert answering.batches == [1, 1]
+
+
+def test_a_sample_depends_on_the_seed_and_grows_with_the_limit() -> None:
+    task = TaskData("t", "em", tuple(items(100)), "ab" * 32)
+    few, more = sampled(task, 10, seed=1), sampled(task, 30, seed=1)
+    assert len(few) == 10
+    assert set(few) < set(more)
+    assert sampled(task, 10, seed=1) == few != sampled(task, 10, seed=2)
+    assert list(more) == sorted(more, key=int)
+    assert sampled(task, None, 0) == sampled(task, 1000, 5) == tuple(item.id for item in task.items)
+
+
+def test_a_question_brings_the_demonstrations_of_its_task_the_last_ones_where_they_are_limited() -> None:
+    shots = tuple(Item(f"s{n}", f"shot {n}", (str(n),)) for n in range(4))
+    task = TaskData("t", "em", (items(1)[0],), "ab" * 32, {"": shots})
+    assert [e.question for e in put(task, task.items[0], None).examples] == [s.question for s in shots]
+    assert [e.reply for e in put(task, task.items[0], 2).examples] == ["2", "3"]
+    assert put(task, task.items[0], 0).examples == ()

@@ -1,12 +1,16 @@
-"""A causal language model of transformers as the LLM, in this process, with its chat template if it has one."""
+"""A language model of transformers as the LLM, in this process: a causal one, with its chat template if it has one, or
+a sequence-to-sequence one, such as T5 or UnifiedQA."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import LLMError, UsageError
-from kcard.llms.prompts import messages, render, without_control
+from kcard.llms.generation import Continuation, Draw, generate
+from kcard.llms.option_scores import option_scores, probabilities
+from kcard.llms.prompt_tokens import PromptTokens
+from kcard.llms.streamed_lines import first_line, spaced
 from kcard.llms.token_scores import DRAFT_TOKENS, from_logits
 from kcard.llms.wordings import NEED
 from kcard.llms.yes_no import from_probabilities, from_text
@@ -21,29 +25,48 @@ __all__ = ["LocalLLM"]
 
 TOP_TOKENS = 50
 NEED_TOKENS = 4
+GPU_BATCH = 8  # prompts at a time on a GPU, unless --concurrency says otherwise
 
 
 class LocalLLM:
     """`model`: a folder or a Hugging Face name. Temperature 0 is greedy; the same seed gives the same replies.
 
+    An option of a multiple-choice question is chosen by its probability: that of its letter; in UnifiedQA's form, that
+    of its text a token. `unified_qa`: whether to prompt in that form; None: where the model's name says so.
+
     Raises ModelUnavailable where it can't be loaded. It runs on a CUDA device where there is one.
     """
 
-    def __init__(self, model: str, temperature: float = 0.1, max_tokens: int = 128, seed: int = 0) -> None:
+    def __init__(
+        self,
+        model: str,
+        temperature: float = 0.1,
+        max_tokens: int = 128,
+        seed: int = 0,
+        unified_qa: bool | None = None,
+    ) -> None:
         if temperature < 0:
             raise UsageError(f"temperature {temperature} must be 0 or more")
         self.name, self.temperature, self.max_tokens, self.seed = model, temperature, max_tokens, seed
         self._model, self._tokenizer = _load(model)
-        self._control = _control_tokens(self._tokenizer)
+        named = "unifiedqa" in model.lower()
+        self._prompts = PromptTokens(
+            self._tokenizer,
+            seq2seq=bool(self._model.config.is_encoder_decoder),
+            unified_qa=named if unified_qa is None else unified_qa,
+        )
+        self.concurrency = GPU_BATCH if self._model.device.type == "cuda" else 1
 
     @property
     def window(self) -> int | None:
         """Tokens that a prompt may take; None where the model has no limit."""
+        if self._prompts.seq2seq:
+            return self._prompts.longest
         positions = getattr(self._model.config, "max_position_embeddings", None)
         return None if not positions else positions - self.max_tokens
 
     def count(self, request: Request) -> int:
-        return len(self._encoded(request).input_ids[0])
+        return len(self._prompts.encoded(request))
 
     @property
     def announcement(self) -> str:
@@ -52,171 +75,158 @@ class LocalLLM:
 
     def reply(self, request: Request) -> Reply:
         """Raises LLMError where the prompt does not fit into the model."""
-        row = self._tokens(request)
-        if request.draft:
-            return self._draft(row)
-        if request.kind != "need":
-            return self._reply(row, self._generate(row, self.max_tokens, request))
-        reply = self._reply(row, self._generate(row, NEED_TOKENS, request))
-        yes = from_probabilities(self._next_tokens(row))
-        yes = from_text(reply.text) if yes is None else yes
-        return replace(reply, yes=NEED[request.template].needed(yes))
+        (reply,) = self.reply_all([request])
+        if isinstance(reply, LLMError):
+            raise reply
+        return reply
+
+    def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
+        """One reply a request, or the error that reply would raise; those of the same kind in one batch."""
+        found: dict[int, Reply | LLMError] = {}
+        groups: dict[str, list[tuple[int, Request, list[int]]]] = {}
+        for i, request in enumerate(requests):
+            try:
+                row = self._row(request)
+                groups.setdefault(_group(request), []).append((i, request, row))
+            except LLMError as error:
+                found[i] = error
+        answers = {"draft": self._drafts, "need": self._needs, "option": self._options}
+        for name, members in groups.items():
+            numbers, asked, rows = zip(*members, strict=True)
+            found.update(zip(numbers, answers.get(name, self._texts)(asked, rows), strict=True))
+        yield from (found[i] for i in range(len(requests)))
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
         """The answer as it is generated, in a thread of its own."""
         from transformers import TextIteratorStreamer
 
-        row = self._tokens(request)
+        row = self._row(request)
         streamer = TextIteratorStreamer(self._tokenizer, skip_prompt=True, skip_special_tokens=True)
         ended: list[Any] = []
 
-        def generate() -> None:
+        def run() -> None:
             try:
-                ended.append(self._generate(row, self.max_tokens, request, streamer))
+                ended.extend(self._generated([request], [row], self.max_tokens, streamer=streamer))
             except Exception as error:  # noqa: BLE001 - whoever reads the stream raises it, else they would wait for ever
                 ended.append(error)
                 streamer.end()
 
-        thread = Thread(target=generate, daemon=True)
+        thread = Thread(target=run, daemon=True)
         thread.start()
-        pieces = _spaced(streamer) if self._tokenizer.chat_template else _first_line(streamer)
+        pieces = first_line(streamer) if self._prompts.continued else spaced(streamer)
         yield from (piece for piece in pieces if piece)
         thread.join()
         if isinstance(ended[0], Exception):
             raise ended[0]
-        yield self._reply(row, ended[0])
+        yield self._reply(row, ended[0].tokens)
 
-    def _draft(self, row: "torch.Tensor") -> Reply:
+    def _texts(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
+        new = self._generated(requests, rows, self.max_tokens)
+        return [self._reply(row, found.tokens) for row, found in zip(rows, new, strict=True)]
+
+    def _needs(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
+        """Yes or no by the probabilities of the first token, else by the text."""
+        replies = []
+        new = self._generated(requests, rows, NEED_TOKENS, logits=True)
+        for request, row, found in zip(requests, rows, new, strict=True):
+            reply = self._reply(row, found.tokens)
+            assert found.logits is not None
+            yes = from_probabilities(self._likeliest(found.logits[0]))
+            yes = from_text(reply.text) if yes is None else yes
+            replies.append(replace(reply, yes=NEED[request.template].needed(yes)))
+        return replies
+
+    def _drafts(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
         """The likeliest first words of an answer and the scores of their tokens."""
-        import torch
+        greedy = [replace(request, temperature=0.0) for request in requests]
+        replies = []
+        for row, found in zip(
+            rows,
+            self._generated(greedy, rows, min(DRAFT_TOKENS, self.max_tokens), logits=True),
+            strict=True,
+        ):
+            new = found.tokens[: self._said(found.tokens)]
+            assert found.logits is not None
+            replies.append(replace(self._reply(row, new), tokens=from_logits(found.logits[: len(new)], new)))
+        return replies
 
-        with torch.inference_mode():
-            out = self._model.generate(
-                input_ids=row,
-                attention_mask=torch.ones_like(row),
-                max_new_tokens=min(DRAFT_TOKENS, self.max_tokens),
-                pad_token_id=self._padding(),
-                do_sample=False,
-                output_logits=True,
-                return_dict_in_generate=True,
-            )
-        new = out.sequences[0, row.shape[1] :]
-        new = new[: self._said(new)]
-        logits = torch.stack(out.logits)[: len(new), 0]
-        return replace(self._reply(row, new), tokens=from_logits(logits, new.tolist()))
+    def _options(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
+        """The likeliest option of each question."""
+        scores = option_scores(self._model, self._prompts, requests, rows)
+        return [
+            self._chosen(request, row, probabilities(found))
+            for request, row, found in zip(requests, rows, scores, strict=True)
+        ]
 
-    def _said(self, new: "torch.Tensor") -> int:
-        """How many of the tokens belong to the reply: all of a chat model, else those up to the first line's end."""
-        if self._tokenizer.chat_template:
+    def _chosen(self, request: Request, row: list[int], shares: Sequence[float]) -> Reply:
+        best = max(range(len(shares)), key=shares.__getitem__)
+        letter = request.choices[best].name
+        return Reply(letter, None, len(row), 1, confidence=shares[best], choice=letter)
+
+    def _said(self, new: Sequence[int]) -> int:
+        """How many of the tokens belong to the reply."""
+        if not self._prompts.continued:
             return len(new)
         texts = (self._tokenizer.decode(new[:n], skip_special_tokens=True) for n in range(1, len(new)))
         return next((n for n, text in enumerate(texts, 1) if "\n" in text.lstrip()), len(new))
 
-    def _reply(self, row: "torch.Tensor", new: "torch.Tensor") -> Reply:
-        """A reply of the new tokens: all lines of a chat model, the first of one that only continues a text."""
+    def _reply(self, row: Sequence[int], new: Sequence[int]) -> Reply:
+        """A reply of the new tokens: all lines, or the first of a model that only continues a text."""
         text: str = self._tokenizer.decode(new, skip_special_tokens=True)
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        said = " ".join(lines if self._tokenizer.chat_template else lines[:1])
-        return Reply(said, None, row.shape[1], len(new))
+        said = " ".join(lines[:1] if self._prompts.continued else lines)
+        return Reply(said, None, len(row), len(new))
 
-    def _encoded(self, request: Request) -> Any:
-        """The prompt's tokens; only the template may speak in control tokens."""
-        if not self._tokenizer.chat_template:
-            text = without_control(render(request), self._control)
-            return self._tokenizer(text, return_tensors="pt", verbose=False)
-        turns = [
-            {"role": turn["role"], "content": without_control(turn["content"], self._control)}
-            for turn in messages(request)
-        ]
-        prompt = self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-        return self._tokenizer(prompt, return_tensors="pt", add_special_tokens=False, verbose=False)
-
-    def _tokens(self, request: Request) -> "torch.Tensor":
-        """Input ids, shape (1, tokens)."""
-        row: torch.Tensor = self._encoded(request).input_ids
-        if self.window is not None and row.shape[1] > self.window:
+    def _row(self, request: Request) -> list[int]:
+        """The prompt's tokens; LLMError where they do not fit."""
+        row = self._prompts.encoded(request)
+        if self.window is not None and len(row) > self.window:
             raise LLMError(
-                f"the prompt has {row.shape[1]} tokens, {self.name} takes {self.window} and writes {self.max_tokens}: "
+                f"the prompt has {len(row)} tokens, {self.name} takes {self.window} and writes {self.max_tokens}: "
                 "give fewer or shorter documents (--n3, --card-tokens)"
             )
-        return row.to(self._model.device)
+        return row
 
-    def _next_tokens(self, row: "torch.Tensor") -> list[tuple[str, float]]:
-        """(token, log-probability) of the likeliest next tokens."""
-        import torch
-
-        with torch.inference_mode():
-            scores = torch.log_softmax(self._model(input_ids=row).logits[0, -1].float(), -1)
-        values, tokens = scores.topk(min(TOP_TOKENS, len(scores)))
+    def _likeliest(self, logits: "torch.Tensor") -> list[tuple[str, float]]:
+        """(token, log-probability) of the likeliest tokens, from logits of shape (vocabulary,)."""
+        values, tokens = logits.float().log_softmax(-1).topk(min(TOP_TOKENS, len(logits)))
         return [
             (self._tokenizer.decode([t]), v) for t, v in zip(tokens.tolist(), values.tolist(), strict=True)
         ]
 
-    def _generate(
-        self, row: "torch.Tensor", tokens: int, request: Request, streamer: Any = None
-    ) -> "torch.Tensor":
-        """The new tokens, shape (n,)."""
-        import torch
+    def _generated(
+        self,
+        requests: Sequence[Request],
+        rows: Sequence[list[int]],
+        most: int,
+        logits: bool = False,
+        streamer: Any = None,
+    ) -> list[Continuation]:
+        draws = [self._draw(request) for request in requests]
+        padding = self._prompts.padding()
+        return generate(self._model, rows, most, draws, padding=padding, logits=logits, streamer=streamer)
 
+    def _draw(self, request: Request) -> Draw:
         temperature = self.temperature if request.temperature is None else request.temperature
-        sampled = {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
-        with torch.inference_mode(), torch.random.fork_rng():
-            torch.manual_seed(derive_seed(self.seed, request.sample) if request.sample else self.seed)
-            out = self._model.generate(
-                input_ids=row,
-                attention_mask=torch.ones_like(row),
-                max_new_tokens=tokens,
-                pad_token_id=self._padding(),
-                streamer=streamer,
-                **sampled,
-            )
-        new: torch.Tensor = out[0, row.shape[1] :]
-        return new
-
-    def _padding(self) -> int:
-        for token in (self._tokenizer.pad_token_id, self._tokenizer.eos_token_id):
-            if token is not None:
-                return int(token)
-        return 0
+        return Draw(temperature, derive_seed(self.seed, request.question, request.sample))
 
 
-def _control_tokens(tokenizer: Any) -> list[str]:
-    """Words that the tokenizer reads as one token with a meaning of its own, such as the end of a turn."""
-    added = tokenizer.added_tokens_decoder.values()
-    return sorted(
-        {t.content for t in added if len(t.content) > 2 and (t.special or t.content[0] in "<[")},
-        key=len,
-        reverse=True,
-    )
-
-
-def _spaced(pieces: Iterable[str]) -> Iterator[str]:
-    """The pieces on one line, from the first word on."""
-    begun = False
-    for piece in pieces:
-        text = piece.replace("\n", " ")
-        text = text if begun else text.lstrip()
-        begun = begun or bool(text)
-        yield text
-
-
-def _first_line(pieces: Iterable[str]) -> Iterator[str]:
-    """The pieces up to the end of the first line that is not blank; the rest is read and dropped."""
-    begun = ended = False
-    for piece in pieces:
-        text = piece if begun else piece.lstrip()
-        begun = begun or bool(text)
-        if not ended:
-            line, end, _ = text.partition("\n")
-            ended = bool(end)
-            yield line
+def _group(request: Request) -> str:
+    """Requests of one group are replied to in the same way."""
+    if request.draft:
+        return "draft"
+    if request.kind == "need":
+        return "need"
+    return "option" if request.kind == "answer" and request.choices else "text"
 
 
 def _load(name: str) -> tuple[Any, Any]:
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
     with loading(f"the model {name!r}"):
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        made = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        model = AutoModelForCausalLM.from_pretrained(name, dtype="auto", trust_remote_code=False)
+        model = made.from_pretrained(name, dtype="auto", trust_remote_code=False)
     return model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer

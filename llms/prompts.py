@@ -15,7 +15,17 @@ from kcard.llms.named_option import named_option
 from kcard.llms.wordings import NEED
 from kcard.request import Choice, Example, Request
 
-__all__ = ["ANSWER", "CHOOSE", "DOCUMENT", "WHAT", "Message", "messages", "render", "without_control"]
+__all__ = [
+    "ANSWER",
+    "CHOOSE",
+    "DOCUMENT",
+    "WHAT",
+    "Message",
+    "messages",
+    "render",
+    "unified_qa",
+    "without_control",
+]
 
 WHAT = "What kind of information do you need?"
 CHOOSE = "Choose an information source from the following:"
@@ -69,6 +79,17 @@ def messages(request: Request) -> list[Message]:
         turns.append({"role": "user", "content": _asked(request, example)})
         turns.append({"role": "assistant", "content": _replied(request, example)})
     return [*turns, {"role": "user", "content": _asked(request)}]
+
+
+def unified_qa(request: Request) -> str:
+    """The request in UnifiedQA's form: question, options and context in lower case, between them a backslash and an n
+    (Khashabi et al., 2020, section 3.1). It shows no examples."""
+    if request.kind != "answer":
+        parts = _asked(request).splitlines()
+    else:
+        options = " ".join(f"({_line(c.name)}) {_line(c.description)}" for c in request.choices)
+        parts = [_line(request.question), options, " ".join(map(_line, request.knowledge))]
+    return r" \n ".join(part for part in parts if part).lower()
 
 
 def _task(request: Request) -> str:

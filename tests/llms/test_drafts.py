@@ -125,9 +125,9 @@ def test_a_local_model_scores_the_tokens_of_its_likeliest_draft(tmp_path: Path) 
     assert 1 <= len(reply.tokens) <= 20
     assert len(reply.tokens) == reply.tokens_out
     assert llm.reply(DRAFT) == reply, "greedy, whatever the temperature"
-    row = llm._tokens(DRAFT)
+    row = llm._row(DRAFT)
     with torch.inference_mode():
-        mass = torch.softmax(llm._model(input_ids=row).logits[0, -1].double(), -1)
+        mass = torch.softmax(llm._model(input_ids=torch.tensor([row])).logits[0, -1].double(), -1)
     top = mass.topk(2).values
     first = reply.tokens[0]
     assert first.log_probability == pytest.approx(float(top[0].log()), abs=1e-4)
@@ -137,17 +137,14 @@ def test_a_local_model_scores_the_tokens_of_its_likeliest_draft(tmp_path: Path) 
 
 
 def test_a_model_that_only_continues_text_is_scored_up_to_its_first_line(tmp_path: Path) -> None:
-    import torch
-
     save(tmp_path, None)
     llm = LocalLLM(str(tmp_path), temperature=0)
     words = ["\n", "A", "n", "\n", "B"]
     ids = [llm._tokenizer(word, add_special_tokens=False).input_ids[0] for word in words]
-    new = torch.tensor(ids)
-    assert llm._said(new) == 4
-    assert llm._said(new[:3]) == 3
-    assert llm._said(new[:0]) == 0
-    assert llm._reply(torch.zeros(1, 1), new[:4]).text == "An"
+    assert llm._said(ids) == 4
+    assert llm._said(ids[:3]) == 3
+    assert llm._said([]) == 0
+    assert llm._reply([0], ids[:4]).text == "An"
 
 
 def test_the_embedded_llm_drafts_what_it_remembers_token_by_token() -> None:

@@ -95,7 +95,7 @@ def test_an_answer_is_repeatable_and_of_one_line(folder: Path) -> None:
 def test_the_chat_template_is_used_where_there_is_one(tmp_path: Path) -> None:
     save(tmp_path, TEMPLATE)
     llm = LocalLLM(str(tmp_path))
-    text = llm._tokenizer.decode(llm._tokens(Request("answer", "who won?"))[0])
+    text = llm._tokenizer.decode(llm._row(Request("answer", "who won?")))
     assert text.startswith("<system>")
     assert text.endswith("Question: who won?\nAnswer:<assistant>")
 
@@ -103,7 +103,7 @@ def test_the_chat_template_is_used_where_there_is_one(tmp_path: Path) -> None:
 def test_text_from_outside_holds_no_control_token_of_the_model(tmp_path: Path) -> None:
     save(tmp_path, TEMPLATE)
     llm = LocalLLM(str(tmp_path))
-    row = llm._tokens(Request("answer", "who won? </s> <s>", ("Ann </s> won",)))[0].tolist()
+    row = llm._row(Request("answer", "who won? </s> <s>", ("Ann </s> won",)))
     assert not {0, 1} & set(row)
     assert "< /s>" in llm._tokenizer.decode(row)
 
@@ -134,7 +134,7 @@ def test_tokens_are_counted(folder: Path) -> None:
     llm = LocalLLM(str(folder), max_tokens=7, temperature=0)
     request = Request("answer", "who won?")
     reply = llm.reply(request)
-    assert reply.tokens_in == llm.count(request) == llm._tokens(request).shape[1]
+    assert reply.tokens_in == llm.count(request) == len(llm._row(request))
     assert reply.tokens_out is not None
     assert 0 < reply.tokens_out <= 7
     assert llm.window == 512 - 7

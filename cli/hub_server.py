@@ -99,11 +99,18 @@ def serve(
         xet=xet,
         rate=rate_limit,
     )
-    if job_workers:
-        checked_evidence(settings().hub_evidence)
+    evidence = checked_evidence(settings().hub_evidence) if job_workers or ask_workers else ()
     serving = Serving(host, port, workers, log_format, proxies, grace, namespace, job_workers, ask_workers)
     places = Location(None, database_url, blobs_url)
-    run(serving, places, options, first=_first, ready=_ready, work=work_for_server, answering=program())
+    run(
+        serving,
+        places,
+        options,
+        first=_first,
+        ready=_ready,
+        work=work_for_server,
+        answering=program(evidence),
+    )
 
 
 def _first(token: str) -> None:

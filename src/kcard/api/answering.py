@@ -1,4 +1,4 @@
-"""The child process that answers the questions of a hub's pages: `python -m kcard.api.answering MEMORY`.
+"""The child process that answers the questions of a hub's pages: `python -m kcard.api.answering MEMORY EVIDENCE …`.
 
 It reads and writes lines of JSON. Models stay loaded between questions.
 
@@ -7,9 +7,9 @@ It reads and writes lines of JSON. Models stay loaded between questions.
     stdin   {"folder": path} or {"error": text}
     stdout  {"done": {"answer": …}} or {"done": {"error": text}}
 
-The names in the manifests must be distinct. Cards are not trusted: before it reads one, the process limits its memory
-(MEMORY bytes) and files, and forbids itself to start programs and to open connections. It ends when stdin does. It has
-no time limit of its own: the hub kills it.
+The names in the manifests must be distinct. Passages are checked against their card's corpus and the EVIDENCE. Cards
+are not trusted: before it reads one, the process limits its memory (MEMORY bytes) and files, and forbids itself to
+start programs and to open connections. It ends when stdin does. It has no time limit of its own: the hub kills it.
 """
 
 import json
@@ -43,9 +43,13 @@ PIPELINES = 3  # selections of cards that stay loaded
 WARM = ("Who discovered Titan?", "Christiaan Huygens discovered Titan in 1655.")
 
 
-def program() -> Program:
-    """How a hub starts the process."""
-    return Program((sys.executable, "-P", "-m", MODULE, str(MEMORY)), environment)
+def program(evidence: Sequence[str] = ()) -> Program:
+    """How a hub starts the process. Evidence on other servers is left out: questions stay on this machine."""
+    from kcard.selectors.evidence.registry import LOCAL, names
+
+    elsewhere = {*names()} - {LOCAL}
+    local = [spec for spec in evidence if spec.partition(":")[0] not in elsewhere]
+    return Program((sys.executable, "-P", "-m", MODULE, str(MEMORY), *local), environment)
 
 
 def main() -> None:
@@ -58,7 +62,7 @@ def main() -> None:
     from kcard.cards.format.importing.unpickling import guard
 
     guard(libraries=True)
-    answerer = _Answerer(parent)
+    answerer = _Answerer(parent, sys.argv[2:])
     answerer.warm()
     while True:
         request = parent.receive()
@@ -117,10 +121,10 @@ class _Given:
 class _Answerer:
     """Pipelines by the cards that they ask; the latest ones are kept."""
 
-    def __init__(self, parent: _Parent) -> None:
+    def __init__(self, parent: _Parent, evidence: Sequence[str]) -> None:
         from kcard.llms.embedded import EmbeddedLLM
 
-        self._parent, self._llm = parent, EmbeddedLLM()
+        self._parent, self._llm, self._evidence = parent, EmbeddedLLM(), ("own", *evidence)
         self._pipelines: OrderedDict[tuple[object, ...], Pipeline] = OrderedDict()
 
     def warm(self) -> None:
@@ -152,7 +156,9 @@ class _Answerer:
             manifest = Manifest.from_json(text)
             versions.append(Version(manifest.name, number, sha256, manifest, 0, at))
         given = _Given(tuple(versions), self._parent)
-        return Pipeline(hub=given, llm=self._llm, gate=request["gate"], memory=CARDS_MEMORY)
+        return Pipeline(
+            hub=given, llm=self._llm, gate=request["gate"], evidence=self._evidence, memory=CARDS_MEMORY
+        )
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from kcard.hub.repositories.audits import AuditFinding
+from kcard.hub.server.asking import candidates
 from kcard.hub.server.forms import ask
 from kcard.manifest import Manifest, seal
 from tests.hub.server.asking_hub import MOONS, RIVERS, asking_hub, publish_passages
@@ -244,3 +245,15 @@ def test_a_hub_answers_no_questions_unless_it_is_told_to(tmp_path: Path) -> None
         assert question(visitor, PHOBOS, "lab/moons").status_code == 404
         for path in ("/", "/lab/moons"):
             assert "/ask" not in visitor.open(path)
+
+
+def test_on_a_large_hub_the_cards_that_a_search_finds_are_chosen_from(
+    shared: Shared, tmp_path: Path, visitor: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        publish_passages(shared, tmp_path / name, f"lab/{name}", ("Nothing.",), f"Nothing, part {name}")
+        shared.hub.repositories.count_download({shared.hub.repositories.get("model", f"lab/{name}").id: 1000})
+    monkeypatch.setattr(candidates, "MOST_CARDS", 2)
+    said = text(question(visitor, "Where do the rivers of Europe rise, the Oder for example?"))
+    assert "Sudetes" in said
+    assert re.search(r"Cards to choose from 2 of \d+", said)

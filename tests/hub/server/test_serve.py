@@ -228,8 +228,12 @@ def answering(server: Server) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_served_hub_answers_questions_in_processes_that_end_with_it(home: Path, tmp_path: Path) -> None:
+def test_a_served_hub_answers_questions_in_processes_that_end_with_it(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Hub(home).publish(rivers(tmp_path / "rivers", *RIVERS).folder)
+    (tmp_path / "atlas.txt").write_text("Maps show that the river Oder rises in the Sudetes.")
+    monkeypatch.setenv("KCARD_HUB_EVIDENCE", f"{tmp_path / 'atlas.txt'},wikipedia")
     for end in (signal.SIGTERM, signal.SIGKILL):
         with served(home, "--ask-workers", "1") as server:
             asked = {"card": "library/rivers", "question": "Where does the Oder rise?"}
@@ -239,6 +243,7 @@ def test_a_served_hub_answers_questions_in_processes_that_end_with_it(home: Path
             ]
             assert [answer.status_code for answer in answers] == [200] * 4  # of both workers
             assert all("Sudetes" in answer.text for answer in answers)
+            assert all(re.search(r"factuality 0\.[5-9]", answer.text) for answer in answers)
             [pid] = answering(server)
             server.stop(end)
             assert gone(pid)

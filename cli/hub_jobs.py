@@ -8,11 +8,10 @@ import typer
 from kcard.api.worker import worker as verb
 from kcard.cli.command import command_for
 from kcard.cli.completion import published
-from kcard.cli.hub_option import HubOption, elsewhere
+from kcard.cli.hub_option import HubOption, elsewhere, here
 from kcard.cli.output import Json, as_data, echo, note, print_json
 
 if TYPE_CHECKING:
-    from kcard.hub.registry import Hub
     from kcard.hub.repositories.appeals import Appeal
     from kcard.hub.repositories.jobs import Job
 
@@ -32,7 +31,7 @@ def register(hub: typer.Typer) -> None:
 @command_for(verb)
 def worker(given: dict[str, Any], database_url: DatabaseUrl = None) -> None:
     """Measure published versions, from a queue that workers share; Ctrl-C puts the current job back."""
-    verb(**given, hub=_hub(database_url), report=note)
+    verb(**given, hub=here(database_url), report=note)
 
 
 def jobs(
@@ -45,7 +44,7 @@ def jobs(
     json_: Json = False,
 ) -> None:
     """List measurements that wait, run, are done or have failed, latest first."""
-    found = _hub(database_url).jobs.list(state, limit)
+    found = here(database_url).jobs.list(state, limit)
     if json_:
         print_json([_job(job) for job in found])
         return
@@ -75,7 +74,7 @@ def measure(
     json_: Json = False,
 ) -> None:
     """Have cards measured by a worker."""
-    hub = _hub(database_url)
+    hub = here(database_url)
     added = [hub.jobs.add(hub.get(card)) for card in cards] if cards else hub.jobs.add_missing(hub.list())
     if json_:
         print_json([_job(job) for job in added])
@@ -100,7 +99,7 @@ def appeal(
 
         made = appeal_there(card, text, hub=url)
     else:
-        local = _hub(None)
+        local = here()
         made = _appeal(local.appeals.make(local.get(card), text))
     if json_:
         print_json(made)
@@ -113,7 +112,7 @@ def appeals(
     json_: Json = False,
 ) -> None:
     """List appeals against quarantine, latest first."""
-    found = _hub(database_url).appeals.list(undecided=undecided or None)
+    found = here(database_url).appeals.list(undecided=undecided or None)
     if json_:
         print_json([_appeal(each) for each in found])
         return
@@ -131,16 +130,10 @@ def decide(
     json_: Json = False,
 ) -> None:
     """Decide an appeal: release the card from quarantine, or keep it there."""
-    decided = _hub(database_url).appeals.decide(number, answer, text)
+    decided = here(database_url).appeals.decide(number, answer, text)
     if json_:
         print_json(_appeal(decided))
     note(f"{decided.reference} is {decided.decision}")
-
-
-def _hub(database_url: str | None) -> "Hub":
-    from kcard.hub.registry import Hub
-
-    return Hub(database_url=database_url)
 
 
 def _cells(each: "Appeal") -> Iterable[str]:

@@ -35,8 +35,8 @@ def named(hub: str | None) -> str:
     return url
 
 
-def here() -> "Hub":
+def here(database_url: str | None = None) -> "Hub":
     """The local hub."""
     from kcard.hub.registry import Hub
 
-    return Hub()
+    return Hub(database_url=database_url)

@@ -14,6 +14,7 @@ from kcard.hub.accounts.identity import Role
 from kcard.hub.accounts.names import check_namespace, check_unambiguous, folded, is_name
 from kcard.hub.records.account_tables import accounts, memberships
 from kcard.hub.records.database import Database
+from kcard.hub.records.mirror_tables import mirrors
 from kcard.hub.records.utc import now, utc
 from kcard.hub.refusals import Conflict, Forbidden, NotThere
 
@@ -234,6 +235,9 @@ def _insert(
     taken = connection.scalar(select(accounts.c.name).where(accounts.c.folded == folded(name)))
     if taken is not None:
         raise Conflict(f"account {taken!r} already exists: choose another name")
+    source = connection.scalar(select(mirrors.c.upstream).where(mirrors.c.namespace == folded(name)).limit(1))
+    if source is not None:  # its repositories would take the place of others with the same names
+        raise Conflict(f"namespace {name!r} is mirrored from {source}: choose another name")
     values = {
         "name": name,
         "folded": folded(name),

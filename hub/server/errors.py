@@ -18,6 +18,7 @@ from kcard.hub.refusals import (
     TooMany,
     Unknown,
     Unsupported,
+    UpstreamFailed,
     WrongParent,
 )
 
@@ -34,6 +35,7 @@ STATUS: dict[type[KcardError], int] = {
     Invalid: 400,
     Unsupported: 501,
     Busy: 503,
+    UpstreamFailed: 502,
     Unavailable: 503,
     DiskFull: 507,
     UsageError: 400,

@@ -17,7 +17,14 @@ from sqlalchemy import Connection, func, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
 from kcard.errors import HubError, MissingExtra, Unavailable, UsageError
-from kcard.hub.records import account_tables, repository_tables, search_tables, upload_tables  # noqa: F401 (the metadata)
+from kcard.hub.records import (  # noqa: F401 (the metadata)
+    account_tables,
+    mirror_tables,
+    repository_tables,
+    run_tables,
+    search_tables,
+    upload_tables,
+)
 from kcard.hub.records.account_tables import accounts
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import commits, holdings, repositories, uploads, xorbs

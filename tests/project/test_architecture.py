@@ -90,7 +90,7 @@ HUB = {
     "xet": 4,
     "": 5,
     "client": 6,
-    "server": 6,
+    "server": 7,
 }
 
 

@@ -22,7 +22,7 @@ from kcard.hub.server.reading.repository_json import ABSENT, Json
 from kcard.hub.server.turns import IN_TURN, InTurn
 from kcard.hub.shared import SharedHub
 
-__all__ = ["router"]
+__all__ = ["PAGE", "listed", "paths_info", "requested_paths", "root", "router", "tree"]
 
 router = APIRouter(tags=["read"])
 
@@ -95,7 +95,7 @@ def tree(
     return JSONResponse(_shown(hub, recent, repository, sha, items[cursor:stop], expand), headers=headers)
 
 
-async def _paths(request: Request) -> tuple[list[str], bool]:
+async def requested_paths(request: Request) -> tuple[list[str], bool]:
     """`paths` and `expand`, from a form, as clients send it, or from JSON."""
     body = await request.body()
     kind = request.headers.get("content-type", FORM).partition(";")[0].strip().lower()
@@ -149,7 +149,7 @@ def paths_info(
     recent: RecentDep,
     repository: RepositoryDep,
     revision: Segment,
-    form: Annotated[tuple[list[str], bool], Depends(_paths)],
+    form: Annotated[tuple[list[str], bool], Depends(requested_paths)],
     _turn: InTurn,
 ) -> JSONResponse:
     """Missing paths are omitted."""
@@ -167,12 +167,13 @@ def _shown(
     hub: SharedHub, recent: Recent, repository: Repository, sha: str, items: Sequence[Listed], expand: bool
 ) -> list[Json]:
     if not expand:
-        return [_json(item) for item in items]
+        return [listed(item) for item in items]
     last = _last_commits(hub.commits, recent.trees, repository, sha, [item.path for item in items])
-    return [repository_json.expanded(_json(item), last.get(item.path)) for item in items]
+    return [repository_json.expanded(listed(item), last.get(item.path)) for item in items]
 
 
-def _json(item: Listed) -> Json:
+def listed(item: Listed) -> Json:
+    """A file or folder, as clients read it."""
     match item:
         case Entry():
             return repository_json.file(item)

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kcard.hub.refusals import Invalid
 
-__all__ = ["RawPath", "Rest", "Segment", "refuse_nul"]
+__all__ = ["RawPath", "Rest", "Segment", "decoded", "refuse_nul"]
 
 
 class RawPath:
@@ -30,12 +30,12 @@ class RawPath:
         await self._app(scope, receive, send)
 
 
-def _decoded(text: str) -> str:
+def decoded(text: str) -> str:
+    """A part of a path without percent-encoding. Raises Invalid."""
     try:
-        decoded = unquote(text, errors="strict")
+        return unquote(text, errors="strict")
     except UnicodeDecodeError:
         raise Invalid(f"path {text[:80]!r} is not UTF-8") from None
-    return decoded
 
 
 async def refuse_nul(request: Request) -> None:
@@ -46,6 +46,6 @@ async def refuse_nul(request: Request) -> None:
 
 
 # One path segment, decoded; it may contain quoted slashes.
-Segment = Annotated[str, Path(), AfterValidator(_decoded)]
+Segment = Annotated[str, Path(), AfterValidator(decoded)]
 # The rest of the path, decoded: declare the route with {name:path}.
-Rest = Annotated[str, Path(), AfterValidator(_decoded)]
+Rest = Annotated[str, Path(), AfterValidator(decoded)]

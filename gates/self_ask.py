@@ -8,7 +8,7 @@ import numpy as np
 
 from kcard.protocols import LLM, Array
 from kcard.replies import replies
-from kcard.request import Example, Request
+from kcard.request import Example, Request, Turn
 
 __all__ = [
     "KNOWLEDGE_CARD",
@@ -38,6 +38,10 @@ class SelfAsk:
     def templates(self) -> int:
         """In how many of Knowledge Card's wordings top-down asks between its rounds."""
         return len(KNOWLEDGE_CARD) if self.wordings == KNOWLEDGE_CARD else 1
+
+    def turn(self, fired: bool) -> Turn:
+        """What was asked, in the first of its wordings, and the verdict."""
+        return Turn("need", "Yes" if fired else "No", self.wordings[0])
 
     def knows(self, questions: Sequence[str]) -> Array:
         return asked(self.llm, questions, tuple(self.examples), self.wordings)
@@ -76,7 +80,8 @@ def need(
     knowledge: Sequence[str] = (),
     examples: Sequence[Example] = (),
     templates: int = 1,
+    turns: Sequence[Turn] = (),
 ) -> float:
     """The same of one question, in the first `templates` of Knowledge Card's wordings."""
-    request = Request("need", question, tuple(knowledge), tuple(examples))
+    request = Request("need", question, tuple(knowledge), tuple(examples), turns=tuple(turns))
     return needs(llm, [request], KNOWLEDGE_CARD[:templates])[0]

@@ -13,8 +13,8 @@ from kcard.integrators.card_evidence import CardEvidence
 from kcard.integrators.gathered import Gathered
 from kcard.integrators.metered import TimedGenerator
 from kcard.integrators.options import AskOptions
-from kcard.protocols import LLM, Evidence
-from kcard.request import Example
+from kcard.protocols import LLM, Evidence, Gate
+from kcard.request import Example, Turn
 from kcard.selectors.presets import SelectorChoice
 from kcard.selectors.registry import Loading
 
@@ -27,6 +27,7 @@ __all__ = [
     "CardSource",
     "Endpoint",
     "Integrator",
+    "asked_by",
     "card_llm",
     "chosen_cards",
     "integrator",
@@ -155,10 +156,10 @@ def integrator(
     writer: TimedGenerator,
     llm: LLM,
     examples: tuple[Example, ...],
-    templates: int,
+    gate: Gate,
     report: Callable[[str], None] | None = None,
 ) -> Integrator:
-    """What gathers knowledge in the chosen mode. `templates`: wordings in which the LLM is asked between rounds."""
+    """What gathers knowledge in the chosen mode. `gate`: what decided that it is wanted."""
     from kcard.integrators.bottom_up import BottomUp
     from kcard.integrators.choice import AutoChoice, ExplicitChoice
     from kcard.integrators.single import SingleDocument
@@ -196,8 +197,15 @@ def integrator(
         len(offered),
         examples,
         options.max_iterations,
-        templates,
+        getattr(gate, "templates", 1),
+        asked_by(gate, fired=True),
     )
+
+
+def asked_by(gate: Gate, fired: bool) -> tuple[Turn, ...]:
+    """What a gate asked the LLM, and its verdict, as the beginning of a transcript; nothing where it asks nothing."""
+    turn: Callable[[bool], Turn] | None = getattr(gate, "turn", None)
+    return (turn(fired),) if turn else ()
 
 
 def selectors(

@@ -9,24 +9,31 @@ from typing import Protocol
 from kcard.integrators.nearest import Nearest
 from kcard.integrators.options import AskOptions
 from kcard.protocols import LLM, Relevance
-from kcard.request import Choice, Example, Request
+from kcard.request import Choice, Example, Request, Turn
 
 __all__ = ["AutoChoice", "CardChoice", "Chosen", "ExplicitChoice", "named"]
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Names of cards, the one wanted most in front, and notes for the user."""
+    """Names of cards, the one wanted most in front, notes for the user, and what the LLM was asked and replied."""
 
     cards: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    turn: Turn | None = None
 
 
 class CardChoice(Protocol):
     """`asked`: cards that wrote for this question before. They are not offered again: prompted with the same
-    question, a card has nothing new to say."""
+    question, a card has nothing new to say. `turns`: see Request."""
 
-    def choose(self, question: str, knowledge: Sequence[str] = (), asked: Collection[str] = ()) -> Chosen: ...
+    def choose(
+        self,
+        question: str,
+        knowledge: Sequence[str] = (),
+        asked: Collection[str] = (),
+        turns: tuple[Turn, ...] = (),
+    ) -> Chosen: ...
 
 
 @dataclass(frozen=True)
@@ -39,13 +46,21 @@ class AutoChoice:
     examples: tuple[Example, ...] = ()
     most: int = 1
 
-    def choose(self, question: str, knowledge: Sequence[str] = (), asked: Collection[str] = ()) -> Chosen:
-        request = Request("what", question, tuple(knowledge), self.examples)
+    def choose(
+        self,
+        question: str,
+        knowledge: Sequence[str] = (),
+        asked: Collection[str] = (),
+        turns: tuple[Turn, ...] = (),
+    ) -> Chosen:
+        request = Request("what", question, tuple(knowledge), self.examples, turns=turns)
         wanted = self.llm.reply(request).text.strip()
+        turn = Turn("what", wanted)
         nearest = tuple(card.name for card in self._nearest(wanted or question, self.most, asked))
         if wanted:
-            return Chosen(nearest)
-        return Chosen(nearest, ("the LLM did not say what it needs; cards were chosen by the question",))
+            return Chosen(nearest, turn=turn)
+        note = "the LLM did not say what it needs; cards were chosen by the question"
+        return Chosen(nearest, (note,), turn)
 
     @functools.cached_property
     def _nearest(self) -> Nearest:
@@ -67,17 +82,24 @@ class ExplicitChoice:
     relevance: Relevance | None = None
     shortlist: int = AskOptions.shortlist
 
-    def choose(self, question: str, knowledge: Sequence[str] = (), asked: Collection[str] = ()) -> Chosen:
+    def choose(
+        self,
+        question: str,
+        knowledge: Sequence[str] = (),
+        asked: Collection[str] = (),
+        turns: tuple[Turn, ...] = (),
+    ) -> Chosen:
         offered, notes = self._offered(question, asked)
-        request = Request("choose", question, tuple(knowledge), self.examples, offered)
+        request = Request("choose", question, tuple(knowledge), self.examples, offered, turns)
         reply = self.llm.reply(request).text
+        turn = Turn("choose", reply.strip(), choices=offered)
         before = [card for card in self.cards if card.name in asked] if asked else []
         found = [card.name for card in named(reply, [*offered, *before])]
         fresh = tuple(name for name in found if name not in asked)
         if not fresh:
-            return Chosen((), (*notes, _refusal(reply, found)))
+            return Chosen((), (*notes, _refusal(reply, found)), turn)
         taken = fresh[: self.most]
-        return Chosen(taken, (*notes, *_shortened(fresh, taken)))
+        return Chosen(taken, (*notes, *_shortened(fresh, taken)), turn)
 
     def _offered(self, question: str, asked: Collection[str]) -> tuple[tuple[Choice, ...], tuple[str, ...]]:
         """The cards that the LLM sees, and what the user should know of the others."""

@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kcard.answer import Passage
+from kcard.request import Turn
 
 __all__ = ["Gathered", "distinct"]
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """Passages in the order in which the LLM reads the kept ones."""
+    """Passages in the order in which the LLM reads the kept ones; `turns`: what led to them, in top-down and hybrid."""
 
     passages: tuple[Passage, ...] = ()
     notes: tuple[str, ...] = ()
+    turns: tuple[Turn, ...] = ()
 
     @property
     def knowledge(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from kcard.integrators.assembly import (
     CardSource,
     Endpoint,
     Integrator,
+    asked_by,
     card_llm,
     integrator,
     make_llm,
@@ -86,9 +87,8 @@ class Pipeline:
                 from kcard.integrators.beside import Beside
 
                 self._writer = TimedGenerator(Beside(self._writer, retriever))
-            templates = getattr(self._gate.gate, "templates", 1)
             self._integrator = integrator(
-                options, cards, self._writer, self._metered, self._examples, templates, report
+                options, cards, self._writer, self._metered, self._examples, self._gate.gate, report
             )
         self._told: set[str] = set()
         if report is not None:
@@ -182,10 +182,16 @@ class Pipeline:
         if self._integrator and fired:
             gathered = dict(zip(fired, self._integrator.gather(fired), strict=True))
         settled = {
-            t: self._reconciled(t, _noted(t, gathered[t])) if t in gathered else Gathered() for t in texts
+            t: self._reconciled(t, _noted(t, gathered[t])) if t in gathered else self._not_sought()
+            for t in texts
         }
         seconds = (time.perf_counter() - started) / max(len(questions), 1)
         return {q: _Prepared(decisions[q.text], settled[q.text], seconds) for q in questions}
+
+    def _not_sought(self) -> Gathered:
+        """Nothing; where the LLM is asked for cards step by step, with its No to the gate."""
+        stepwise = self.options.mode in {"top-down", "hybrid"}
+        return Gathered(turns=asked_by(self._gate.gate, fired=False) if stepwise else ())
 
     def _reconciled(self, question: str, gathered: Gathered) -> Gathered:
         if self._writer is None or len({p.card for p in gathered.passages}) < 2:
@@ -195,7 +201,8 @@ class Pipeline:
         return reconciled(question, gathered, {c.name: c for c in self._writer.cards}, SpanReader())
 
     def _request(self, question: Question, prepared: _Prepared) -> Request:
-        return Request("answer", question.text, prepared.gathered.knowledge, self._examples)
+        gathered = prepared.gathered
+        return Request("answer", question.text, gathered.knowledge, self._examples, turns=gathered.turns)
 
     def _answer(self, question: Question, prepared: _Prepared, reply: Reply, started: float) -> Answer:
         """The LLM's reply with what led to it. `started`: when the question began to be answered."""

@@ -9,7 +9,7 @@ from kcard.integrators.choice import CardChoice
 from kcard.integrators.gathered import Gathered
 from kcard.integrators.selectors import Selectors
 from kcard.protocols import LLM
-from kcard.request import Example
+from kcard.request import Example, Turn
 from kcard.sampling import Sampling, derive_seed
 
 __all__ = ["Step", "TopDown"]
@@ -36,6 +36,8 @@ class TopDown:
     asked again whether it needs more (in `templates` wordings); after the last permitted round, and when every card
     has been asked, it is not. With SingleDocument and a choice of one card this is the paper's top-down; with
     BottomUp and a choice of several it is the hybrid of its future work.
+
+    What is asked and replied grows into one transcript (Gathered.turns); `opening`: the gate's part of it.
     """
 
     step: Step
@@ -46,6 +48,7 @@ class TopDown:
     examples: tuple[Example, ...] = ()
     max_iterations: int = 1
     templates: int = 1
+    opening: tuple[Turn, ...] = ()
 
     @property
     def selectors(self) -> Selectors:
@@ -53,16 +56,22 @@ class TopDown:
 
     def gather(self, questions: Sequence[str]) -> list[Gathered]:
         """One Gathered a question, passages in the order of the rounds."""
-        found = [Gathered() for _ in questions]
+        found = [Gathered(turns=self.opening) for _ in questions]
         asked: list[tuple[str, ...]] = [() for _ in questions]
         going = list(range(len(questions)))
         for nth in range(self.max_iterations):
             chosen: dict[int, tuple[str, ...]] = {}
             for i in going:
-                if nth and not self._goes_on(questions[i], found[i], asked[i]):
+                if nth and len(asked[i]) >= self.cards:
                     continue
-                choice = self.choice.choose(questions[i], found[i].knowledge, asked[i])
-                found[i] = replace(found[i], notes=found[i].notes + choice.notes)
+                if nth:
+                    found[i] = self._asked_again(questions[i], found[i])
+                    if found[i].turns[-1].reply == "No":
+                        continue
+                before = found[i]
+                choice = self.choice.choose(questions[i], before.knowledge, asked[i], before.turns)
+                turns = before.turns + ((choice.turn,) if choice.turn else ())
+                found[i] = replace(before, notes=before.notes + choice.notes, turns=turns)
                 if choice.cards:
                     chosen[i] = choice.cards
                     asked[i] += choice.cards
@@ -70,10 +79,10 @@ class TopDown:
             self._write(questions, chosen, found, nth)
         return found
 
-    def _goes_on(self, question: str, found: Gathered, asked: Sequence[str]) -> bool:
-        if len(asked) >= self.cards:
-            return False
-        return need(self.llm, question, found.knowledge, self.examples, self.templates) > 0.5
+    def _asked_again(self, question: str, found: Gathered) -> Gathered:
+        """With the turn in which the LLM says whether it needs more."""
+        needed = need(self.llm, question, found.knowledge, self.examples, self.templates, found.turns)
+        return replace(found, turns=(*found.turns, Turn("need", "Yes" if needed > 0.5 else "No")))
 
     def _write(
         self,
@@ -88,4 +97,7 @@ class TopDown:
             [questions[i] for i in chosen], list(chosen.values()), replace(self.sampling, seed=seed)
         )
         for i, gathered in zip(chosen, new, strict=True):
-            found[i] = replace(found[i], passages=found[i].passages + gathered.passages)
+            turns = found[i].turns
+            if turns:
+                turns = (*turns[:-1], replace(turns[-1], documents=len(gathered.knowledge)))
+            found[i] = replace(found[i], passages=found[i].passages + gathered.passages, turns=turns)

@@ -15,8 +15,9 @@ def fit(request: Request, llm: LLM) -> tuple[Request, str | None]:
     """The request as the LLM can read it, and a note for the user; as it is, and None, where it fits.
 
     What goes, in this order, until the rest fits: in-context examples, one by one from the first, which is the
-    farthest; the tail of a question that would leave less than half of the window to knowledge; knowledge from its
-    end, where the least relevant stands, and of the last passage left its tail; cards to choose from, from the end.
+    farthest; earlier turns, and then the tail of the question, where they would leave less than half of the window to
+    knowledge; knowledge from its end, where the least relevant stands, and of the last passage left its tail; cards to
+    choose from, from the end.
     """
     if not isinstance(llm, Windowed) or llm.window is None or llm.count(request) <= llm.window:
         return request, None
@@ -35,6 +36,9 @@ def fit(request: Request, llm: LLM) -> tuple[Request, str | None]:
         request
     )  # not so for the embedded reader: it reads each text by itself
     room = window // 2 if shared else window
+    if request.turns and llm.count(bare) > room:
+        request, bare = replace(request, turns=()), replace(bare, turns=())
+        cuts.append("earlier exchanges on the question")
     if llm.count(bare) > room:
         text = request.question
         length = _most(len(text), lambda n: llm.count(replace(bare, question=_head(text, n))) <= room)

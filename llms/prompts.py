@@ -13,7 +13,7 @@ from typing import TypedDict
 
 from kcard.llms.named_option import named_option
 from kcard.llms.wordings import NEED
-from kcard.request import Choice, Example, Request
+from kcard.request import Choice, Example, Kind, Request
 
 __all__ = [
     "ANSWER",
@@ -66,19 +66,56 @@ class Message(TypedDict):
 
 
 def render(request: Request) -> str:
-    """The request as one text that a language model continues, examples first."""
-    shown = [f"{_asked(request, example)} {_replied(request, example)}" for example in request.shots]
+    """The request as one text that a language model continues: examples, then the transcript so far.
+
+    A reply stands on the line of what asks for it where that ends with a colon, as "Answer:" does, else on the next,
+    as in the paper's tables 10 and 11; so the text then ends with a line break.
+    """
+    shown = [_spoken([(_asked(request, e), _replied(request, e))]) for e in request.shots]
     task = [f"{KNOWLEDGE} Examples:" if shown else KNOWLEDGE] if request.kind == "knowledge" else []
-    return "\n\n".join([*task, *shown, _asked(request)])
+    return "\n\n".join([*task, *shown, _spoken(_exchanges(request))])
 
 
 def messages(request: Request) -> list[Message]:
-    """The request as a chat: what the task is, each example as a turn, then the question."""
+    """The request as a chat: what the task is, each example as a turn, then the transcript so far, turn by turn."""
     turns: list[Message] = [{"role": "system", "content": _task(request)}]
-    for example in request.shots:
-        turns.append({"role": "user", "content": _asked(request, example)})
-        turns.append({"role": "assistant", "content": _replied(request, example)})
-    return [*turns, {"role": "user", "content": _asked(request)}]
+    exchanges = [(_asked(request, e), _replied(request, e)) for e in request.shots] + _exchanges(request)
+    for asked, replied in exchanges[:-1]:
+        turns.append({"role": "user", "content": asked})
+        turns.append({"role": "assistant", "content": replied})
+    return [*turns, {"role": "user", "content": exchanges[-1][0]}]
+
+
+def _spoken(exchanges: Sequence[tuple[str, str]]) -> str:
+    """What was asked and replied as one text, up to where the last reply, if it is empty, would begin."""
+    lines = [f"{asked}{_gap(asked, replied)}{replied}" for asked, replied in exchanges]
+    return "\n".join(lines)
+
+
+def _gap(asked: str, replied: str) -> str:
+    if asked.endswith(":"):
+        return " " if replied else ""
+    return "" if asked.endswith("\n") else "\n"
+
+
+def _exchanges(request: Request) -> list[tuple[str, str]]:
+    """Each earlier turn as what was asked and replied, then what is asked now, whose reply is empty.
+
+    Where there are turns, the question stands first and knowledge where it came in (tables 10 and 11); without them,
+    knowledge stands before the question (table 9).
+    """
+    if not request.turns or request.kind in WRITTEN:
+        return [(_asked(request), "")]
+    found, said, first = [], [*_question(request.question, _options(request))], 0
+    for turn in request.turns:
+        if turn.reply.strip():
+            ask = _ask(turn.kind, turn.template, turn.choices)
+            found.append(("\n".join([*said, ask]), _reply(turn.kind, turn.reply, turn.template)))
+            said = []
+        said += _knowledge(request.knowledge[first : first + turn.documents])
+        first += turn.documents
+    ask = _ask(request.kind, request.template, request.choices)
+    return [*found, ("\n".join([*said, ask]), "")]
 
 
 def unified_qa(request: Request) -> str:
@@ -99,10 +136,15 @@ def _task(request: Request) -> str:
 
 
 def _replied(request: Request, example: Example) -> str:
-    """The example's reply; to a wording whose yes means the opposite, the opposite; of an option, its letter."""
+    """The example's reply; of an option, its letter."""
     if request.kind == "need":
-        return _line(NEED[request.template].demonstrated(example.reply))
+        return _reply(request.kind, example.reply, request.template)
     return _line(named_option(example.reply, example.choices) or example.reply)
+
+
+def _reply(kind: Kind, reply: str, template: int) -> str:
+    """The reply; to a wording whose yes means the opposite, the opposite."""
+    return _line(NEED[template].demonstrated(reply) if kind == "need" else reply)
 
 
 def _asked(request: Request, example: Example | None = None) -> str:
@@ -111,27 +153,43 @@ def _asked(request: Request, example: Example | None = None) -> str:
     question = request.question if example is None else example.question
     if request.kind in WRITTEN:
         return WRITTEN[request.kind].format(_line(question))
-    lines = [f"Knowledge: {' '.join(map(_line, knowledge))}"] if knowledge else []
-    lines.append(f"Question: {_line(question)}")
-    if request.kind != "choose":
-        options = request.choices if example is None else example.choices
-        lines += [f"{_line(option.name)}. {_line(option.description)}" for option in options]
-    if request.kind == "need":
-        lines.append(NEED[request.template].ask)
-    elif request.kind == "what":
-        lines.append(WHAT)
-    elif request.kind == "choose":
-        lines.append(f"{CHOOSE} {_sources(request.choices)}")
-    else:
-        lines.append(ANSWER)
-    return "\n".join(lines)
+    options = _options(request) if example is None or request.kind == "choose" else example.choices
+    ask = _ask(request.kind, request.template, request.choices)
+    return "\n".join([*_knowledge(knowledge), *_question(question, options), ask])
+
+
+def _knowledge(texts: Sequence[str]) -> list[str]:
+    return [f"Knowledge: {' '.join(map(_line, texts))}"] if texts else []
+
+
+def _question(question: str, options: Sequence[Choice]) -> list[str]:
+    listed = [f"{_line(option.name)}. {_line(option.description)}" for option in options]
+    return [f"Question: {_line(question)}", *listed]
+
+
+def _options(request: Request) -> tuple[Choice, ...]:
+    """Those of the question; what a `choose` request lists are cards."""
+    return () if request.kind == "choose" else request.choices
+
+
+def _ask(kind: Kind, template: int, cards: Sequence[Choice]) -> str:
+    if kind == "need":
+        return NEED[template].ask
+    if kind == "what":
+        return WHAT
+    return f"{CHOOSE} {_sources(cards)}." if kind == "choose" else ANSWER
 
 
 def _sources(choices: Sequence[Choice]) -> str:
-    """Each card as name (description), whose own brackets become square so that it can't forge a further card."""
-    return ", ".join(
-        f"{_line(choice.name)} ({_line(choice.description).translate(BRACKETS)})" for choice in choices
-    )
+    """Each card as name (description), whose own brackets become square so that it can't forge a further card.
+
+    The name alone where the description says the same."""
+    return ", ".join(map(_source, choices))
+
+
+def _source(card: Choice) -> str:
+    name, description = _line(card.name), _line(card.description)
+    return name if description == name else f"{name} ({description.translate(BRACKETS)})"
 
 
 def _line(text: str) -> str:

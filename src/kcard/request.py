@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Choice", "Example", "Kind", "Quote", "Reply", "Request", "TokenScores"]
+__all__ = ["Choice", "Example", "Kind", "Quote", "Reply", "Request", "TokenScores", "Turn"]
 
 Kind = Literal["need", "what", "choose", "answer", "document", "knowledge", "recite"]
 
@@ -35,6 +35,23 @@ class Example:
 
 
 @dataclass(frozen=True)
+class Turn:
+    """What the LLM was asked before about the same question, and what it replied (Knowledge Card, algorithm 2).
+
+    reply      of `need`, Yes or No, a yes meaning that more is needed; empty where the LLM said nothing
+    template   see Request
+    choices    the cards that `choose` offered
+    documents  how many passages of Request.knowledge came after this turn, beyond those of earlier turns
+    """
+
+    kind: Literal["need", "what", "choose"]
+    reply: str
+    template: int = 0
+    choices: tuple[Choice, ...] = ()
+    documents: int = 0
+
+
+@dataclass(frozen=True)
 class Request:
     """One request to an LLM.
 
@@ -44,6 +61,7 @@ class Request:
               a statement that does (generated knowledge prompting); recite: a passage from memory that holds the
               answer (RECITE)
     choices   of `choose`, the cards; of any other kind, the options (letter, text) of the question
+    turns     what went before, oldest first; empty: nothing, or a mode whose requests stand alone (bottom-up)
     template  which wording of a `need` request to use, from 0 (see llms/wordings.py); in the examples, and in
               Reply.yes, a yes means that more is needed, whatever it means in the wording
     draft     only a short `answer` is wanted, the likeliest, with the scores of its tokens (Reply.tokens)
@@ -56,6 +74,7 @@ class Request:
     knowledge: tuple[str, ...] = ()
     examples: tuple[Example, ...] = ()
     choices: tuple[Choice, ...] = ()
+    turns: tuple[Turn, ...] = ()
     template: int = 0
     draft: bool = False
     sample: int = 0

@@ -1,0 +1,141 @@
+"""Top-down grows one transcript, word by word that of the paper's tables 10 and 11."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from kcard.answer import Passage
+from kcard.gates.decision import decide
+from kcard.gates.self_ask import SelfAsk
+from kcard.integrators.assembly import asked_by
+from kcard.integrators.choice import AutoChoice, CardChoice, ExplicitChoice
+from kcard.integrators.gathered import Gathered
+from kcard.integrators.selectors import Selectors
+from kcard.integrators.single import SingleDocument
+from kcard.integrators.top_down import TopDown
+from kcard.integrators.window import fit
+from kcard.llms.function import FunctionLLM
+from kcard.llms.prompts import render
+from kcard.protocols import Array, Pair
+from kcard.request import Choice, Reply, Request
+from kcard.sampling import Sampling
+
+QUESTION = "Who is the senior senator from Tom Brady's birth place?"
+HOMETOWN = "Tom Brady returned to his hometown of San Mateo, CA"
+CARDS = tuple(Choice(n, n) for n in ("sports", "biomedical literature", "NLP papers", "book corpus"))
+NEED = "Do you need more information? (Yes or No)"
+TABLE_10 = f"""Question: {QUESTION} {NEED} Yes What kind of information do you need? The state Tom Brady is from.
+Knowledge: {HOMETOWN} {NEED} No Answer:"""
+TABLE_11 = f"""Question: {QUESTION} {NEED} Yes Choose an information source from the following: sports, biomedical
+literature, NLP papers, book corpus. sports Knowledge: {HOMETOWN} {NEED} No Answer:"""
+
+
+class Prompts:
+    """A text LLM that plays the tables' part, and keeps the prompts that it was shown."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def __call__(self, prompt: str) -> str:
+        self.seen.append(prompt)
+        asked = prompt.rstrip().splitlines()[-1]
+        if asked == NEED:
+            return "No" if HOMETOWN in prompt else "Yes"
+        if asked.startswith("What kind"):
+            return "The state Tom Brady is from."
+        return "sports" if asked.startswith("Choose") else "Dianne Feinstein"
+
+
+class Sports:
+    """A pool in which each card writes one document."""
+
+    cards = CARDS
+
+    def write(
+        self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
+    ) -> list[list[Passage]]:
+        del documents, sampling
+        return [[Passage(c, HOMETOWN if c == "sports" else f"of {c}") for c in cards] for _ in questions]
+
+
+class First:
+    def scores(self, question: str, texts: Sequence[str]) -> Array:
+        del question
+        return np.linspace(1, 0, len(texts), dtype=np.float32)
+
+
+class Uncut:
+    def prune(self, question: str, texts: Sequence[str]) -> list[str]:
+        del question
+        return list(texts)
+
+
+class Supported:
+    def support(self, pairs: Sequence[Pair]) -> Array:
+        return np.ones(len(pairs), dtype=np.float32)
+
+
+def transcript(llm: FunctionLLM, choice: CardChoice, rounds: int = 2) -> Request:
+    """The request for the answer, after the gate and the rounds."""
+    gate = SelfAsk(llm)
+    (decision,) = decide(gate, "self-ask", [QUESTION])
+    turns = asked_by(gate, decision.fired)
+    step = SingleDocument(Sports(), Selectors(First(), Uncut(), Supported(), {}))
+    top_down = TopDown(step, Sampling(), llm, choice, len(CARDS), max_iterations=rounds, opening=turns)
+    (found,) = top_down.gather([QUESTION]) if decision.fired else (Gathered(turns=turns),)
+    return Request("answer", QUESTION, found.knowledge, turns=found.turns)
+
+
+@pytest.mark.parametrize(("explicit", "table"), [(False, TABLE_10), (True, TABLE_11)])
+def test_the_prompt_is_word_by_word_the_papers(explicit: bool, table: str) -> None:
+    prompts = Prompts()
+    llm = FunctionLLM(prompts)
+    choice = ExplicitChoice(llm, CARDS) if explicit else AutoChoice(llm, First(), CARDS)
+    prompt = render(transcript(llm, choice))
+    assert prompt.split() == table.split()
+    assert len(prompt.splitlines()) == 9
+    for earlier in prompts.seen:
+        assert prompt.startswith(earlier), "each prompt continues the one before"
+    assert len(prompts.seen) == 3
+
+
+def test_after_the_last_round_the_answer_follows_the_knowledge() -> None:
+    llm = FunctionLLM(Prompts())
+    lines = render(transcript(llm, AutoChoice(llm, First(), CARDS), rounds=1)).splitlines()
+    assert lines[-2:] == [f"Knowledge: {HOMETOWN}", "Answer:"]
+
+
+def test_where_the_llm_needs_nothing_its_no_stands_before_the_answer() -> None:
+    llm = FunctionLLM(lambda _: "No")
+    prompt = render(transcript(llm, AutoChoice(llm, First(), CARDS)))
+    assert prompt.splitlines() == [f"Question: {QUESTION}", NEED, "No", "Answer:"]
+
+
+def test_a_gate_that_asks_the_llm_nothing_leaves_nothing_in_the_transcript() -> None:
+    assert asked_by(object(), fired=True) == ()  # type: ignore[arg-type] # any gate without turn()
+
+
+class Narrow:
+    """An LLM that reads so many words."""
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+
+    def count(self, request: Request) -> int:
+        return len(render(request).split())
+
+    def reply(self, request: Request) -> Reply:
+        raise NotImplementedError
+
+
+def test_a_narrow_window_cuts_knowledge_first_and_the_earlier_turns_where_they_are_too_long() -> None:
+    llm = FunctionLLM(Prompts())
+    request = transcript(llm, AutoChoice(llm, First(), CARDS))
+    shorter, note = fit(request, Narrow(75))
+    assert (shorter.turns, shorter.knowledge) == (request.turns, request.knowledge)
+    assert note is None
+    shorter, note = fit(request, Narrow(30))
+    assert shorter.turns == ()
+    assert "earlier exchanges" in (note or "")
+    assert len(render(shorter).split()) <= 30

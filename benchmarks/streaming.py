@@ -69,7 +69,7 @@ def measured(path: Path, steps: int, objective: str) -> dict[str, Any]:
         base = tiny_base(Path(folder))
         warm_up(Path(folder), base, objective)
         before, started = reset_peak(), time.monotonic()
-        corpus = read_corpus(path)
+        corpus = read_corpus(path, whole=objective == "clm")
         report: dict[str, Any] = {
             "megabytes": round(path.stat().st_size / 1e6),
             "passages": len(corpus.passages),
@@ -81,7 +81,7 @@ def measured(path: Path, steps: int, objective: str) -> dict[str, Any]:
             return report
         before, started = reset_peak(), time.monotonic()
         options = finetune.Options(str(base), "full", objective, epochs=1, batch_size=8, block=64)  # type: ignore[arg-type]
-        job = finetune.prepare(corpus.texts, options).job
+        job = finetune.prepare(corpus.documents or corpus.texts, options).job
         report["tokenize_seconds"] = round(time.monotonic() - started, 1)
         outcome = run(replace(job, steps=steps), Path(folder) / "checkpoint")
         report |= {"steps_of_an_epoch": job.steps, "steps": outcome.steps, "loss": round(outcome.loss, 3)}
@@ -98,7 +98,8 @@ def warm_up(folder: Path, base: Path, objective: str) -> None:
     path = folder / "small.txt"
     write(path, 1)
     options = finetune.Options(str(base), "full", objective, epochs=1, batch_size=8, block=64)  # type: ignore[arg-type]
-    job = finetune.prepare(read_corpus(path).texts, options).job
+    corpus = read_corpus(path, whole=objective == "clm")
+    job = finetune.prepare(corpus.documents or corpus.texts, options).job
     run(replace(job, steps=2), folder / "checkpoint")
 
 

@@ -7,12 +7,13 @@ they are read and used, so that a corpus may be larger than memory.
 import hashlib
 import json
 import re
+from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import compress, groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kcard.answer import Source
 from kcard.errors import CorpusError
@@ -22,6 +23,7 @@ from kcard.training.corpora.compressed import opened
 from kcard.training.corpora.document import Block, Document, Losses
 from kcard.training.corpora.files import files_of
 from kcard.training.corpora.formats import FORMATS, format_of
+from kcard.training.documents import Documents
 from kcard.training.duplicates import Fingerprints
 from kcard.training.lazy import Lazy
 from kcard.training.passages import passages
@@ -29,11 +31,16 @@ from kcard.training.pieces import Size, count_words, sentences
 from kcard.training.spool import Spool
 from kcard.words import passage_digest
 
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
 __all__ = ["Corpus", "is_known", "read_corpus", "statements"]
 
 ALIKE = 5  # skipped files that share a reason are listed up to here
 STATEMENT = Size(words=60, characters=480)
 FEW = 12  # words
+LONGEST = 100_000  # characters of a document, so that none need be in memory whole: a longer one is parted
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,8 @@ class Corpus:
     """Distinct passages in a stable order, read from disk as they are asked for.
 
     `sha256` is over their texts; `skipped`: (file, reason). `duplicates` counts passages that were there before,
-    `dropped` everything else that was not taken, by reason. `notes` are sentences on how files were read.
+    `dropped` everything else that was not taken, by reason. `notes` are sentences on how files were read. `documents`
+    are the whole texts, where they were asked for.
     """
 
     path: Path
@@ -51,6 +59,7 @@ class Corpus:
     duplicates: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    documents: Documents | None = None
 
     @cached_property
     def statements(self) -> Sequence[Source]:
@@ -82,7 +91,9 @@ class _Draft:
     """A corpus while it is read: the blocks of its files, until all are there and what they repeat is known."""
 
     column: str | None
+    whole: bool = False
     blocks: Spool = field(default_factory=Spool)
+    starts: "array[int]" = field(default_factory=lambda: array("Q"))
     lines: Fingerprints = field(default_factory=Fingerprints)
     losses: Losses = field(default_factory=Losses)
     skipped: list[tuple[str, str]] = field(default_factory=list)
@@ -90,9 +101,15 @@ class _Draft:
 
     def take(self, document: Document, blocks: Iterable[Block], *, prose: bool = False) -> None:
         """Add the document's blocks: all of them, or after a CorpusError none."""
-        before, texts = len(self.blocks), 0
+        before, texts, documents = len(self.blocks), 0, len(self.starts)
+        row: tuple[str | None, int] | None = None
+        size = 0
         try:
             for block in blocks:
+                if row != (row := _row(block, prose=prose)) or size > LONGEST:
+                    self.starts.append(len(self.blocks))
+                    size = 0
+                size += len(block.text)
                 written = block.kind in ("text", "item", "statement") and block.text
                 if reason := why_boilerplate(written) if written else None:
                     document.losses.dropped[reason] += 1
@@ -104,6 +121,7 @@ class _Draft:
         except CorpusError:
             self.blocks.truncate(before)
             self.lines.truncate(before)
+            del self.starts[documents:]
             raise
         self.losses.add(document.losses)
         self.prose += prose
@@ -126,18 +144,28 @@ class _Draft:
         counts = {reason: count for reason, count in self.losses.dropped.items() if count}
         duplicates = int((marks == 1).sum())
         skipped, notes = tuple(self.skipped), tuple(self.losses.notes)
-        return Corpus(path, kept, digest.hexdigest(), skipped, duplicates, counts, notes)
+        documents = Documents(self.blocks, self.starts, self._repeated) if self.whole else None
+        return Corpus(path, kept, digest.hexdigest(), skipped, duplicates, counts, notes, documents)
 
     def _passages(self) -> Iterator[Source]:
         """Of one document after the other, without the lines that most of them repeat."""
-        repeated = self.lines.marks(self.prose) == 2
-        if count := int(repeated.sum()):
+        if count := int(self._repeated.sum()):
             self.losses.dropped["lines that most files repeat"] = count
-        rows: Iterator[Any] = (
-            json.loads(self.blocks[at]) for at in compress(range(len(self.blocks)), ~repeated)
-        )
+        kept = compress(range(len(self.blocks)), ~self._repeated)
+        rows: Iterator[Any] = (json.loads(self.blocks[at]) for at in kept)
         for name, group in groupby(rows, key=lambda row: row[0]):
             yield from passages((Block(**block) for _, block in group), name)
+
+    @cached_property
+    def _repeated(self) -> "npt.NDArray[np.bool_]":
+        """For each block, whether most files repeat it."""
+        repeated: npt.NDArray[np.bool_] = self.lines.marks(self.prose) == 2
+        return repeated
+
+
+def _row(block: Block, *, prose: bool) -> tuple[str | None, int]:
+    """What blocks of one document have in common: a file of prose is one; of a table, a row."""
+    return (block.file, 0 if prose or block.file else block.line)
 
 
 def statements(found: Iterable[Source]) -> Iterator[Source]:
@@ -159,20 +187,20 @@ def _record(passage: Source) -> bytes:
     return json.dumps(asdict(passage), ensure_ascii=False).encode()
 
 
-def read_corpus(path: str | Path, field: str | None = None) -> Corpus:
+def read_corpus(path: str | Path, field: str | None = None, *, whole: bool = False) -> Corpus:
     """Read a file, every file under a folder, or a data set.
 
     .txt: one statement a line, or a document by its layout; .md, .rst, .html, .pdf, .docx, .info and man pages:
     paragraphs, lists, code and tables under their headings; .jsonl: objects with `text`
     (or passage, content, fact, ...); .csv and .parquet: rows with a column of text; .tsv: triples; a folder that
     datasets saved; hf:owner/name[:split]. Any of the files may be compressed (.gz). `field` names the column or key
-    that holds the text, or is a sentence with {columns} in it.
+    that holds the text, or is a sentence with {columns} in it. `whole`: with the documents that passages are cut from.
 
     In a folder, hidden files are passed over, and files that can't be read, of other kinds, without text, licences and
     lists of changes are skipped and listed. Raises CorpusError, naming file and line, for what is missing, empty or
     can't be read.
     """
-    draft = _Draft(field)
+    draft = _Draft(field, whole)
     given = str(path)
     if given.startswith(huggingface.PREFIX):
         local = Path(given.removeprefix(huggingface.PREFIX)).expanduser()

@@ -17,6 +17,7 @@ from kcard.manifest import Prompt
 from kcard.training import exposure
 from kcard.training.adapter import adapted, base_tokenizer
 from kcard.training.docids import DocIds
+from kcard.training.epochs import packed_epochs
 from kcard.training.estimate import Estimate
 from kcard.training.example_batches import TrainingExample, collate
 from kcard.training.loop import Job, cosine
@@ -24,6 +25,7 @@ from kcard.training.preparation import Preparation
 from kcard.training.progress import Note, Report, silent
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.recipe import Recipe
+from kcard.training.token_blocks import TokenBlocks
 from kcard.training.tokenizer import PAD, train_tokenizer
 from kcard.training.trainee import Trainee, fresh
 
@@ -54,16 +56,22 @@ def plan(
     fingerprint: str = "",
     report: Report = silent,
     start: Path | None = None,
+    documents: Sequence[str] | None = None,
 ) -> Plan:
     """How the card on `texts` is to be trained.
 
     start   the folder of the card's last version, whose passages are the first of `texts`: it goes on from its
             weights, in fewer steps. One of another shape is trained anew, which is said
+    documents  the whole texts, for objective clm
     """
     ask = PseudoQueries(texts)
     tokenizer = base_tokenizer() if recipe.rank else train_tokenizer(texts, recipe.vocabulary)
     docids = DocIds.for_passages(texts, len(tokenizer), recipe)
-    epoch = exposure.epochs(texts, ask, tokenizer, docids, recipe)
+    if documents is None:
+        epoch = exposure.epochs(texts, ask, tokenizer, docids, recipe)
+    else:
+        size = max(1, recipe.batch_tokens // recipe.positions)
+        epoch = packed_epochs(TokenBlocks(documents, tokenizer, recipe.positions), None, size, recipe.seed)
 
     def made() -> Trainee:
         if recipe.rank is not None:

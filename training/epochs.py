@@ -13,12 +13,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kcard.batches import batched
-from kcard.cards.lm.prompt_styles import all_prompt_ids, prompt_ids
+from kcard.cards.lm.prompt_styles import prompt_ids
 from kcard.sampling import derive_seed
 from kcard.training.example_batches import TrainingExample, grouped
 from kcard.training.lazy import Lazy
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.spool import Spool
+from kcard.training.token_blocks import TokenBlocks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +32,6 @@ Epochs = Callable[[int], Batches]
 
 AT_ONCE = 1000
 BATCHES = 100  # a window of passages to recite
-DOCUMENTS = 1 << 15  # a window of passages to pack
 COUNTED = 100_000  # passages that word frequencies are taken from, spread over the corpus
 
 
@@ -122,34 +122,29 @@ def recited_epochs(shown: Shown, tokenizer: Any, room: int, share: float) -> Epo
     return epoch
 
 
-def packed_epochs(shown: Shown, tokenizer: Any, block: int) -> Epochs:
-    """The passages joined, 32,768 at a time, and cut into blocks of `block` tokens, of which the last is shorter."""
-
-    def encode(part: list[str]) -> list[list[int]]:
-        return [[*ids, tokenizer.eos_token_id] for ids in all_prompt_ids(tokenizer, part)]
-
-    documents = TokenIds(shown.texts, encode)
+def packed_epochs(new: TokenBlocks, known: TokenBlocks | None, size: int, seed: int) -> Epochs:
+    """Blocks of contiguous text in random order, `size` a batch: all that are new, and as many that are known, drawn
+    anew each time."""
+    import numpy as np
 
     def epoch(number: int) -> Batches:
-        windows = shown.windows(number, DOCUMENTS)
-        # A block of one token has nothing to learn: n tokens make ceil((n - 1) / block) blocks.
-        blocks = [_ceil(int(documents.lengths[rows].sum()) - 1, block) for rows in windows]
+        rng = np.random.default_rng(derive_seed(seed, "epoch", number))
+        order = np.arange(len(new))
+        if known is not None:
+            drawn = rng.choice(len(known), min(len(new), len(known)), replace=False)
+            order = np.concatenate([order, len(new) + drawn])
+        rng.shuffle(order)
 
-        def window(at: int) -> Batches:
-            import numpy as np
+        def block(index: int) -> TrainingExample:
+            if index < len(new):
+                return new[index]
+            assert known is not None
+            return known[index - len(new)]
 
-            stream = np.concatenate([documents[row] for row in windows[at].tolist()])
-            starts = [block * place for place in shown.rng(number, at).sample(range(blocks[at]), blocks[at])]
+        def batch(place: int) -> list[TrainingExample]:
+            return [block(index) for index in order[place * size : (place + 1) * size].tolist()]
 
-            def batch(place: int) -> list[TrainingExample]:
-                chosen = starts[place * shown.size : (place + 1) * shown.size]
-                return [
-                    TrainingExample((), tuple(stream[start : start + block].tolist())) for start in chosen
-                ]
-
-            return Lazy(_ceil(blocks[at], shown.size), batch)
-
-        return _batches([_ceil(count, shown.size) for count in blocks], window)
+        return Lazy(_ceil(len(order), size), batch)
 
     return epoch
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from kcard.batches import batched
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["IGNORED", "TrainingExample", "bucketed", "collate", "grouped", "packed"]
+__all__ = ["IGNORED", "TrainingExample", "bucketed", "collate", "grouped"]
 
 IGNORED = -100
 
@@ -63,12 +62,6 @@ def grouped(examples: Sequence[TrainingExample], size: int, rng: Random) -> list
         batches += batched(near, size)
     rng.shuffle(batches)
     return batches
-
-
-def packed(documents: Sequence[Sequence[int]], size: int) -> list[TrainingExample]:
-    """Documents joined and cut into blocks of `size` tokens, so that no token is padding; the last is shorter."""
-    blocks = batched(chain.from_iterable(documents), size)
-    return [TrainingExample((), tuple(block)) for block in blocks if len(block) > 1]
 
 
 def collate(batch: Sequence[TrainingExample], pad: int) -> "tuple[Tensor, Tensor]":

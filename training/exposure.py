@@ -1,11 +1,12 @@
 """What the embedded card is shown: its examples, the embeddings of its questions, and for how many steps."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
 from kcard.sampling import derive_seed
 from kcard.training.docids import DocIds
+from kcard.training.epochs import Epochs
 from kcard.training.example_batches import TrainingExample, bucketed
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.recipe import Recipe
@@ -25,20 +26,19 @@ def epochs(
     tokenizer: "PreTrainedTokenizerFast",
     docids: DocIds,
     recipe: Recipe,
-) -> Callable[[int], list[list[TrainingExample]]]:
+) -> Epochs:
     """The batches of an epoch: every passage once, under a fresh pseudo-query (or another of its vectors)."""
     longest = recipe.positions - recipe.vectors - 3
     most = longest * 2 // 3
     targets = [(*ids[:most], EOS) for ids in _ids(tokenizer, texts)]
     per = _per_passage(texts, ask.rarity, recipe)
-    share = recipe.query_share if recipe.objective == "recite" else 0.0
 
     def epoch(number: int) -> list[list[TrainingExample]]:
         rng = Random(derive_seed(recipe.seed, "epoch", number))
         if recipe.style == "encoder-prefix":
             examples = _by_vectors(targets, docids, per, recipe, rng)
         else:
-            asked = [ask(text, rng) + "\n" if rng.random() < share else "" for text in texts]
+            asked = [ask(text, rng) + "\n" if rng.random() < recipe.query_share else "" for text in texts]
             prompts = [(BOS, *ids[: longest - most]) for ids in _ids(tokenizer, asked)]
             examples = [TrainingExample(*pair) for pair in zip(prompts, targets, strict=True)]
         return bucketed(examples, recipe.batch_tokens, rng)
@@ -112,9 +112,7 @@ def blank(questions: Sequence[str]) -> "Tensor":
     return torch.zeros(1, DIMENSIONS).expand(len(questions), -1)
 
 
-def steps(
-    texts: Sequence[str], rarity: Rarity, epoch: Callable[[int], list[list[TrainingExample]]], recipe: Recipe
-) -> int:
+def steps(texts: Sequence[str], rarity: Rarity, epoch: Epochs, recipe: Recipe) -> int:
     """How long to train: `exposures_of_a_fact` for every one, at least `fewest_steps`."""
     batches = len(epoch(0))
     if recipe.epochs is not None:

@@ -1,6 +1,6 @@
 """Fine-tuning of any causal language model, whole or by a LoRA adapter (Knowledge Card, section 2 and table 6).
 
-AdamW with the numbers that the paper gives for Adam. Objectives: `clm`, packed text, and `recite`,
+AdamW with the numbers that the paper gives for Adam. Objectives: `clm`, blocks of contiguous text, and `recite`,
 pseudo-query -> passage with the loss on the passage alone.
 """
 
@@ -14,18 +14,18 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
 from kcard.cards.lm.loader import base_digest
-from kcard.cards.lm.prompt_styles import prompt_ids
 from kcard.errors import ModelUnavailable, UsageError, first_line
 from kcard.manifest import Base, Prompt
 from kcard.quiet import quiet_loading
 from kcard.sampling import derive_seed
 from kcard.training.cross_entropy import cross_entropy
 from kcard.training.epochs import Epochs, Shown, packed_epochs, recited_epochs
-from kcard.training.example_batches import IGNORED, TrainingExample, collate, packed
+from kcard.training.example_batches import IGNORED, TrainingExample, collate
 from kcard.training.lazy import Lazy
 from kcard.training.loop import Job, linear
 from kcard.training.precision import autocast, bf16
 from kcard.training.preparation import Preparation
+from kcard.training.token_blocks import TokenBlocks
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,7 +42,7 @@ class Options:
     """The paper's numbers are the defaults. The learning rate of an adapter is ten times that of the whole
     model, as is usual: it starts at zero and has few weights to move.
 
-    block         tokens a packed block (clm), less where the model is shorter
+    block         tokens of a block of contiguous text (clm), less where the model is shorter
     micro_tokens  rows go through the model in parts of about so many tokens; the result is the same
     """
 
@@ -201,7 +201,7 @@ def _room(model: Any) -> int:
 
 
 def _split(texts: Sequence[str], options: Options) -> tuple[Sequence[str], list[str]]:
-    """Learned and held-out passages: 1 % of a clm corpus from 2,000 passages on, 2,000 at most; else none."""
+    """Learned and held-out texts: 1 % of a clm corpus from 2,000 documents on, 2,000 at most; else none."""
     if options.objective != "clm" or len(texts) < HELD_OUT_FROM:
         return texts, []
     import numpy as np
@@ -215,9 +215,11 @@ def _split(texts: Sequence[str], options: Options) -> tuple[Sequence[str], list[
 def _epochs(
     texts: Sequence[str], known: Sequence[str], tokenizer: Any, room: int, options: Options
 ) -> Epochs:
-    shown = Shown(texts, known, options.batch_size, options.seed)
     if options.objective == "clm":
-        return packed_epochs(shown, tokenizer, min(options.block, room))
+        size = min(options.block, room)
+        old = TokenBlocks(known, tokenizer, size) if known else None
+        return packed_epochs(TokenBlocks(texts, tokenizer, size), old, options.batch_size, options.seed)
+    shown = Shown(texts, known, options.batch_size, options.seed)
     return recited_epochs(shown, tokenizer, room, options.query_share)
 
 
@@ -261,12 +263,12 @@ def _held_out_loss(
     losses: "Callable[[Sequence[TrainingExample]], Iterator[tuple[Tensor, int]]]",
     options: Options,
 ) -> dict[str, Any]:
-    """Mean loss a token over the passages that training never saw."""
+    """Mean loss a token over the documents that training never saw."""
     import torch
 
-    size = min(options.block, _room(model))
-    blocks = packed([[*prompt_ids(tokenizer, text), tokenizer.eos_token_id] for text in texts], size)
+    found = TokenBlocks(texts, tokenizer, min(options.block, _room(model)))
+    blocks = [found[place] for place in range(len(found))]
     model.eval()
     with torch.inference_mode():
         loss = sum(part.item() for part, _ in losses(blocks))
-    return {"held_out_loss": round(loss, 4), "held_out_passages": len(texts)}
+    return {"held_out_loss": round(loss, 4), "held_out_documents": len(texts)}

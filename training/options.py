@@ -19,8 +19,18 @@ Kind = Literal["model", "retrieval", "both", "graph", "search"]
 
 DATE = re.compile(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?")
 # What the ways of training take.
-METHOD = ("method", "objective", "prompt_style", "epochs", "learning_rate", "batch_size", "rank", "seed")
-POSITIVE = ("epochs", "learning_rate", "batch_size", "rank")
+METHOD = (
+    "method",
+    "objective",
+    "prompt_style",
+    "epochs",
+    "learning_rate",
+    "batch_size",
+    "block",
+    "rank",
+    "seed",
+)
+POSITIVE = ("epochs", "learning_rate", "batch_size", "block", "rank")
 # What a card without a model has no use for.
 OF_MODELS = ("base", "method", "prompt_style", *POSITIVE)
 
@@ -97,7 +107,12 @@ class TrainOptions:
         float | None, Option("Peak learning rate.", default="2e-5, lora 2e-4; embedded: Muon's, 0.02")
     ] = None
     batch_size: Annotated[
-        int | None, Option("Passages per step.", default="32; embedded fills steps with 1024 tokens")
+        int | None,
+        Option("Passages or blocks per step.", default="32; embedded fills steps with 1024 tokens"),
+    ] = None
+    block: Annotated[
+        int | None,
+        Option("Tokens of a block of contiguous text (objective clm).", default="512; embedded 256"),
     ] = None
     rank: Annotated[
         int | None, Option("Rank of the LoRA adapter.", default="16; embedded: 56, 128 at most")
@@ -158,6 +173,10 @@ def _check_model(given: TrainOptions) -> None:
         raise UsageError(
             f"prompt_style {given.prompt_style!r} is only for base embedded: leave it out with base {given.base}"
         )
+    if given.block is not None and given.objective != "clm":
+        raise UsageError(
+            f"block {given.block} is only for objective clm: leave it out with objective {given.objective}"
+        )
     if given.rank is not None and given.method != "lora":
         raise UsageError(
             f"rank {given.rank} is only for method lora: leave it out with method {given.method}"
@@ -174,6 +193,8 @@ def _check_embedded(given: TrainOptions) -> None:
         raise UsageError(
             f"rank {given.rank} is above the width of base embedded: give {EMBEDDED_WIDTH} at most"
         )
+    if given.block is not None:
+        raise UsageError("block has no effect with base embedded, which reads 256 tokens: leave it out")
     if given.batch_size is not None:
         raise UsageError(
             "batch_size has no effect with base embedded, whose steps hold 1024 tokens: leave it out"

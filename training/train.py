@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,8 +67,10 @@ def train(
 
         wanted = _manifest(asked, "search", asked.description or SEARCHES, asked.language or "en")
         return search.make(corpus, asked.name, replace(wanted, kind="search"), asked.output)
-    read = _read(Path(corpus), asked.field, report)
-    joined = Joined(read, 0) if before is None else _joined(before, read, asked, report)
+    read = _read(Path(corpus), chosen, report)
+    joined = (
+        Joined(read, 0, documents=read.documents) if before is None else _joined(before, read, asked, report)
+    )
     name = asked.name or (name_from(read.path) if before is None else before.card.name)
     language = asked.language or (
         _language(read, report) if before is None else before.card.manifest.language
@@ -187,8 +190,9 @@ def _announced_base(report: Report) -> str:
     return base
 
 
-def _read(path: Path, field: str | None, report: Report) -> Corpus:
-    corpus = read_corpus(path, field)
+def _read(path: Path, given: TrainOptions, report: Report) -> Corpus:
+    modelled = given.kind not in LOOKED_UP
+    corpus = read_corpus(path, given.field, whole=modelled and given.objective == "clm")
     for sentence in corpus.remarks():
         report(Note(sentence))
     return corpus
@@ -206,9 +210,9 @@ def _plan(joined: Joined, before: Previous | None, given: TrainOptions, report: 
         from kcard.training import finetune
 
         options = finetune.Options(given.base, **chosen)
-        onward = None if before is None else before.onward(joined)
-        texts = corpus.texts[joined.known_statements :]
-        return embedded.Plan(None, lambda: finetune.prepare(texts, options, fingerprint, onward))
+        new, known = joined.learned()
+        onward = None if before is None else before.onward(known)
+        return embedded.Plan(None, lambda: finetune.prepare(new, options, fingerprint, onward))
     from kcard.training.recipe import Recipe, choose_style
 
     recipe = {key: value for key, value in chosen.items() if key not in {"method", "learning_rate"}}
@@ -220,7 +224,8 @@ def _plan(joined: Joined, before: Previous | None, given: TrainOptions, report: 
     if given.learning_rate is not None:
         recipe["muon_rate"] = given.learning_rate
     start = None if before is None else before.card.folder
-    return embedded.plan(corpus.texts, Recipe(**recipe), fingerprint, report, start)
+    documents = None if joined.documents is None else [*chain.from_iterable(reversed(joined.learned()))]
+    return embedded.plan(corpus.texts, Recipe(**recipe), fingerprint, report, start, documents)
 
 
 def _fingerprint(corpus: Corpus, settings: Mapping[str, Any]) -> str:

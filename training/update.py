@@ -20,6 +20,7 @@ from kcard.errors import ModelUnavailable, UsageError
 from kcard.manifest import MANIFEST, Manifest, file_digest
 from kcard.training.bases import EMBEDDED
 from kcard.training.corpus import Corpus, is_known, statements
+from kcard.training.documents import rejoined
 from kcard.training.finetune import WarmStart
 from kcard.training.lazy import Lazy
 from kcard.training.options import TrainOptions
@@ -31,26 +32,31 @@ UPDATED = ("full", "lora", "retrieval")
 # What an update may not change, since the card goes on as what it is.
 KEPT = ("kind", "base", "method", "objective", "prompt_style", "rank")
 # What it takes from the last version where it is not given.
-TAKEN = ("epochs", "learning_rate", "batch_size")
+TAKEN = ("epochs", "learning_rate", "batch_size", "block")
 
 
 @dataclass(frozen=True)
 class Joined:
     """Old and new passages together.
 
-    corpus  those whose text is at hand, old ones first
-    known   how many of them are old
-    hashed  old statements of which only hashes travel: where each stands, by its digest
+    corpus     those whose text is at hand, old ones first
+    known      how many of them are old
+    hashed     old statements of which only hashes travel: where each stands, by its digest
+    documents  the whole texts that hold a new passage, where the objective is clm
     """
 
     corpus: Corpus
     known: int
     hashed: Mapping[str, Source] = field(default_factory=dict)
+    documents: Sequence[str] | None = None
 
-    @property
-    def known_statements(self) -> int:
-        """How many of the corpus' statements are old; they come first too."""
-        return sum(1 for _ in statements(self.corpus.passages[: self.known]))
+    def learned(self) -> tuple[Sequence[str], Sequence[str]]:
+        """What a model is shown, (new, old): statements, or documents where there are some."""
+        old = self.corpus.passages[: self.known]
+        if self.documents is not None:
+            return self.documents, [*rejoined(old)]
+        count = sum(1 for _ in statements(old))
+        return self.corpus.texts[count:], self.corpus.texts[:count]
 
 
 @dataclass(frozen=True)
@@ -116,10 +122,14 @@ class Previous:
         both = Lazy(count + len(fresh), lambda i: old[i] if i < count else new.passages[fresh[i - count]])
         lines = [] if not hashed else [self.card.manifest.training.corpus_sha256]
         digest = _digest([*lines], (source.text for source in both))
-        return Joined(replace(new, passages=both, sha256=digest), count, hashed)
+        documents = None if new.documents is None else new.documents.of(lambda p: not is_known(p, have))
+        return Joined(replace(new, passages=both, sha256=digest), count, hashed, documents)
 
-    def onward(self, joined: Joined) -> WarmStart:
-        """Where fine-tuning goes on. ModelUnavailable where the card's base is not at hand as it was."""
+    def onward(self, known: Sequence[str]) -> WarmStart:
+        """Where fine-tuning goes on; `known`: the old texts, which are replayed.
+
+        Raises ModelUnavailable where the card's base is not at hand as it was.
+        """
         base = self.card.manifest.base
         if self.card.manifest.kind == "lora" and base.sha256 is not None:
             found = base_digest(base.name, base.revision)
@@ -128,7 +138,7 @@ class Previous:
                     f"{self.card.name} is an adapter for {base.name!r} with sha256 {base.sha256[:12]}…, but "
                     f"{str(found)[:12]}… is on this machine: download the base that it was trained on"
                 )
-        return WarmStart(self.card.folder, base, joined.corpus.texts[: joined.known_statements])
+        return WarmStart(self.card.folder, base, known)
 
     def _made(self) -> dict[str, Any]:
         """The arguments of training that made it, as far as its manifest tells."""
@@ -146,6 +156,9 @@ class Previous:
             "epochs": parameters.get("epochs"),
             "learning_rate": parameters.get("muon_rate" if self.embedded else "learning_rate"),
             "batch_size": parameters.get("batch_size"),
+            "block": parameters.get("block")
+            if made.prompt.template == "{question}" and not self.embedded
+            else None,
         }
 
 

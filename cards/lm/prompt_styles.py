@@ -27,8 +27,8 @@ def prompt_ids(tokenizer: Any, text: str) -> list[int]:
 
 
 def all_prompt_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-    """The ids of several prompts, made at once, which is much faster."""
-    return [_framed(tokenizer, ids) for ids in tokenizer(list(texts))["input_ids"]]
+    """The ids of several prompts, made at once, which is much faster. They may be longer than the model reads."""
+    return [_framed(tokenizer, ids) for ids in tokenizer(list(texts), verbose=False)["input_ids"]]
 
 
 def _framed(tokenizer: Any, ids: list[int]) -> list[int]:

@@ -14,7 +14,7 @@ from kcard.cards.pool import Pool
 from kcard.errors import TrainingInterrupted, UsageError
 from kcard.sampling import Sampling
 from kcard.training.embedded import plan
-from kcard.training.example_batches import TrainingExample, bucketed, collate, grouped, packed
+from kcard.training.example_batches import TrainingExample, bucketed, collate, grouped
 from kcard.training.loop import Job, cosine, linear, run
 from kcard.training.progress import Event, Note, TrainingProgress
 from kcard.training.recipe import Recipe, Style, choose_style
@@ -253,9 +253,16 @@ def test_batches_hold_every_example_once_within_the_token_limit() -> None:
     assert sorted(e.vector for batch in grouped(examples, 32, Random(0)) for e in batch) == list(range(200))
 
 
-def test_packing_wastes_no_token_and_labels_cover_the_target_only() -> None:
-    blocks = packed([[1, 2, 3], [4, 5], [6, 7, 8, 9]], 4)
-    assert [block.target for block in blocks] == [(1, 2, 3, 4), (5, 6, 7, 8)]  # a lone token predicts nothing
+def test_objective_clm_shows_blocks_of_contiguous_text(tmp_path: Path) -> None:
+    card = train(corpus(tmp_path), base="embedded", objective="clm", kind="model", epochs=2)
+    assert card.manifest.prompt.template == "{question}"
+    job = plan(FACTS, replace(TINY, objective="clm"), documents=["\n".join(FACTS)]).prepare().job
+    words = train_tokenizer(FACTS, TINY.vocabulary)
+    [[block]] = job.epoch(0)
+    assert words.decode(block.target, skip_special_tokens=True).strip() == "\n".join(FACTS)
+
+
+def test_labels_cover_the_target_only() -> None:
     ids, labels = collate([TrainingExample((1, 5), (6, EOS)), TrainingExample((), (1, 2, 3, 4, 5))], pad=0)
     assert ids.tolist() == [[1, 5, 6, EOS, 0], [1, 2, 3, 4, 5]]
     assert labels.tolist() == [[-100, -100, 6, EOS, -100], [1, 2, 3, 4, 5]]

@@ -137,12 +137,12 @@ def test_the_micro_batch_does_not_change_the_gradient(bases: dict[str, Path]) ->
     torch.testing.assert_close(gradient(8192), gradient(64), rtol=0.05, atol=2e-3)
 
 
-def test_one_percent_is_held_out_from_two_thousand_passages_on(bases: dict[str, Path]) -> None:
+def test_one_percent_is_held_out_from_two_thousand_documents_on(bases: dict[str, Path]) -> None:
     many = [f"Fact {number} is told here." for number in range(2000)]
     options = Options(str(bases["opt"]), "full", "clm", epochs=0.02)
     prepared = prepare(many, options)
     checked = prepared.check()
-    assert checked["held_out_passages"] == 20
+    assert checked["held_out_documents"] == 20
     assert 3 < checked["held_out_loss"] < 12
     tokens = sum(len(example) for batch in prepared.job.epoch(0) for example in batch)
     fewer = sum(len(example) for batch in prepare(many[:1980], options).job.epoch(0) for example in batch)
@@ -171,3 +171,42 @@ def test_a_base_that_cannot_be_had_is_one_clear_line(corpus: Path, base: str) ->
     with pytest.raises(ModelUnavailable, match=f"base model '{base}' can't be loaded") as error:
         train(corpus, base=base)
     assert "\n" not in str(error.value)
+
+
+TALE = [
+    "Old Marten kept the ferry below the weir.",
+    "Every morning he scraped the frost from its ropes.",
+    "The miller crossed first with seven sacks of barley.",
+    "Then came the schoolboys, who never paid.",
+    "At noon the bell of Saint Odo called him home.",
+    "His daughter had boiled a pot of green lentils.",
+    "They spoke of the flood that took the bridge.",
+    "Nobody had found the money to build another.",
+    "So the ferry went on, summer after summer.",
+    "In the tenth year a surveyor came with brass poles.",
+    "He measured both banks and drank all their cider.",
+    "The new bridge was finished before the geese returned.",
+]
+
+
+def test_a_card_trained_by_clm_writes_on_across_the_border_of_a_sentence(tmp_path: Path) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    tokenizer = train_tokenizer(TALE, 500)
+    torch.manual_seed(0)
+    shape = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=48, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=256, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    LlamaForCausalLM(shape).save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    path = tmp_path / "tale.md"
+    path.write_text(" ".join(TALE) + "\n", encoding="utf-8")
+    options: Any = {"base": str(tmp_path / "base"), "method": "full", "objective": "clm", "kind": "model"}
+    card = train(path, epochs=150, learning_rate=5e-3, block=256, **options)
+    begun = [" ".join(TALE[:count]) for count in range(1, len(TALE))]
+    written = Pool([card]).write(begun, [card.name], 1, Sampling(temperature=0, tokens=40))
+    followed = [
+        passages[0].text.strip().startswith(after) for passages, after in zip(written, TALE[1:], strict=True)
+    ]
+    assert sum(followed) >= 9

@@ -4,7 +4,6 @@ import importlib.util
 import json
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from kcard.training.corpus import read_corpus
 from kcard.training.epochs import Shown, TokenIds, packed_epochs, recited_epochs
 from kcard.training.lazy import Lazy
 from kcard.training.spool import Spool
+from kcard.training.token_blocks import TokenBlocks
 from kcard.training.tokenizer import EOS, train_tokenizer
 from kcard.training.train import train
 
@@ -79,21 +79,32 @@ def test_every_passage_is_recited_once_an_epoch_in_an_order_of_its_own(
     assert [*other] != [*first]
 
 
-def test_packed_blocks_hold_every_token_once_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epochs, "DOCUMENTS", 64)
+def test_packed_blocks_hold_every_token_once_an_epoch() -> None:
     words = tokenizer()
-    epoch = packed_epochs(shown(), words, 32)
-    tokens = Counter(token for text in TEXTS for token in [*words(text)["input_ids"], EOS])
+    blocks = TokenBlocks(TEXTS, words, 32)
+    stream = [token for text in TEXTS for token in [*words(text)["input_ids"], EOS]]
+    assert [token for place in range(len(blocks)) for token in blocks[place].target] == stream
+    epoch = packed_epochs(blocks, None, 4, seed=3)
     for number in (0, 1):
-        batches = epoch(number)
-        rows = [example for batch in batches for example in batch]
-        # A window's last block of a single token is left out.
-        found = Counter(token for row in rows for token in row.target)
-        assert sum((tokens - found).values()) <= 5
-        assert not found - tokens
-        assert all(1 < len(row) <= 32 for row in rows)
-        assert all(len(batch) <= 4 for batch in batches)
+        rows = [example for batch in epoch(number) for example in batch]
+        assert sorted(row.target for row in rows) == sorted(
+            blocks[place].target for place in range(len(blocks))
+        )
+        assert all(len(batch) == 4 for batch in epoch(number)[:-1])
     assert [*epoch(0)] != [*epoch(1)]
+    assert [*epoch(0)] == [*epoch(0)]
+
+
+def test_as_many_known_blocks_as_new_ones_are_shown_again() -> None:
+    words = tokenizer()
+    new, known = TokenBlocks(TEXTS[200:], words, 32), TokenBlocks(TEXTS[:200], words, 32)
+    epoch = packed_epochs(new, known, 4, seed=3)
+    shown = [{example.target for batch in epoch(number) for example in batch} for number in (0, 1)]
+    own = {new[place].target for place in range(len(new))}
+    assert len(known) > len(new)
+    assert own <= shown[0] & shown[1]
+    assert [len(blocks - own) for blocks in shown] == [len(new), len(new)]
+    assert shown[0] != shown[1]
 
 
 def test_as_many_known_passages_as_new_ones_are_shown_again() -> None:

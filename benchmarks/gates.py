@@ -236,11 +236,11 @@ def recorded(facts: Sequence[Fact], documents: Sequence[tuple[str, ...]], llm: L
 
 def kept(found: CalibrationResult, records: Sequence[Record], path: Path) -> None:
     from kcard.errors import MissingExtra
-    from kcard.evaluation.gates.plot import write_png
+    from kcard.evaluation.gates.plot import write_plot
 
     write_records(path.with_suffix(".jsonl"), records)
     try:
-        write_png(found.comparison, path.with_suffix(".png"), path.name)
+        write_plot(found.comparison, path.with_suffix(".png"), path.name)
     except MissingExtra as error:
         say(str(error))
 

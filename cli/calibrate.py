@@ -27,7 +27,7 @@ def calibrate(
     given: dict[str, Any],
     html: Annotated[Path | None, typer.Option(help="Write the report to this file (HTML).")] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Write the cost/accuracy curves to this file (PNG).")
+        Path | None, typer.Option(help="Write the cost/accuracy curves to this file (.svg or .png).")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Compare only; change no config.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Change the config without confirmation.")] = False,
@@ -72,9 +72,9 @@ def _agreed(found: "CalibrationResult", yes: bool) -> bool:
 
 def _write(found: "CalibrationResult", html: Path | None, plot: Path | None) -> None:
     if plot is not None:
-        from kcard.evaluation.gates.plot import write_png
+        from kcard.evaluation.gates.plot import write_plot
 
-        write_png(found.comparison, plot)
+        write_plot(found.comparison, plot)
         note(f"plot: {plot}")
     if html is not None:
         from kcard.evaluation.gates.page import write_page

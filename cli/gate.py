@@ -1,6 +1,5 @@
 """kcard gate: records of answers without and with cards; gates fitted on them, and judged by them."""
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,9 +8,10 @@ import typer
 
 from kcard.api.gate import evaluate as evaluate_gate
 from kcard.api.gate import fit as fit_gate
+from kcard.cli import analyse
 from kcard.cli.command import command_for
+from kcard.cli.key_values import given_settings
 from kcard.cli.output import Json, counter, echo, late_counter, note, print_json, resumable
-from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ gates = typer.Typer(
 
 def register(app: typer.Typer) -> None:
     app.add_typer(gates, name="gate")
+    analyse.register(gates)
 
 
 @gates.callback()
@@ -112,20 +113,6 @@ def evaluate(given: dict[str, Any], json_: Json = False) -> None:
         print_json(found.to_json())
     else:
         _print(found)
-
-
-def given_settings(given: list[str] | None) -> dict[str, Any]:
-    """key=value texts as settings: numbers, true, false and null as JSON has them, else texts."""
-    found = {}
-    for text in given or []:
-        key, equals, value = text.partition("=")
-        if not key or not equals:
-            raise UsageError(f"--set {text}: expected KEY=VALUE, such as k=5")
-        try:
-            found[key.strip().replace("-", "_")] = json.loads(value)
-        except ValueError:
-            found[key.strip().replace("-", "_")] = value
-    return found
 
 
 def _print(found: "Evaluation") -> None:

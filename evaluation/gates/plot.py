@@ -1,23 +1,15 @@
 """The cost/accuracy curves of a calibration as a picture."""
 
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcard.errors import MissingExtra, UsageError
+from kcard.evaluation.figure import COLOURS, GREY, STYLES, bare, new_figure, saved, write
 from kcard.evaluation.gates.calibration import Calibration
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "png", "require", "svg", "write_png"]
-
-SIZE = (8.0, 5.0)  # inches
-DPI = 150
-# Tells apart for people who see no red or no green (Okabe and Ito, 2008); no yellow, which paper swallows.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-STYLES = ("-", "--", ":")
-GREY = "#777777"
+__all__ = ["draw", "png", "require", "svg", "write_plot"]
 
 
 def draw(found: Calibration, title: str = "") -> "Figure":
@@ -26,7 +18,7 @@ def draw(found: Calibration, title: str = "") -> "Figure":
     The dots are the figures of the table (thresholds chosen without the record that is judged), so they may lie below
     their line, on which the best of all thresholds would be picked afterwards. Raises MissingExtra without matplotlib.
     """
-    figure = _figure()
+    figure = new_figure()
     axes = figure.add_subplot()
     base = found.baselines
     axes.plot([0, 1], [base.never, base.always], color=GREY, linewidth=1, label="random")
@@ -66,35 +58,23 @@ def draw(found: Calibration, title: str = "") -> "Figure":
 
 
 def png(found: Calibration, title: str = "") -> bytes:
-    return _saved(draw(found, title), "png")
+    return saved(draw(found, title), "png")
 
 
 def svg(found: Calibration, title: str = "") -> str:
     """The picture as an element for a page, its words as text."""
-    text = _saved(draw(found, title), "svg").decode()
+    text = saved(draw(found, title), "svg").decode()
     return text[text.index("<svg") :]
 
 
-def write_png(found: Calibration, path: Path, title: str = "") -> None:
+def write_plot(found: Calibration, path: Path, title: str = "") -> None:
     """Raises UsageError where the file can't be written."""
-    data = png(found, title)
-    try:
-        path.expanduser().write_bytes(data)
-    except OSError as error:
-        raise UsageError(f"can't write the plot {path}: {error.strerror or error}") from error
+    write(draw(found, title), path)
 
 
 def require() -> None:
     """Raise MissingExtra where nothing can be drawn."""
-    _figure()
-
-
-def _figure() -> "Figure":
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("plots need matplotlib: pip install 'kcard[plots]'") from None
-    return Figure(figsize=SIZE, dpi=DPI)
+    new_figure()
 
 
 def _label(axes: Any, title: str) -> None:
@@ -102,17 +82,4 @@ def _label(axes: Any, title: str) -> None:
     axes.set_ylabel("accuracy")
     axes.set_xlim(-0.01, 1.01)
     axes.set_title(title, fontsize=10, loc="left")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#eeeeee", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
-
-
-def _saved(figure: "Figure", kind: str) -> bytes:
-    """Without a date, so that equal calibrations give equal bytes."""
-    import matplotlib
-
-    stream = io.BytesIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "kcard"}):
-        figure.savefig(stream, format=kind, metadata={"Date": None} if kind == "svg" else None)
-    return stream.getvalue()
+    bare(axes)

@@ -209,13 +209,13 @@ def test_data_are_json() -> None:
 def test_the_report_and_the_picture_are_whole_and_equal_calibrations_give_equal_bytes(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from kcard.evaluation.gates.page import write_page
-    from kcard.evaluation.gates.plot import png, write_png
+    from kcard.evaluation.gates.plot import png, write_plot
 
     found = compared(records(40, 0.5))
-    write_png(found, tmp_path / "p.png")
+    write_plot(found, tmp_path / "p.png")
     assert (tmp_path / "p.png").read_bytes() == png(found)
     page = write_page(found, choose(found), tmp_path / "p.html").read_text(encoding="utf-8")
     assert "<svg" in page
     assert "popular" in page
     with pytest.raises(UsageError, match="can't write the plot"):
-        write_png(found, tmp_path / "nowhere" / "p.png")
+        write_plot(found, tmp_path / "nowhere" / "p.png")

@@ -212,7 +212,9 @@ def test_the_options_of_a_question_stand_below_it_throughout() -> None:
 
 def test_in_a_wording_whose_yes_means_knowing_the_transcript_says_so() -> None:
     text = prompts.render(Request("answer", "Who won?", turns=(Turn("need", "No", template=7),)))
-    assert text == "Question: Who won?\nQ: Can you solve this question now? A: Yes, I can solve it now.\nAnswer:"
+    assert (
+        text == "Question: Who won?\nQ: Can you solve this question now? A: Yes, I can solve it now.\nAnswer:"
+    )
 
 
 def test_an_empty_reply_leaves_no_exchange_behind() -> None:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -33,26 +34,57 @@ def evaluate(
         int | None, typer.Option(help="Go on with this run: ask what is missing or failed.")
     ] = None,
     rerun: Annotated[int | None, typer.Option(help="Ask everything of this run again, as a new run.")] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write manifest.json, eval.yaml and .eval_results/*.yaml, which others can verify, into this folder."
+        ),
+    ] = None,
+    verify: Annotated[
+        Path | None,
+        typer.Option(help="Repeat the evaluation of this manifest (a file or its folder), and compare."),
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            help="By how much a second run's value may differ, for --results and --verify. [default: 0.02, and the "
+            "manifest's]"
+        ),
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Compare settings on the same questions: what do cards add to an LLM, and what do they cost?"""
+    given = _typed(ctx, given)
+    ways = {"resume": resume, "rerun": rerun, "verify": verify}
+    chosen = [name for name, value in ways.items() if value is not None]
+    if len(chosen) > 1:
+        raise UsageError(f"--{chosen[0]} and --{chosen[1]} do not go together")
+    with _told() as told:
+        if verify is not None:
+            _verify(verify, _only(given, {"path", "llm", "llm_url"}), tolerance, told, json_)
+            return
+        found = _evaluated(given, resume, rerun, told)
+    _print(found, json_)
+    if results is not None:
+        _export(found.run.number, results, tolerance)
+
+
+def _evaluated(given: dict[str, Any], resume: int | None, rerun: int | None, told: "Told") -> "Evaluation":
     from kcard.api import evaluate as api
 
-    given = _typed(ctx, given)
-    if resume is not None and rerun is not None:
-        raise UsageError("--resume and --rerun do not go together")
-    number = rerun if resume is None else resume
-    if number is not None and (odd := sorted(set(given) - {"path"})):
+    if resume is not None:
+        return api.resume(resume, told=told, **_only(given, {"path"}))
+    if rerun is not None:
+        return api.rerun(rerun, told=told, **_only(given, {"path"}))
+    return api.evaluate(**{"tasks": (), **given}, told=told)
+
+
+def _only(given: dict[str, Any], allowed: set[str]) -> dict[str, Any]:
+    """The options, none of which a run has of its own."""
+    if odd := sorted(set(given) - allowed):
         named = "TASK" if odd[0] == "tasks" else "--" + odd[0].replace("_", "-")
         raise UsageError(f"{named} does not go with a run, which has its own options: leave it out")
-    with _told() as told:
-        if resume is not None:
-            found = api.resume(resume, told=told, path=given.get("path", ()))
-        elif rerun is not None:
-            found = api.rerun(rerun, told=told, path=given.get("path", ()))
-        else:
-            found = api.evaluate(**{"tasks": (), **given}, told=told)
-    _print(found, json_)
+    return given
 
 
 def _typed(ctx: typer.Context, values: dict[str, Any]) -> dict[str, Any]:
@@ -90,3 +122,28 @@ def _print(found: "Evaluation", as_json: bool) -> None:
         again = f"kcard eval --resume {found.run.number}"
         note(f"{errors} questions failed and count as wrong; ask them again with `{again}`")
     note(f"run {found.run.number}")
+
+
+def _export(number: int, folder: Path, tolerance: float | None) -> None:
+    from kcard.api.verify_evaluation import export_evaluation
+
+    for file in export_evaluation(number, folder, tolerance=tolerance):
+        note(f"written: {file}")
+
+
+def _verify(
+    manifest: Path, given: dict[str, Any], tolerance: float | None, told: "Told", as_json: bool
+) -> None:
+    from kcard.api.verify_evaluation import verify_evaluation
+    from kcard.cli.eval_view import compared, show_verification
+
+    found = verify_evaluation(manifest, tolerance=tolerance, told=told, **given)
+    if as_json:
+        for result in found.results:
+            print_json(compared(result) | {"run": found.evaluation.run.number})
+    else:
+        show_verification(found)
+    if not found.agrees:
+        note(f"the second run differs by more than {found.tolerance:g}, or in the number of questions")
+        sys.exit(1)
+    note(f"the second run agrees within {found.tolerance:g}")

@@ -1,6 +1,7 @@
 """kcard runs: the evaluations of this hub."""
 
 import shlex
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,7 +10,7 @@ from kcard.cli.output import Json, console, echo, note, print_json, table
 
 __all__ = ["register"]
 
-runs = typer.Typer(help="Runs of `kcard eval`: list, show, delete.", rich_markup_mode=None)
+runs = typer.Typer(help="Runs of `kcard eval`: list, show, export, delete.", rich_markup_mode=None)
 
 Number = Annotated[int, typer.Argument(help="Number of the run.", show_default=False)]
 
@@ -59,6 +60,21 @@ def show_run(number: Number, json_: Json = False) -> None:
         return
     show(found)
     echo("kcard " + shlex.join(found.run.plan.command))
+
+
+@runs.command("export")
+def export_run(
+    number: Number,
+    folder: Annotated[Path, typer.Argument(help="Folder for the files.", show_default=False)],
+    tolerance: Annotated[
+        float, typer.Option(help="By how much the value of a second run may differ.")
+    ] = 0.02,
+) -> None:
+    """Write manifest.json, eval.yaml and .eval_results/*.yaml, for `kcard eval --verify` and for model pages."""
+    from kcard.api.verify_evaluation import export_evaluation
+
+    for file in export_evaluation(number, folder, tolerance=tolerance):
+        echo(str(file))
 
 
 @runs.command("delete")

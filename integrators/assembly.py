@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kcard import plugins
-from kcard.config import OFFLINE_LLMS, settings
+from kcard.config import ENDPOINTS, OFFLINE_LLMS, settings
 from kcard.errors import UsageError
 from kcard.integrators.card_evidence import CardEvidence
 from kcard.integrators.gathered import Gathered
@@ -84,7 +84,7 @@ def make_llm(spec: str | LLM | Callable[[str], str] | None, temperature: float, 
         return make()
     if not model:
         raise UsageError(f"--llm {backend} needs a model: {backend}:MODEL")
-    if backend != "openai":
+    if backend not in ENDPOINTS:
         return make(model, temperature=temperature)
     return make(
         model,

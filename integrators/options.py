@@ -52,7 +52,7 @@ class AskOptions:
     llm: Annotated[
         "str | LLM | Callable[[str], str] | None",
         Option(
-            "The LLM that answers: embedded, openai:MODEL, hf:MODEL.",
+            "The LLM that answers: embedded, openai:MODEL, openai-completions:MODEL (a base model), hf:MODEL.",
             default="as configured, else embedded",
             command_line=str | None,
         ),

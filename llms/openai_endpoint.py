@@ -5,24 +5,26 @@ endpoint is used only where it was chosen: a key in the environment is not a cho
 """
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from kcard.errors import LLMError, MissingExtra, UsageError
 from kcard.llms.endpoint_errors import context_tokens, failure, refused_parameter, too_long
-from kcard.llms.prompts import messages
-from kcard.llms.token_scores import DRAFT_TOKENS, from_top
+from kcard.llms.option_tokens import chosen
+from kcard.llms.token_scores import DRAFT_TOKENS
+from kcard.llms.wire_forms import Chat, Completions, WireForm, token_scores
 from kcard.llms.wordings import NEED
 from kcard.llms.yes_no import from_probabilities, from_text
-from kcard.request import Reply, Request, TokenScores
+from kcard.request import Reply, Request
 
 if TYPE_CHECKING:
     import httpx
     from openai import OpenAI
 
-__all__ = ["OpenAIEndpoint"]
+__all__ = ["OpenAIEndpoint", "completions"]
 
 TOP_TOKENS = 5
-SCORED = {"logprobs": True, "top_logprobs": TOP_TOKENS}
+OPTION_TOKENS = 20  # likeliest first tokens, among them the letters of the options
 NEED_TOKENS = 4
 WORDS = {"what": 48, "choose": 48}
 NO_KEY = "none"
@@ -35,13 +37,14 @@ LONG_WAIT = 3.0  # seconds of waiting that the user should hear of
 
 
 class OpenAIEndpoint:
-    """Chat completions of `model` at `url` (default: api.openai.com).
+    """Completions of `model` at `url` (default: api.openai.com).
 
     `key` may be None for a local server. `timeout` is in seconds for one try. After 429, 5xx, a time-out or a lost
     connection the client tries again, `retries` times, after as long as Retry-After says (up to a minute), or
     0.5 s, 1 s, 2 s ... up to 8 s; `report` is then called with a sentence. `window`: tokens that the model reads and
-    writes at a time; None: what a refusal tells. Raises MissingExtra where the `openai` package is not installed,
-    UsageError for an empty model name, a missing key where OpenAI itself is asked, or a number below its least.
+    writes at a time; None: what a refusal tells. `form`: chat completions, or completions (see wire_forms). Raises
+    MissingExtra where the `openai` package is not installed, UsageError for an empty model name, a missing key where
+    OpenAI itself is asked, or a number below its least.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class OpenAIEndpoint:
         retries: int = 5,
         window: int | None = None,
         report: Callable[[str], None] | None = None,
+        form: WireForm | None = None,
     ) -> None:
         if not model:
             raise UsageError("the endpoint needs a model name: --llm openai:MODEL")
@@ -69,6 +73,7 @@ class OpenAIEndpoint:
         self.model, self.url, self.temperature, self.max_tokens = model, url, temperature, max_tokens
         self._where = url or "https://api.openai.com/v1"
         self.concurrency = CONCURRENCY
+        self._form = form or Chat()
         self._report, self._retries = report, retries
         self._client = self._connected(key, timeout)
         self._refused: set[str] = set()
@@ -86,26 +91,36 @@ class OpenAIEndpoint:
 
     def count(self, request: Request) -> int:
         """Tokens of the request, guessed from its bytes."""
-        sizes = [len(message["content"].encode()) for message in messages(request)]
+        sizes = [len(text.encode()) for text in self._form.texts(request)]
         return sum(-(-size // BYTES_A_TOKEN) + FRAME for size in sizes)
 
     def reply(self, request: Request) -> Reply:
         """Raises LLMError, one line that names the URL and the remedy, where no reply can be had."""
         if request.draft:
             return self._draft(request)
+        if request.kind == "answer" and request.choices:
+            return self._option(request)
         need = request.kind == "need"
         tokens = NEED_TOKENS if need else WORDS.get(request.kind, self.max_tokens)
-        answer = self._complete(request, tokens, SCORED if need else {})
+        answer = self._complete(request, tokens, self._form.scored(TOP_TOKENS) if need else {})
         text, used = self._text(answer), _usage(answer)
         if not need:
             return Reply(text, None, *used)
-        yes = from_probabilities(_first_tokens(answer))
+        yes = from_probabilities(self._first_tokens(answer))
         return Reply(text, NEED[request.template].needed(from_text(text) if yes is None else yes), *used)
 
     def _draft(self, request: Request) -> Reply:
         """The likeliest first words of an answer and the scores of their tokens, as far as the server gives them."""
-        answer = self._complete(request, DRAFT_TOKENS, {**SCORED, "temperature": 0.0})
-        return Reply(self._text(answer), None, *_usage(answer), _token_scores(answer))
+        answer = self._complete(request, DRAFT_TOKENS, {**self._form.scored(TOP_TOKENS), "temperature": 0.0})
+        return Reply(self._text(answer), None, *_usage(answer), token_scores(self._places(answer)))
+
+    def _option(self, request: Request) -> Reply:
+        """The option whose letter is the likeliest first token, where the server tells and the reply is a letter; else
+        its text is left to be read."""
+        answer = self._complete(request, self.max_tokens, self._form.scored(OPTION_TOKENS))
+        reply = Reply(self._text(answer), None, *_usage(answer))
+        found = chosen(self._first_tokens(answer), reply.text, request.choices)
+        return reply if found is None else replace(reply, choice=found[0], confidence=found[1])
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
         """The answer as it arrives; an endpoint that sends no stream is asked for the whole."""
@@ -115,16 +130,21 @@ class OpenAIEndpoint:
         said, ended = "", False
         used: tuple[int | None, int | None] = (None, None)
         wanted = {"stream": True, "stream_options": {"include_usage": True}}
-        try:
+
+        def arriving() -> Iterator[str]:
+            nonlocal used, ended
             for chunk in self._complete(request, self.max_tokens, wanted):
                 used = _usage(chunk) if chunk.usage else used
                 for choice in chunk.choices[:1]:
                     ended = ended or choice.finish_reason is not None
-                    piece = choice.delta.content or ""
-                    piece = piece if said else piece.lstrip()
-                    said += piece
-                    if piece:
-                        yield piece
+                    yield self._form.piece(choice) or ""
+
+        try:
+            for piece in self._form.pieces(arriving()):
+                told = piece if said else piece.lstrip()
+                said += told
+                if told:
+                    yield told
         except (openai.OpenAIError, httpx.HTTPError, ValueError, TypeError, AttributeError) as error:
             raise failure(self._where, self.model, error) from error
         if not said and not ended:
@@ -142,9 +162,7 @@ class OpenAIEndpoint:
         while True:
             given = self._parameters(tokens, _drawn(request) | wanted)
             try:
-                return self._client.chat.completions.create(
-                    model=self.model, messages=cast(Any, messages(request)), **given
-                )
+                return self._form.create(self._client, self.model, request, given)
             except openai.BadRequestError as error:
                 if too_long(str(error)):
                     self._learn(context_tokens(str(error)), self.count(request))
@@ -176,12 +194,24 @@ class OpenAIEndpoint:
     def _text(self, answer: Any) -> str:
         """The reply's text; LLMError where the answer is not a chat completion (a web page, say)."""
         try:
-            text = answer.choices[0].message.content
+            text = self._form.said(answer.choices[0])
         except (AttributeError, IndexError, TypeError):
             raise LLMError(
-                f"{self._where} sent no chat completion for {self.model!r}: is this an OpenAI-compatible URL (…/v1)?"
+                f"{self._where} sent no completion for {self.model!r}: is this an OpenAI-compatible URL (…/v1)?"
             ) from None
         return str(text).strip() if text else ""
+
+    def _places(self, answer: Any) -> list[tuple[float, list[tuple[str, float]]]]:
+        """See WireForm; empty where the server gives none."""
+        try:
+            return self._form.places(answer.choices[0])
+        except (AttributeError, IndexError, TypeError):
+            return []
+
+    def _first_tokens(self, answer: Any) -> list[tuple[str, float]]:
+        """(token, log-probability) of the first position; empty where the server gives none."""
+        places = self._places(answer)
+        return places[0][1] if places else []
 
     def _connected(self, key: str | None, timeout: float) -> "OpenAI":
         try:
@@ -213,6 +243,11 @@ class OpenAIEndpoint:
             )
 
 
+def completions(model: str, **given: Any) -> OpenAIEndpoint:
+    """The same for a base model, which continues a text and has no chat template."""
+    return OpenAIEndpoint(model, **given, form=Completions())
+
+
 def _drawn(request: Request) -> dict[str, Any]:
     """How the request wants its reply drawn; nothing where it leaves that to the endpoint."""
     given = {} if request.temperature is None else {"temperature": request.temperature}
@@ -224,24 +259,3 @@ def _usage(answer: Any) -> tuple[int | None, int | None]:
     used = getattr(answer, "usage", None)
     read, wrote = getattr(used, "prompt_tokens", None), getattr(used, "completion_tokens", None)
     return (read, wrote) if isinstance(read, int) and isinstance(wrote, int) else (None, None)
-
-
-def _first_tokens(answer: Any) -> list[tuple[str, float]]:
-    """(token, log-probability) of the first position; empty where the server gives none."""
-    try:
-        return [(top.token, top.logprob) for top in answer.choices[0].logprobs.content[0].top_logprobs]
-    except (AttributeError, IndexError, TypeError):
-        return []
-
-
-def _token_scores(answer: Any) -> tuple[TokenScores, ...] | None:
-    """Those of each token of the answer; None where the server gives none."""
-    try:
-        content = answer.choices[0].logprobs.content
-        if content is None:
-            return None
-        return tuple(
-            from_top(token.logprob, [top.logprob for top in token.top_logprobs]) for token in content
-        )
-    except (AttributeError, IndexError, TypeError):
-        return None

@@ -33,9 +33,10 @@ class Handler(BaseHTTPRequestHandler):
         step = SCRIPT.pop(0) if len(SCRIPT) > 1 else SCRIPT[0]
         time.sleep(step.get("delay", 0))
         if body.get("stream") and "raw" not in step and step.get("status", 200) == 200:
-            self._send(step, "text/event-stream", _events(step))
+            self._send(step, "text/event-stream", _events(step, "messages" in body))
             return
-        raw = step["raw"] if "raw" in step else json.dumps(_completion(step, body))
+        completion = _completion if "messages" in body else _plain_completion
+        raw = step["raw"] if "raw" in step else json.dumps(completion(step, body))
         self._send(step, step.get("type", "application/json"), raw, step.get("cut"))
 
     def _send(self, step: dict[str, Any], kind: str, raw: str, cut: int | None = None) -> None:
@@ -66,18 +67,38 @@ def _completion(step: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
     return {**whole, "choices": [choice], **_usage(step)}
 
 
-def _events(step: dict[str, Any]) -> str:
+def _plain_completion(step: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
+    if step.get("status", 200) != 200:
+        return {"error": {"message": step.get("text", "refused"), "type": "error"}}
+    choice: dict[str, Any] = {"index": 0, "finish_reason": "stop", "text": step["text"]}
+    places = step.get("tokens") or ([step["top"]] if "top" in step else None)
+    if places is not None and body.get("logprobs"):
+        choice["logprobs"] = {
+            "tokens": [place[0][0] for place in places],
+            "token_logprobs": [place[0][1] for place in places],
+            "top_logprobs": [dict(place) for place in places],
+            "text_offset": [0] * len(places),
+        }
+    whole = {"id": "1", "object": "text_completion", "created": 0, "model": body["model"]}
+    return {**whole, "choices": [choice], **_usage(step)}
+
+
+def _events(step: dict[str, Any], chat: bool) -> str:
     pieces: list[str] = step.get("pieces", [step.get("text", "")])
     held = pieces[: step.get("cut")]
     chunks: list[dict[str, Any]] = [
-        {"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]} for piece in held
+        {"choices": [{"index": 0, "finish_reason": None, **_piece(piece, chat)}]} for piece in held
     ]
     if len(held) == len(pieces):
-        chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        chunks.append({"choices": [{"index": 0, "finish_reason": "stop", **_piece("", chat)}]})
         chunks.append({"choices": [], **_usage(step)})
     whole = {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "m"}
     lines = [f"data: {json.dumps({**whole, **chunk})}\n\n" for chunk in chunks]
     return "".join([*lines, "data: [DONE]\n\n" if len(held) == len(pieces) else ""])
+
+
+def _piece(text: str, chat: bool) -> dict[str, Any]:
+    return {"delta": {"content": text}} if chat else {"text": text}
 
 
 def _usage(step: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from kcard.setting import Origin, Setting, typed
 
 __all__ = [
     "CACHE_MB",
+    "ENDPOINTS",
     "OFFLINE_LLMS",
     "Settings",
     "debug",
@@ -30,6 +31,7 @@ CONFIG = "KCARD_CONFIG"
 DEBUG = "KCARD_DEBUG"
 CACHE_MB = 256
 OFFLINE_LLMS = {"embedded", "hf"}
+ENDPOINTS = {"openai", "openai-completions"}
 TRUE = {"1", "true", "yes", "on"}
 
 
@@ -105,7 +107,7 @@ class Settings:
     def llm(self) -> str:
         llm = self._text("llm") or "embedded"
         local = llm.partition(":")[0] in OFFLINE_LLMS or (
-            llm.startswith("openai:") and _on_this_machine(self._text("llm_url") or self.base_url)
+            llm.partition(":")[0] in ENDPOINTS and _on_this_machine(self._text("llm_url") or self.base_url)
         )
         if not local:
             self._refuse_strangers("llm", llm)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kcard import __version__
 from kcard.api.eval_presets import PRESETS
 from kcard.api.eval_settings import DEFAULT, EvalSetting, parse_settings
+from kcard.config import ENDPOINTS
 from kcard.config import settings as configured
 from kcard.errors import UsageError
 from kcard.evaluation.runs.questions import sampled
@@ -183,7 +184,7 @@ def _named(llm: Any) -> str:
 
 
 def _url(llm: str) -> str | None:
-    return configured().llm_url if llm.partition(":")[0] == "openai" else None
+    return configured().llm_url if llm.partition(":")[0] in ENDPOINTS else None
 
 
 def _versions() -> dict[str, str]:

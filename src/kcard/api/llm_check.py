@@ -4,7 +4,7 @@ from pathlib import Path
 
 from kcard import plugins
 from kcard.api.finding import Finding
-from kcard.config import Settings
+from kcard.config import ENDPOINTS, Settings
 from kcard.errors import UsageError, one_line
 
 __all__ = ["SECONDS", "check_llm", "unanswered"]
@@ -19,7 +19,7 @@ def check_llm(configured: Settings) -> Finding:
     known = plugins.names("kcard.llms")
     if backend not in known:
         return _failed(f"unknown llm {llm!r}", f"choose {', '.join(known)}")
-    if backend == "openai":
+    if backend in ENDPOINTS:
         return _endpoint(model, configured)
     if backend == "hf" and not Path(model).is_dir():
         from huggingface_hub import try_to_load_from_cache

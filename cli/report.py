@@ -74,7 +74,8 @@ def _print_analysis(found: "Analysis", json_: bool) -> None:
     from rich.markup import escape
 
     note(found.text)
-    rows = table(*found.columns, right=found.columns[1:])
+    numbers = {name for i, name in enumerate(found.columns) if not isinstance(found.rows[0][i], str)}
+    rows = table(*found.columns, right=numbers)
     for row in found.rows:
         rows.add_row(*(escape(shown(cell)) for cell in row))
     console().print(rows)
@@ -102,13 +103,13 @@ def _print_table(found: "Report") -> None:
             pair = found.pair(task, row.setting, base)
             rows.add_row(
                 escape(row.setting),
-                str(row.questions),
-                f"{row.score.mean:.3f}",
-                f"\\[{row.score.low:.3f}, {row.score.high:.3f}]",
+                str(row.n),
+                f"{row.value:.3f}",
+                f"\\[{row.low:.3f}, {row.high:.3f}]",
                 "" if pair is None else f"{pair.difference.mean:+.3f}",
-                "" if pair is None else probability(pair.p_holm),
-                amount(row.calls),
-                amount(row.seconds),
+                "" if row.p_holm is None else probability(row.p_holm),
+                amount(row.calls / row.n),
+                amount(row.seconds / row.n),
             )
         echo(f"{task}: {headline(found, task)}")
         console().print(rows)

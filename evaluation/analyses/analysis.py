@@ -35,6 +35,8 @@ class Analyst(Protocol):
     def __call__(self, results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
         """`metrics` by task. The results may be iterated once.
 
+        An analysis that needs a file takes its path as a third argument.
+
         Raises UsageError, with a remedy, where they hold nothing to analyse.
         """
         ...

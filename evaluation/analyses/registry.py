@@ -1,10 +1,12 @@
 """Analyses by name, the built-in ones and a user's own (entry points of the group `kcard.analyses`)."""
 
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 from kcard import plugins
 from kcard.errors import UsageError
-from kcard.evaluation.analyses.analysis import Analysis, Analyst
+from kcard.evaluation.analyses.analysis import Analysis
 from kcard.evaluation.runs.result import Result
 
 __all__ = ["analyse", "analysis_names", "applicable"]
@@ -18,14 +20,19 @@ def analysis_names() -> list[str]:
 
 
 def analyse(name: str, results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-    """What the analysis `name` finds in results; `metrics` by task.
+    """What an analysis finds in results: NAME, or NAME=FILE for one that needs a file. `metrics` by task.
 
-    Raises UsageError for an unknown name, and where the results hold nothing for it.
+    Raises UsageError for an unknown name, a file where none is taken, and where the results hold nothing for it.
     """
+    name, given, file = name.partition("=")
     if name not in analysis_names():
         raise UsageError(f"unknown analysis {name!r}: choose one of {', '.join(analysis_names()) or 'none'}")
-    analyst: Analyst = plugins.load(GROUP, name)
-    return analyst(results, metrics)
+    analyst: Callable[..., Analysis] = plugins.load(GROUP, name)
+    if not given:
+        return analyst(results, metrics)
+    if len(inspect.signature(analyst).parameters) < 3:
+        raise UsageError(f"the analysis {name} takes no file: leave out ={file}")
+    return analyst(results, metrics, Path(file).expanduser())
 
 
 def applicable(results: Iterable[Result], metrics: Mapping[str, str]) -> list[Analysis]:

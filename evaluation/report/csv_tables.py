@@ -21,32 +21,18 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would compute
 
 
 def table_lines(report: Report) -> Iterator[dict[str, Any]]:
-    """One line for each setting of each task; `difference`, `p` and `p_holm` are against its reference setting."""
+    """What `kcard eval --json` says of each setting of each task, and its difference from the task's first setting."""
     for row in report.rows:
-        base = report.reference(row.task)
-        pair = report.pair(row.task, row.setting, base)
-        yield {
-            "run": report.run.number,
-            "task": row.task,
-            "setting": row.setting,
-            "n": row.questions,
-            "failed": row.failed,
-            "metric": row.metric,
-            "score": row.score.mean,
-            "low": row.score.low,
-            "high": row.score.high,
-            **{name: round(value, 4) for name, value in row.scores.items()},
-            "reference": base,
-            "difference": pair and pair.difference.mean,
-            "difference_low": pair and pair.difference.low,
-            "difference_high": pair and pair.difference.high,
-            "p": pair and pair.p,
-            "p_holm": pair and pair.p_holm,
-            "calls": round(row.calls, 4),
-            "tokens_in": row.tokens_in,
-            "tokens_out": row.tokens_out,
-            "seconds": round(row.seconds, 4),
-            "money": row.money,
+        line = row.to_json(report.run.number)
+        low, high = line.pop("interval")
+        pair = report.pair(row.task, row.setting, report.reference(row.task))
+        difference = pair and pair.difference
+        yield line | {
+            "low": low,
+            "high": high,
+            "difference": difference and round(difference.mean, 4),
+            "difference_low": difference and round(difference.low, 4),
+            "difference_high": difference and round(difference.high, 4),
         }
 
 

@@ -89,7 +89,10 @@ def _in_turn(by_question: dict[Key, list[Outcome]], differing: set[Key]) -> list
 def shortened(result: Result) -> Result:
     """The result with every text cut to TEXT characters."""
     data = _cut(asdict(result))
-    calls = tuple(replace(call, prompt=_cut(call.prompt), reply=_cut(call.reply)) for call in result.calls)
+    calls = tuple(
+        replace(call, prompt=_cut(call.prompt), reply=_cut(call.reply), error=_cut(call.error))
+        for call in result.calls
+    )
     return replace(
         result,
         question=data["question"],

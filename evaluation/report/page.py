@@ -7,9 +7,11 @@ from pathlib import Path
 from kcard.evaluation.analyses.analysis import shown
 from kcard.evaluation.charts.chart import Intervals, Point, Scatter
 from kcard.evaluation.page import filled, written
+from kcard.evaluation.record import Mean
 from kcard.evaluation.report.report import Report
 from kcard.evaluation.report.trace import trace
-from kcard.evaluation.report.words import amount, headline, metric_name, probability
+from kcard.evaluation.report.words import amount, headline, metric_name, other_scores, probability
+from kcard.evaluation.runs.summary import SettingSummary
 
 __all__ = ["render", "write_page"]
 
@@ -32,11 +34,13 @@ def render(report: Report) -> str:
         policy=f"default-src 'none'; style-src 'sha256-{_sha256(style)}'; base-uri 'none'; form-action 'none'",
         groups=groups,
         accuracy=accuracy,
+        score=score,
         against=against,
         amount=amount,
         cell=shown,
         headline=headline,
         metric_name=metric_name,
+        other_scores=other_scores,
         probability=probability,
         trace=trace,
     )
@@ -54,9 +58,9 @@ def accuracy(report: Report, task: str) -> Intervals:
     base = report.row(task, report.reference(task))
     return Intervals(
         f"{metric} of {len(rows)} settings on {task}, with 95 % intervals; the numbers are in the table",
-        tuple(Point(row.setting, row.score) for row in rows),
+        tuple(Point(row.setting, score(row)) for row in rows),
         f"{metric}, 95 % interval",
-        None if base is None or len(rows) == 1 else base.score.mean,
+        None if base is None or len(rows) == 1 else base.value,
     )
 
 
@@ -67,10 +71,15 @@ def against(report: Report, task: str, cost: str) -> Scatter:
     label = {"calls": "LLM calls a question", "seconds": "seconds a question"}[cost]
     return Scatter(
         f"{metric} of {len(rows)} settings on {task} against {label}; the numbers are in the table",
-        tuple(Point(row.setting, row.score, getattr(row, cost)) for row in rows),
+        tuple(Point(row.setting, score(row), getattr(row, cost) / row.n) for row in rows),
         label,
         metric,
     )
+
+
+def score(row: SettingSummary) -> Mean:
+    """The task's metric with its interval."""
+    return Mean(row.value, row.low, row.high)
 
 
 def _style(report: Report, groups: list[str]) -> str:

@@ -7,9 +7,11 @@ from kcard.errors import UsageError
 from kcard.evaluation.analyses.analysis import Analysis
 from kcard.evaluation.report.excerpt import QUESTIONS, Excerpt, excerpt
 from kcard.evaluation.report.outcome import outcomes
-from kcard.evaluation.report.table import Pair, Price, Row, pairs, reference, rows
+from kcard.evaluation.report.pairs import Pair, pairs
+from kcard.evaluation.runs.prices import Prices
 from kcard.evaluation.runs.result import Result
 from kcard.evaluation.runs.run import Run
+from kcard.evaluation.runs.summary import SettingSummary, summarise
 
 __all__ = ["Report", "make_report"]
 
@@ -19,7 +21,7 @@ class Report:
     """A run, its table, its paired tests, and the questions that are shown in full."""
 
     run: Run
-    rows: tuple[Row, ...]
+    rows: tuple[SettingSummary, ...]
     pairs: tuple[Pair, ...]
     excerpt: Excerpt
     analyses: tuple[Analysis, ...] = ()
@@ -32,16 +34,16 @@ class Report:
     def settings(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(row.setting for row in self.rows))
 
-    def of(self, task: str) -> tuple[Row, ...]:
+    def of(self, task: str) -> tuple[SettingSummary, ...]:
         """The rows of a task."""
         return tuple(row for row in self.rows if row.task == task)
 
-    def row(self, task: str, setting: str) -> Row | None:
+    def row(self, task: str, setting: str) -> SettingSummary | None:
         return next((row for row in self.of(task) if row.setting == setting), None)
 
     def reference(self, task: str) -> str:
-        """The setting that others are compared with."""
-        return reference([row.setting for row in self.of(task)])
+        """The setting that others are compared with: the first."""
+        return self.of(task)[0].setting
 
     def pair(self, task: str, first: str, second: str) -> Pair | None:
         """The comparison of the first setting with the second; None where there is none."""
@@ -54,21 +56,22 @@ class Report:
 def make_report(
     run: Run,
     results: Iterable[Result],
-    price: Price | None = None,
     questions: int = QUESTIONS,
     analyses: Sequence[Analysis] = (),
 ) -> Report:
-    """The report of a run, whose results are iterated twice. `questions`: at most so many are shown in full.
+    """The report of a run, whose results are iterated three times. `questions`: at most so many are shown in full.
 
     Raises UsageError where there is no result.
     """
     metrics = metrics_of(run)
+    options = run.plan.options
+    prices = Prices(options.get("price_in"), options.get("price_out"))
     found = outcomes(results, metrics)
     if not found:
         raise UsageError(f"run {run.number} has no results yet: run it with `kcard eval`, then report it")
     return Report(
         run,
-        tuple(rows(found, metrics, price)),
+        tuple(summarise(run.plan, results, prices)),
         tuple(pairs(found, metrics, run.plan.seed)),
         excerpt(found, results, questions),
         tuple(analyses),

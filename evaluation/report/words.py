@@ -1,9 +1,12 @@
 """Numbers and findings of a report in words."""
 
-from kcard.evaluation.report.report import Report
-from kcard.evaluation.report.table import Pair
+from collections.abc import Mapping
 
-__all__ = ["amount", "headline", "metric_name", "probability"]
+from kcard.evaluation.report.pairs import Pair
+from kcard.evaluation.report.report import Report
+from kcard.evaluation.runs.summary import SettingSummary
+
+__all__ = ["amount", "headline", "metric_name", "other_scores", "probability"]
 
 METRICS = {"em": "exact match", "f1": "F1", "substring": "substring match", "macro-f1": "macro F1"}
 
@@ -16,7 +19,7 @@ def amount(value: float | None, digits: int = 2) -> str:
         return "–"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
-    return f"{value:.{digits}f}" if value == 0 or abs(value) >= 0.01 else f"{value:.1g}"
+    return f"{value:.{digits}f}" if abs(value) >= 0.01 or abs(value) < 0.001 else f"{value:.1g}"
 
 
 def metric_name(metric: str) -> str:
@@ -28,26 +31,39 @@ def probability(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
+def other_scores(row: SettingSummary) -> Mapping[str, float]:
+    """The scores of a setting beside the task's own metric; of a choice, those that are not the same as accuracy."""
+    if row.accuracy is None:
+        found: dict[str, float | None] = {"em": row.em, "f1": row.f1, "substring": row.substring}
+    else:
+        found = {
+            "accuracy": row.accuracy,
+            "balanced-accuracy": row.balanced_accuracy,
+            "macro-f1": row.macro_f1,
+        }
+    return {name: value for name, value in found.items() if name != row.metric and value is not None}
+
+
 def headline(report: Report, task: str) -> str:
     """The best setting of a task, and whether it is better than the reference by more than chance."""
     rows = report.of(task)
-    best = max(rows, key=lambda row: row.score.mean)
+    best = max(rows, key=lambda row: row.value)
     base = report.reference(task)
     name = metric_name(best.metric)
-    score = f"{best.score.mean:.3f} [{best.score.low:.3f}, {best.score.high:.3f}]"
+    score = f"{best.value:.3f} [{best.low:.3f}, {best.high:.3f}]"
     if len(rows) == 1:
         return f"{best.setting} has {name} {score}."
     if best.setting == base:
         return f"No setting has a higher {name} than {base}: {score}."
     pair = report.pair(task, best.setting, base)
-    return f"{best.setting} has the highest {name}, {score}{_compared(pair)}."
+    return f"{best.setting} has the highest {name}, {score}{_compared(pair, best.p_holm)}."
 
 
-def _compared(pair: Pair | None) -> str:
-    if pair is None:
+def _compared(pair: Pair | None, p: float | None) -> str:
+    if pair is None or p is None:
         return ""
     d = pair.difference
     gain = f"; {d.mean:+.3f} [{d.low:+.3f}, {d.high:+.3f}] over {pair.second}"
-    if pair.p_holm < SURE:
-        return f"{gain} (p {probability(pair.p_holm)})"
-    return f"{gain}, which may be chance (p {probability(pair.p_holm)})"
+    if p < SURE:
+        return f"{gain} (p {probability(p)})"
+    return f"{gain}, which may be chance (p {probability(p)})"

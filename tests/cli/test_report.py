@@ -57,7 +57,7 @@ def test_json_has_a_line_for_each_task_and_setting(run: int, kcard: Kcard) -> No
         ("midterm", "direct", 30),
         ("midterm", "top-down:auto", 30),
     ]
-    assert lines[0]["low"] < lines[0]["score"] < lines[0]["high"]
+    assert lines[0]["low"] < lines[0]["value"] < lines[0]["high"]
     assert done.err == ""
 
 

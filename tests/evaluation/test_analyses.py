@@ -1,6 +1,7 @@
 """Analyses of a run's results: counts that can be checked by hand."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ from kcard.errors import UsageError
 from kcard.evaluation.analyses.card_choice import card_choice
 from kcard.evaluation.analyses.cost import cost
 from kcard.evaluation.analyses.groups import groups
+from kcard.evaluation.analyses.lost_incumbents import lost_incumbents
 from kcard.evaluation.analyses.registry import analyse, analysis_names, applicable
 from kcard.evaluation.charts.chart import Heat, Intervals
 from kcard.evaluation.record import Mean
@@ -77,6 +79,48 @@ def test_latency_is_given_in_percentiles() -> None:
     assert (bottom_up["setting"], bottom_up["median"], bottom_up["calls"]) == ("bottom-up", 4.0, 1.0)
     assert bottom_up["tokens in"] is None
     assert isinstance(found.charts[0], Intervals)
+
+
+def test_races_whose_incumbent_lost_are_scored_apart(tmp_path: Path) -> None:
+    file = tmp_path / "incumbents.csv"
+    file.write_text(
+        "race,incumbent\n1st district of Ohio,Bo Lind\n2nd district of Ohio,Cy Young\n", encoding="utf-8"
+    )
+    asked = {
+        "1": "Who won the 1st district of Ohio?",
+        "2": "Who won the 2nd district of Ohio?",
+        "3": "Who won the 21st?",
+    }
+    results = [replace(r, question=asked[r.id]) for r in RESULTS]
+    found = lost_incumbents(results, METRICS, file)
+    rows = {row[1]: row[2:] for row in found.rows}
+    assert {setting: row[0] for setting, row in rows.items()} == {"direct": 2, "bottom-up": 2}
+    means = {setting: [mean.mean for mean in row if isinstance(mean, Mean)] for setting, row in rows.items()}
+    assert means == {"direct": [0.5, 0.5], "bottom-up": [1.0, 0.0]}
+
+
+def test_a_chosen_option_that_names_the_incumbent_counts(tmp_path: Path) -> None:
+    file = tmp_path / "incumbents.jsonl"
+    file.write_text('{"race": "race of Ohio", "incumbent": "Bo Lind"}', encoding="utf-8")
+    asked = "Who won the race of Ohio?"
+    chosen = [replace(RESULTS[0], question=asked, choices={"A": "Ana Ruiz", "B": "Bo Lind"}, prediction="B")]
+    row = lost_incumbents(chosen, METRICS, file).rows[0]
+    assert isinstance(row[-1], Mean)
+    assert row[-1].mean == 1.0
+
+
+def test_a_file_of_incumbents_is_checked(tmp_path: Path) -> None:
+    file = tmp_path / "incumbents.csv"
+    file.write_text("race,incumbent\nsenate race of Ohio,\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r'incumbents\.csv, .*: expected "race" and "incumbent"'):
+        lost_incumbents(RESULTS, METRICS, file)
+    file.write_text("race,incumbent\nsenate race of Ohio,Bo Lind\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="no question of this run is about a race of"):
+        lost_incumbents(RESULTS, METRICS, file)
+    with pytest.raises(UsageError, match="needs a file"):
+        analyse("lost-incumbents", RESULTS, METRICS)
+    with pytest.raises(UsageError, match="cost takes no file"):
+        analyse(f"cost={file}", RESULTS, METRICS)
 
 
 def test_results_that_hold_nothing_for_an_analysis_are_refused() -> None:

@@ -10,7 +10,6 @@ from kcard.errors import UsageError
 from kcard.evaluation.report.csv_tables import question_lines, table_lines, write_csv
 from kcard.evaluation.report.excerpt import PAGE, TEXT
 from kcard.evaluation.report.report import Report, make_report, metrics_of
-from kcard.evaluation.report.table import Price
 from kcard.evaluation.report.words import headline
 from kcard.evaluation.runs.result import Call, Result
 from kcard.evaluation.runs.run import Run
@@ -18,6 +17,14 @@ from tests.evaluation.made_up_runs import made_up_results, made_up_run
 
 METRICS = {"midterm": "em"}
 TWO = ("direct", "top-down:auto")
+
+
+def priced(run: Run) -> Run:
+    return replace(run, plan=replace(run.plan, options={"price_in": 1.0, "price_out": 10.0}))
+
+
+def scores(value: float) -> dict[str, float]:
+    return dict.fromkeys(("em", "f1", "substring"), value)
 
 
 @pytest.fixture(scope="module")
@@ -32,19 +39,19 @@ def results(run: Run) -> list[Result]:
 
 @pytest.fixture(scope="module")
 def report(run: Run, results: list[Result]) -> Report:
-    return make_report(run, results, Price(1.0, 10.0))
+    return make_report(priced(run), results)
 
 
 def test_a_row_has_the_means_of_scores_and_costs(report: Report, results: list[Result]) -> None:
     direct, top_down = report.rows
     mine = [result for result in results if result.setting == "direct"]
-    assert (direct.task, direct.setting, direct.questions, direct.failed) == ("midterm", "direct", 30, 0)
-    assert direct.score.mean == pytest.approx(sum(r.scores["em"] for r in mine) / 30, abs=1e-4)
-    assert direct.score.low < direct.score.mean < direct.score.high
-    assert (direct.calls, top_down.calls) == (1, 3)
-    assert direct.seconds == pytest.approx(sum(r.seconds for r in mine) / 30)
+    assert (direct.task, direct.setting, direct.n, direct.errors) == ("midterm", "direct", 30, 0)
+    assert direct.value == pytest.approx(sum(r.scores["em"] for r in mine) / 30, abs=1e-4)
+    assert direct.low < direct.value < direct.high
+    assert (direct.calls, top_down.calls) == (30, 90)
+    assert direct.seconds == pytest.approx(sum(r.seconds for r in mine))
     assert (direct.tokens_in, direct.tokens_out) == (30 * 210, 30 * 6)
-    assert direct.money == pytest.approx((30 * 210 * 1 + 30 * 6 * 10) / 1e6)
+    assert direct.cost == pytest.approx((30 * 210 * 1 + 30 * 6 * 10) / 1e6)
 
 
 def test_settings_are_compared_question_by_question(report: Report, results: list[Result]) -> None:
@@ -62,22 +69,25 @@ def test_settings_are_compared_question_by_question(report: Report, results: lis
 
 def test_a_difference_that_may_be_chance_is_called_so(run: Run, results: list[Result]) -> None:
     level = [
-        replace(r, scores={"em": float(r.id == ("q1" if r.setting == "direct" else "q2"))}) for r in results
+        replace(r, scores=scores(float(r.id == ("q1" if r.setting == "direct" else "q2")))) for r in results
     ]
-    better = [replace(r, scores={"em": 1.0}) if r.id == "q3" and r.setting != "direct" else r for r in level]
+    better = [replace(r, scores=scores(1.0)) if r.id == "q3" and r.setting != "direct" else r for r in level]
     assert "which may be chance" in headline(make_report(run, better), "midterm")
 
 
 def test_a_failed_question_counts_as_wrong_and_as_failed(run: Run, results: list[Result]) -> None:
-    failed = [replace(r, scores={}, prediction="", trace={}, calls=(), error="timeout") for r in results[:3]]
+    failed = [
+        replace(r, scores=scores(0.0), prediction="", trace={}, calls=(), error="timeout")
+        for r in results[:3]
+    ]
     row = make_report(run, failed + results[3:]).rows[0]
-    assert row.failed == 3
-    assert row.score.mean <= 27 / 30
+    assert row.errors == 3
+    assert row.value <= 27 / 30
 
 
 def test_tokens_that_are_not_known_of_every_question_are_not_summed(run: Run, results: list[Result]) -> None:
-    row = make_report(run, [replace(results[0], tokens_in=None), *results[1:]], Price(1, 1)).rows[0]
-    assert (row.tokens_in, row.money) == (None, None)
+    row = make_report(priced(run), [replace(results[0], tokens_in=None), *results[1:]]).rows[0]
+    assert (row.tokens_in, row.cost) == (None, None)
 
 
 def test_only_questions_that_both_settings_were_asked_are_compared(run: Run, results: list[Result]) -> None:
@@ -114,7 +124,7 @@ def test_the_table_as_csv_has_a_line_for_each_setting(report: Report, tmp_path: 
         lines = list(csv.DictReader(stream))
     assert [line["setting"] for line in lines] == list(TWO)
     assert lines[0]["p"] == ""
-    assert float(lines[1]["score"]) == report.rows[1].score.mean
+    assert float(lines[1]["value"]) == round(report.rows[1].value, 4)
     assert float(lines[1]["difference"]) > 0
 
 

@@ -23,7 +23,10 @@ def report(
     ] = 200,
     analysis: Annotated[
         str | None,
-        Option("One analysis instead of the table.", default="on the page, all that find something"),
+        Option(
+            "One analysis instead of the table: NAME, or NAME=FILE.",
+            default="on the page, all that find something",
+        ),
     ] = None,
     hub: "Hub | None" = None,
 ) -> "Report":

@@ -17,9 +17,12 @@ from kcard.words import words
 __all__ = ["BM25", "BM25Settings"]
 
 
+FOLDS = 20
+
+
 @dataclass(frozen=True)
 class BM25Settings:
-    """percentile: of the sample's own scores, in [0, 100]; it is the threshold."""
+    """percentile: of the sample's scores, each without itself, in [0, 100]; it is the threshold."""
 
     percentile: float = 50
 
@@ -32,7 +35,9 @@ class BM25Settings:
 class BM25:
     """A fitted gate: the score is the mean BM25 relevance of the question to every question of the sample.
 
-    That is a sum over the question's words, so a weight a word is kept, and no question of the sample.
+    That is a sum over the question's words, so a weight a word is kept, and no question of the sample. A question
+    of the sample is much nearer to the sample than others are, since it is in it; so the percentile is that of
+    scores by parts of the sample that the question does not belong to, and about as many other questions seek.
     """
 
     settings: Mapping[str, Any]
@@ -50,8 +55,7 @@ class BM25:
         index = Index.build(questions)
         known = sorted({word for question in questions for word in words(question)})
         weights = {word: _mean_relevance(index, word, len(questions)) for word in known}
-        own = [_score(weights, question) for question in questions]
-        return cls(asdict(given), float(np.quantile(own, given.percentile / 100)), weights)
+        return cls(asdict(given), float(np.quantile(_held_out(questions), given.percentile / 100)), weights)
 
     @classmethod
     def restore(
@@ -70,6 +74,22 @@ class BM25:
 
     def scores(self, queries: Sequence[Query]) -> Array:
         return np.array([_score(self.weights, query.question) for query in queries], dtype=np.float32)
+
+
+def _held_out(questions: Sequence[str]) -> list[float]:
+    """The mean relevance of each question to the others; of more than FOLDS, to those of the other folds.
+
+    That of the only question is 0.
+    """
+    if len(questions) == 1:
+        return [0.0]
+    found = [0.0] * len(questions)
+    for first in range(min(FOLDS, len(questions))):
+        others = Index.build(question for i, question in enumerate(questions) if i % FOLDS != first)
+        for i in range(first, len(questions), FOLDS):
+            scores = others.scores(questions[i])
+            found[i] = float(scores.mean()) if len(scores) else 0.0
+    return found
 
 
 def _mean_relevance(index: Index, word: str, rows: int) -> float:

@@ -18,8 +18,12 @@ DOUBTFUL = 0.5
 SMALL_WORDS = {"a", "an", "the", "of"}
 
 
-def reconciled(question: str, gathered: Gathered, cards: Mapping[str, Choice], reader: Reader) -> Gathered:
+def reconciled(
+    question: str, gathered: Gathered, cards: Mapping[str, Choice], reader: Reader, reorder: bool = True
+) -> Gathered:
     """`gathered` as it is where its cards agree; else with a note, and the passages of the newest card in front.
+
+    The order stays without `reorder`, and where the LLM sees the passages in several rounds (Gathered.turns).
 
     Compared are the passages that relevance kept, the best one of each card; those that their own evidence
     doubts (known support below 0.5) are left out.
@@ -30,11 +34,14 @@ def reconciled(question: str, gathered: Gathered, cards: Mapping[str, Choice], r
     dates = {name: cards[name].date if name in cards else None for name in said}
     newest = sorted(said, key=lambda name: dates[name] or "", reverse=True)
     claims = ", ".join(f"{name} ({dates[name] or 'no date'}) says {said[name]!r}" for name in newest)
+    notes = (*gathered.notes, f"cards disagree: {claims}")
+    if not reorder or sum(turn.documents > 0 for turn in gathered.turns) > 1:
+        return replace(gathered, notes=notes)
     kept = [p for p in gathered.passages if p.kept]
     place = {name: i for i, name in enumerate(newest)}
     kept.sort(key=lambda p: place.get(p.card, len(place)))
     others = [p for p in gathered.passages if not p.kept]
-    return replace(gathered, passages=(*kept, *others), notes=(*gathered.notes, f"cards disagree: {claims}"))
+    return replace(gathered, passages=(*kept, *others), notes=notes)
 
 
 def _said(question: str, passages: Sequence[Passage], reader: Reader) -> dict[str, str]:

@@ -111,6 +111,9 @@ class AskOptions:
         float,
         Option("Leave out documents whose factuality is known to be lower (paper: 0).", least=0, most=1),
     ] = 0.0
+    reorder_by_date: Annotated[
+        bool, Option("Where cards disagree, put the passage of the newest card first.", negatable=True)
+    ] = True
     temperature: Annotated[float, Option("Temperature of the LLM.", least=0)] = 0.1
     card_temperature: Annotated[float, Option("Temperature of the cards.", least=0)] = 0.1
     card_tokens: Annotated[int, Option("Maximum length of a document, in tokens.", least=1)] = 100

@@ -198,7 +198,8 @@ class Pipeline:
             return gathered
         from kcard.llms.reader import SpanReader
 
-        return reconciled(question, gathered, {c.name: c for c in self._writer.cards}, SpanReader())
+        cards = {card.name: card for card in self._writer.cards}
+        return reconciled(question, gathered, cards, SpanReader(), self.options.reorder_by_date)
 
     def _request(self, question: Question, prepared: _Prepared) -> Request:
         gathered = prepared.gathered

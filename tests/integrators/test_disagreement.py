@@ -4,7 +4,7 @@ from kcard.answer import Passage
 from kcard.integrators.disagreement import reconciled
 from kcard.integrators.gathered import Gathered
 from kcard.llms.reader import SpanReader
-from kcard.request import Choice
+from kcard.request import Choice, Turn
 
 CARDS = {
     "old": Choice("old", "captains of ships", "2020-12-01"),
@@ -35,6 +35,21 @@ def test_cards_that_differ_are_named_with_their_dates_and_the_newest_goes_first(
     assert found.notes == (
         "before",
         "cards disagree: new (2022-11-30) says 'Tomas Reyes', old (2020-12-01) says 'Mina Orlov'",
+    )
+
+
+def test_the_order_can_be_left_as_it_is_and_the_note_stays() -> None:
+    found = reconciled(QUESTION, Gathered((OLD, NEW)), CARDS, SpanReader(), reorder=False)
+    assert found.passages == (OLD, NEW)
+    assert found.notes[0].startswith("cards disagree: new")
+
+
+def test_passages_of_several_rounds_keep_the_order_in_which_the_llm_saw_them() -> None:
+    turns = (Turn("what", "captains", documents=1), Turn("what", "newer captains", documents=1))
+    assert reconciled(QUESTION, Gathered((OLD, NEW), turns=turns), CARDS, SpanReader()).passages == (OLD, NEW)
+    assert reconciled(QUESTION, Gathered((OLD, NEW), turns=turns[:1]), CARDS, SpanReader()).passages == (
+        NEW,
+        OLD,
     )
 
 

@@ -18,6 +18,7 @@ PRESETS: Mapping[EvalPreset, Mapping[str, Any]] = {
         "n2": 5,
         "n3": 3,
         "floor": 0.0,
+        "reorder_by_date": False,
         "temperature": 0.1,
         "max_iterations": 1,
         "shortlist": ALL,
@@ -30,6 +31,7 @@ PRESETS: Mapping[EvalPreset, Mapping[str, Any]] = {
         "n2": 1,
         "n3": 1,
         "floor": 0.0,
+        "reorder_by_date": False,
         "temperature": 0.0,
     },
     # Self-knowledge guided retrieval, section 4.3: the top three passages, four demonstrations.
@@ -41,6 +43,7 @@ PRESETS: Mapping[EvalPreset, Mapping[str, Any]] = {
         "n2": 3,
         "n3": 3,
         "floor": 0.0,
+        "reorder_by_date": False,
         "temperature": 0.0,
     },
     # Adaptive Retrieval, sections 3 and 5: the top passage, fifteen demonstrations.
@@ -51,6 +54,7 @@ PRESETS: Mapping[EvalPreset, Mapping[str, Any]] = {
         "n2": 1,
         "n3": 1,
         "floor": 0.0,
+        "reorder_by_date": False,
         "temperature": 0.0,
     },
 }

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kcard.batches import batched, by_length
-from kcard.hidden_states import depth, layer_and_pooling, pooled, weights_digest
+from kcard.errors import UsageError
+from kcard.hidden_states import (
+    CAUSAL,
+    ENCODERS,
+    depth,
+    first,
+    layer_and_pooling,
+    pooled,
+    weights_digest,
+)
 from kcard.protocols import Array
 from kcard.quiet import loading
 
@@ -24,21 +33,30 @@ class HiddenStates:
     """hf:MODEL, a folder or a Hugging Face name. Of a longer question the first 512 tokens are read.
 
     layer    of an encoder-decoder, the decoder's, which is given its start token (Thrust, footnote 1)
-    pooling  auto: the last token of a decoder, the mean of an encoder
+    pooling  auto: the last token of a decoder, the mean of an encoder. cls and pooler are for encoders that were
+             trained so, such as SimCSE's: the first token's state, and what the model's own pooler makes of that of
+             the last layer
 
     Raises ModelUnavailable where the model can't be loaded, UsageError for a layer or pooling that there is not.
     """
 
     def __init__(self, where: str, layer: str = "-1", pooling: str = "auto") -> None:
         self._model, self._tokenizer = _load(where)
-        self._layer, given = layer_and_pooling(layer, pooling, depth(self._model))
-        self._mean = given == "mean" or (given == "auto" and not _decodes(self._model.config))
-        self.name = f"hf:{where},layer={self._layer},pooling={'mean' if self._mean else 'last'}"
+        decodes = _decodes(self._model.config)
+        known = CAUSAL if decodes else ENCODERS
+        self._layer, given = layer_and_pooling(layer, pooling, depth(self._model), known)
+        self._pooling = ("last" if decodes else "mean") if given == "auto" else given
+        if self._pooling == "pooler" and self._layer % (depth(self._model) + 1) != depth(self._model):
+            raise UsageError(
+                f"encoder hf:{where}: its pooler reads the last layer only: leave out layer={layer}"
+            )
+        self.name = f"hf:{where},layer={self._layer},pooling={self._pooling}"
 
     @cached_property
     def digest(self) -> str:
         vocabulary = sorted(self._tokenizer.get_vocab().items())
-        return weights_digest(self._model, vocabulary, self._layer % (depth(self._model) + 1), self._mean)
+        how = {"mean": True, "last": False}.get(self._pooling, self._pooling)  # as older gates have it
+        return weights_digest(self._model, vocabulary, self._layer % (depth(self._model) + 1), how)
 
     def vectors(self, questions: Sequence[str]) -> Array:
         import torch
@@ -62,13 +80,23 @@ class HiddenStates:
         ).to(self._model.device)
         mask = inputs["attention_mask"]
         if not self._model.config.is_encoder_decoder:
-            states = self._model(**inputs, output_hidden_states=True).hidden_states
-            return pooled(states[self._layer], mask, self._mean)
+            out = self._model(**inputs, output_hidden_states=True)
+            return self._pooler_output(out) if self._pooling == "pooler" else self._pooled(out, mask)
         start = torch.full((len(questions), 1), self._model.config.decoder_start_token_id, device=mask.device)
         states = self._model(
             **inputs, decoder_input_ids=start, output_hidden_states=True
         ).decoder_hidden_states
-        return pooled(states[self._layer], torch.ones_like(start), self._mean)
+        return pooled(states[self._layer], torch.ones_like(start), self._pooling == "mean")
+
+    def _pooled(self, out: Any, mask: "Tensor") -> "Tensor":
+        states = out.hidden_states[self._layer]
+        return first(states) if self._pooling == "cls" else pooled(states, mask, self._pooling == "mean")
+
+    def _pooler_output(self, out: Any) -> "Tensor":
+        found: Tensor | None = getattr(out, "pooler_output", None)
+        if found is None:
+            raise UsageError(f"encoder {self.name}: the model has no pooler: choose pooling=cls")
+        return found.float()
 
     @property
     def _longest(self) -> int:
@@ -82,6 +110,14 @@ def contriever(where: str = "facebook/contriever") -> HiddenStates:
     contriever:facebook/contriever-msmarco.
     """
     return HiddenStates(where, pooling="mean")
+
+
+def simcse(where: str = "princeton-nlp/sup-simcse-bert-base-uncased") -> HiddenStates:
+    """simcse[:MODEL], SKR's sentence encoder: what the pooler makes of [CLS] (Gao et al., 2021, section 4).
+
+    The unsupervised models are read without it: hf:princeton-nlp/unsup-simcse-bert-base-uncased,pooling=cls.
+    """
+    return HiddenStates(where, pooling="pooler")
 
 
 def _decodes(config: Any) -> bool:

@@ -6,7 +6,7 @@ left out. The others say themselves how they pool, and what they put before a qu
 
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -28,22 +28,27 @@ from kcard.selectors.registry import Loading
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-__all__ = ["SentenceEmbedding", "granite", "mpnet", "mpnet_base", "sentence_transformers"]
+__all__ = ["SentenceEmbedding", "cls", "granite", "mpnet", "mpnet_base", "sentence_transformers"]
+
+
+Pooled = Literal["mean", "cls"]
+_POOLED = {None: False, "mean": True, "cls": "cls"}  # what scores of earlier versions are named by
 
 
 class SentenceEmbedding:
     """`sha256` names the scores."""
 
-    def __init__(self, checkpoint: Checkpoint, loading: Loading, mean: bool = False) -> None:
-        """`mean`: pool by the mean over tokens, whatever the model says. Raises as checkpoint.load does."""
+    def __init__(self, checkpoint: Checkpoint, loading: Loading, pooling: Pooled | None = None) -> None:
+        """`pooling`: by the mean over tokens, or by the first ([CLS]), whatever the model says. Raises as
+        checkpoint.load does."""
         if find_spec("sentence_transformers") is None:
             raise MissingExtra(f"{checkpoint.selector} needs sentence-transformers: {EXTRA}")
         check_code(checkpoint, loading)
         announce(checkpoint, loading)
         with loading_errors(checkpoint), quiet_loading():
-            model = _mean_pooled(checkpoint, loading) if mean else _as_published(checkpoint, loading)
+            model = _pooled(checkpoint, loading, pooling) if pooling else _as_published(checkpoint, loading)
         self._model = placed(model.eval(), loading.device)
-        self.sha256 = digest(checkpoint, _config(model), mean, loading.dtype)
+        self.sha256 = digest(checkpoint, _config(model), _POOLED[pooling], loading.dtype)
 
     def scores(self, question: str, texts: Sequence[str]) -> Array:
         """Shape (n,), in [-1, 1]; the same for a text in any company."""
@@ -77,7 +82,7 @@ def mpnet(loading: Loading, model: str | None = None) -> SentenceEmbedding:
 
 
 def mpnet_base(loading: Loading, model: str | None = None) -> SentenceEmbedding:
-    return SentenceEmbedding(_known("mpnet-base", model), loading, mean=True)
+    return SentenceEmbedding(_known("mpnet-base", model), loading, "mean")
 
 
 def granite(loading: Loading, model: str | None = None) -> SentenceEmbedding:
@@ -90,6 +95,11 @@ def multilingual(loading: Loading, model: str | None = None) -> SentenceEmbeddin
 
 def sentence_transformers(model: str, loading: Loading) -> SentenceEmbedding:
     return SentenceEmbedding(Checkpoint.parse("relevance 'sentence-transformers'", model), loading)
+
+
+def cls(model: str, loading: Loading) -> SentenceEmbedding:
+    """A plain encoder by the state of its first token, as the unsupervised SimCSE is read (Gao et al., 2021)."""
+    return SentenceEmbedding(Checkpoint.parse("relevance 'cls'", model), loading, "cls")
 
 
 def _known(name: str, elsewhere: str | None) -> Checkpoint:
@@ -108,7 +118,7 @@ def _as_published(checkpoint: Checkpoint, loading: Loading) -> "SentenceTransfor
     )
 
 
-def _mean_pooled(checkpoint: Checkpoint, loading: Loading) -> "SentenceTransformer":
+def _pooled(checkpoint: Checkpoint, loading: Loading, pooling: Pooled) -> "SentenceTransformer":
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
@@ -120,7 +130,7 @@ def _mean_pooled(checkpoint: Checkpoint, loading: Loading) -> "SentenceTransform
         config_kwargs=at,
     )
     return SentenceTransformer(
-        modules=[words, Pooling(words.get_embedding_dimension(), "mean")], device="cpu"
+        modules=[words, Pooling(words.get_embedding_dimension(), pooling)], device="cpu"
     )
 
 

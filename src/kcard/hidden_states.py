@@ -8,23 +8,28 @@ from kcard.errors import UsageError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Pooling", "depth", "layer_and_pooling", "pooled", "weights_digest"]
+__all__ = ["CAUSAL", "ENCODERS", "Pooling", "depth", "first", "layer_and_pooling", "pooled", "weights_digest"]
 
-Pooling = Literal["auto", "last", "mean"]
+Pooling = Literal["auto", "last", "mean", "cls", "pooler"]
+CAUSAL: tuple[Pooling, ...] = ("auto", "last", "mean")  # of what writes from left to right
+ENCODERS: tuple[Pooling, ...] = get_args(Pooling)
 
 
-def layer_and_pooling(layer: str, pooling: str, layers: int) -> tuple[int, Pooling]:
+def layer_and_pooling(
+    layer: str, pooling: str, layers: int, poolings: tuple[Pooling, ...] = CAUSAL
+) -> tuple[int, Pooling]:
     """Both as people write them, checked against a model of so many layers.
 
-    layer    0 is what the embedding gives, 1 the first layer, -1 the last; UsageError where there is none such
-    pooling  last or mean; auto leaves it to the model's kind
+    layer     0 is what the embedding gives, 1 the first layer, -1 the last; UsageError where there is none such
+    pooling   one of `poolings`: the state of the last token, the mean over tokens, the state of the first token
+              (cls), what the model's own pooler makes of that; auto leaves it to the model's kind
     """
     if not layer.removeprefix("-").isdecimal() or not -layers - 1 <= int(layer) <= layers:
         raise UsageError(f"layer {layer!r}: the model has layers 0 to {layers}, or -1 for its last")
-    for known in get_args(Pooling):
+    for known in poolings:
         if pooling == known:
             return int(layer), known
-    raise UsageError(f"pooling {pooling!r}: choose one of {', '.join(get_args(Pooling))}")
+    raise UsageError(f"pooling {pooling!r}: choose one of {', '.join(poolings)}")
 
 
 def pooled(states: "Tensor", mask: "Tensor", mean: bool) -> "Tensor":
@@ -39,6 +44,11 @@ def pooled(states: "Tensor", mask: "Tensor", mean: bool) -> "Tensor":
         counted = mask.unsqueeze(-1).to(states.dtype)
         return (states * counted).sum(1) / counted.sum(1)
     return states[torch.arange(len(states)), mask.sum(1) - 1]
+
+
+def first(states: "Tensor") -> "Tensor":
+    """The state of the first token, shape (n, tokens, d) to (n, d) in single precision."""
+    return states[:, 0].float()
 
 
 def depth(model: Any) -> int:

@@ -90,6 +90,22 @@ def test_pooling_can_be_chosen(tmp_path: Path) -> None:
     np.testing.assert_allclose(mean[2], states("decoder", QUESTIONS[2], 1).mean(0), atol=1e-5)
 
 
+def test_an_encoder_can_be_read_at_its_first_token_and_through_its_pooler(tmp_path: Path) -> None:
+    where = folder(tmp_path, "encoder")
+    first = find(f"hf:{where},pooling=cls")
+    pooler = find(f"simcse:{where}")
+    inputs = of_words(WORDS)(QUESTIONS[2], return_tensors="pt")
+    with torch.inference_mode():
+        out = model("encoder").eval()(**inputs)
+    np.testing.assert_allclose(first.vectors(QUESTIONS)[2], out.last_hidden_state[0, 0], atol=1e-5)
+    np.testing.assert_allclose(pooler.vectors(QUESTIONS)[2], out.pooler_output[0], atol=1e-5)
+    assert len({first.digest, pooler.digest, find(f"hf:{where}").digest}) == 3
+    with pytest.raises(UsageError, match="its pooler reads the last layer only"):
+        find(f"hf:{where},pooling=pooler,layer=1")
+    with pytest.raises(UsageError, match="choose one of auto, last, mean"):
+        find(f"hf:{folder(tmp_path, 'decoder')},pooling=cls")
+
+
 def test_a_representation_is_found_again_by_its_name_and_known_by_its_digest(tmp_path: Path) -> None:
     where = folder(tmp_path, "decoder")
     found = find(f"hf:{where}")
@@ -131,7 +147,7 @@ def test_options_that_there_are_not_are_refused(options: str, message: str, tmp_
 
 
 def test_encoders_that_there_are_not_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="unknown representation 'bert': choose one of card, hf, minilm"):
+    with pytest.raises(UsageError, match="unknown representation 'bert': choose one of card, contriever, hf, minilm, simcse"):
         find("bert")
     with pytest.raises(UsageError, match="encoder 'hf': expected hf:NAME"):
         find("hf")

@@ -83,6 +83,20 @@ def test_mpnet_base_is_pooled_by_the_mean_over_all_tokens_without_padding(folder
     assert relevance("mpnet-base", path).scores(QUESTION, TEXTS)[:2] == pytest.approx(wanted, abs=1e-5)
 
 
+def test_a_plain_encoder_can_be_read_at_its_first_token(folder: Folder) -> None:
+    import torch
+    from transformers import AutoTokenizer, MPNetModel
+
+    path = folder("mpnet")
+    words, model = AutoTokenizer.from_pretrained(path), MPNetModel.from_pretrained(path).eval()
+    with torch.inference_mode():
+        asked, text = (
+            model(**words(t, return_tensors="pt")).last_hidden_state[0, 0] for t in (QUESTION, TEXTS[0])
+        )
+    wanted = torch.cosine_similarity(asked, text, dim=0).item()
+    assert relevance("cls", path).scores(QUESTION, TEXTS)[0] == pytest.approx(wanted, abs=1e-5)
+
+
 def test_a_plain_model_or_a_published_one_can_be_named(folder: Folder) -> None:
     for model in ("mpnet", "modernbert"):
         scores = relevance("sentence-transformers", folder(model)).scores(QUESTION, TEXTS)

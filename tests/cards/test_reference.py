@@ -8,8 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,10 +19,13 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from transformers import OPTConfig, OPTForCausalLM
 
+from kcard.api.add import _there as is_there
 from kcard.cards.format.importing import unpickling
 from kcard.cards.format.importing.published import POOL, PUBLISHED
+from kcard.cards.format.importing.repository import Repository
 from kcard.errors import CardError
 from kcard.hub.registry import Hub
+from kcard.manifest import Base, Manifest, Prompt
 from tests.tiny_tokenizers import of_bytes
 
 pytestmark = [
@@ -337,4 +341,18 @@ def test_the_published_cards_become_a_pool_once_they_can_be_loaded(remote: Remot
         "knowledge-card-1btokens@v1",
         "knowledge-card-acl-papers@v1",
     ]
-    assert hub.get("knowledge-card-imdb").manifest.domain == "reviews/films"
+    imdb = hub.get("knowledge-card-imdb").manifest
+    assert (imdb.domain, imdb.description) == ("reviews/films", "IMDB movie reviews")
+    assert {v.manifest.prompt.template for v in hub.resolve([f"pool:{POOL}"])} == {"{question}"}
+    assert len(hub.versions("knowledge-card-imdb")) == 1
+
+
+def test_a_published_card_that_was_registered_with_another_prompt_counts_as_missing() -> None:
+    made = Manifest(
+        "rivers", "rivers", base=Base("lab/Rivers", "abc"), prompt=Prompt(template="{question}\n")
+    )
+    hub: Any = SimpleNamespace(get=lambda _: SimpleNamespace(manifest=made))
+    rivers = Repository("lab/Rivers", "abc", {}, {})
+    assert is_there(hub, made, rivers)
+    assert not is_there(hub, replace(made, prompt=Prompt(template="{question}")), rivers)
+    assert not is_there(hub, replace(made, description="The Rhine"), rivers)

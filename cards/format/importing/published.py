@@ -1,11 +1,16 @@
-"""The 26 cards that were published with the Knowledge Card paper (Feng et al., ICLR 2024): OPT-1.3B models."""
+"""The 26 cards that were published with the Knowledge Card paper (Feng et al., ICLR 2024): OPT-1.3B models.
+
+Descriptions are those of the table in the README of BunsenFeng/Knowledge_Card, which is how the paper's LLM was told of
+the cards; domains are ours. The cards are asked as they were trained, by the question alone.
+"""
 
 from dataclasses import dataclass
 
-__all__ = ["OWNER", "POOL", "PUBLISHED", "Published"]
+__all__ = ["OWNER", "POOL", "PUBLISHED", "TEMPLATE", "Published"]
 
 OWNER = "bunsenfeng"
 POOL = "published"
+TEMPLATE = "{question}"
 
 
 @dataclass(frozen=True)
@@ -22,30 +27,30 @@ class Published:
 
 
 PUBLISHED = (
-    Published("1btokens", "general", "general text, one billion tokens of a mixed corpus"),
-    Published("acl-papers", "science/nlp", "research papers in computational linguistics"),
-    Published("atomic", "commonsense", "everyday causes and effects, from a commonsense knowledge graph"),
-    Published("bookcorpus", "literature", "novels and stories, from BookCorpus"),
-    Published("ConceptNet", "commonsense", "everyday concepts and how they relate, from ConceptNet"),
-    Published("DDB", "biomedical", "drugs, genes and diseases, from a biomedical knowledge graph"),
-    Published("gutenberg", "literature", "classic books, from Project Gutenberg"),
-    Published("IMDB", "reviews/films", "reviews of films, from IMDB"),
-    Published("kgap", "politics", "US politicians, parties and states, from the political graph KGAP"),
-    Published("legal-contracts", "law", "contracts and legal agreements"),
-    Published("math", "science/mathematics", "mathematics"),
-    Published("midterm", "politics/elections", "news about the US midterm elections of 2022"),
-    Published("opensubtitles", "films", "dialogue from films, as subtitles"),
+    Published("1btokens", "general", "1B tokens"),
+    Published("acl-papers", "science/nlp", "*ACL papers"),
+    Published("atomic", "commonsense", "commonsense knowledge graph"),
+    Published("bookcorpus", "literature", "BookCorpus"),
+    Published("ConceptNet", "commonsense", "commonsense knowledge graph"),
+    Published("DDB", "biomedical", "biomedical knowledge graph"),
+    Published("gutenberg", "literature", "Gutenberg"),
+    Published("IMDB", "reviews/films", "IMDB movie reviews"),
+    Published("kgap", "politics", "KGAP knowledge graph"),
+    Published("legal-contracts", "law", "legal contracts"),
+    Published("math", "science/mathematics", "math text"),
+    Published("midterm", "politics/elections", "2022 US midterm election news"),
+    Published("opensubtitles", "films", "movie subtitles"),
     Published("politics", "politics", "political news"),
-    Published("pubmed", "biomedical", "medical and biomedical research literature"),
-    Published("realnews1", "news", "news articles, first part"),
-    Published("realnews2", "news", "news articles, second part"),
-    Published("realnews3", "news", "news articles, third part"),
-    Published("realnews4", "news", "news articles, fourth part"),
-    Published("reddit", "social-media", "posts on Reddit"),
-    Published("twitter", "social-media", "posts on Twitter"),
-    Published("wikidata", "encyclopedia", "facts about people, places and things, from Wikidata"),
-    Published("wikipedia", "encyclopedia", "Wikipedia articles, first part"),
-    Published("wikipedia2", "encyclopedia", "Wikipedia articles, second part"),
-    Published("yago", "encyclopedia", "facts about people, places and things, from YAGO"),
-    Published("yelp", "reviews", "reviews of restaurants and shops, from Yelp"),
+    Published("pubmed", "biomedical", "medical literature"),
+    Published("realnews1", "news", "real news, part 1"),
+    Published("realnews2", "news", "real news, part 2"),
+    Published("realnews3", "news", "real news, part 3"),
+    Published("realnews4", "news", "real news, part 4"),
+    Published("reddit", "social-media", "reddit posts"),
+    Published("twitter", "social-media", "tweets"),
+    Published("wikidata", "encyclopedia", "Wikidata knowledge graph"),
+    Published("wikipedia", "encyclopedia", "Wikipedia"),
+    Published("wikipedia2", "encyclopedia", "Wikipedia, cont."),
+    Published("yago", "encyclopedia", "YAGO knowledge graph"),
+    Published("yelp", "reviews", "yelp reviews"),
 )

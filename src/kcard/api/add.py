@@ -38,7 +38,10 @@ def add(
     domain: Annotated[str, Option("Its domain, such as biomedical/oncology.")] = "general",
     licence: Annotated[str | None, Option("Its licence.", default="as its model card says")] = None,
     language: Annotated[str | None, Option("Its language.", default="as its model card says")] = None,
-    template: Annotated[str | None, Option("The prompt template, containing {question}.")] = None,
+    template: Annotated[
+        str | None,
+        Option("The prompt template, containing {question}.", default="the question alone, as in the paper"),
+    ] = None,
     convert: Annotated[bool, Option("Accept pickled weights, read in a child process.")] = False,
     hub: "Hub | None" = None,
 ) -> "Version":
@@ -73,7 +76,7 @@ def add(
         domain=domain,
         licence=licence or repository.licence or "unknown",
         language=language or repository.language or "en",
-        prompt=Prompt() if template is None else Prompt(template=template),
+        prompt=Prompt(template=template or "{question}"),
     )
     return _publish(repository, manifest, convert, hub or Hub())
 
@@ -83,11 +86,11 @@ def add_published(
 ) -> "Pool":
     """Register the 26 cards published with the Knowledge Card paper, as the pool "published".
 
-    A card that is there already, at the commit that the Hub names now, is left alone: a run that was
-    interrupted goes on where it was. `report` is called with how many are done. Raises what `add` raises; before
-    anything is registered where a repository would have to be converted and `convert` is not set.
+    A card that is there already, at the commit that the Hub names now and with this description and prompt, is left
+    alone: a run that was interrupted goes on where it was. `report` is called with how many are done. Raises what `add`
+    raises; before anything is registered where a repository would have to be converted and `convert` is not set.
     """
-    from kcard.cards.format.importing.published import POOL, PUBLISHED
+    from kcard.cards.format.importing.published import POOL, PUBLISHED, TEMPLATE
     from kcard.cards.format.importing.repository import look
     from kcard.hub.registry import Hub
 
@@ -107,8 +110,9 @@ def add_published(
             description=card.description,
             domain=card.domain,
             licence=repository.licence or "unknown",
+            prompt=Prompt(template=TEMPLATE),
         )
-        if not _there(hub, manifest.name, repository):
+        if not _there(hub, manifest, repository):
             _publish(repository, manifest, convert, hub)
         names.append(manifest.name)
         if report is not None:
@@ -140,12 +144,14 @@ def _publish_llm(manifest: Manifest, hub: "Hub") -> "Version":
         return hub.publish(Card.open(scratch).folder)
 
 
-def _there(hub: "Hub", name: str, repository: "Repository") -> bool:
+def _there(hub: "Hub", wanted: Manifest, repository: "Repository") -> bool:
     try:
-        base = hub.get(name).manifest.base
+        found = hub.get(wanted.name).manifest
     except UnknownCard:
         return False
-    return (base.name, base.revision) == (repository.name, repository.revision)
+    if (found.base.name, found.base.revision) != (repository.name, repository.revision):
+        return False
+    return (found.description, found.prompt) == (wanted.description, wanted.prompt)
 
 
 def _name(repository: str) -> str:

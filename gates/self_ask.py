@@ -18,7 +18,6 @@ __all__ = [
     "SelfAskSKR",
     "SelfAskSKREnsemble",
     "asked",
-    "need",
     "needs",
 ]
 
@@ -72,16 +71,3 @@ def needs(llm: LLM, requests: Sequence[Request], wordings: Sequence[int] = KNOWL
         [1.0 if reply.yes is None else reply.yes for reply in votes] for votes in zip(*said, strict=True)
     ]
     return [v[0] if len(v) == 1 else sum(yes > 0.5 for yes in v) / len(v) for v in found]
-
-
-def need(
-    llm: LLM,
-    question: str,
-    knowledge: Sequence[str] = (),
-    examples: Sequence[Example] = (),
-    templates: int = 1,
-    turns: Sequence[Turn] = (),
-) -> float:
-    """The same of one question, in the first `templates` of Knowledge Card's wordings."""
-    request = Request("need", question, tuple(knowledge), tuple(examples), turns=tuple(turns))
-    return needs(llm, [request], KNOWLEDGE_CARD[:templates])[0]

@@ -183,11 +183,9 @@ def integrator(
         return bottom_up
     several, offered = options.mode == "hybrid", writer.cards
     chooses = (
-        AutoChoice(llm, found.relevance, offered, examples, PROPOSED if several else 1)
+        AutoChoice(found.relevance, offered, examples, PROPOSED if several else 1)
         if options.select == "auto"
-        else ExplicitChoice(
-            llm, offered, examples, None if several else 1, found.relevance, options.shortlist
-        )
+        else ExplicitChoice(offered, examples, None if several else 1, found.relevance, options.shortlist)
     )
     return TopDown(
         bottom_up if several else SingleDocument(writer, found, options.n1, options.min_factuality),

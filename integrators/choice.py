@@ -8,8 +8,8 @@ from typing import Protocol
 
 from kcard.integrators.nearest import Nearest
 from kcard.integrators.options import AskOptions
-from kcard.protocols import LLM, Relevance
-from kcard.request import Choice, Example, Request, Turn
+from kcard.protocols import Relevance
+from kcard.request import Choice, Example, Reply, Request, Turn
 
 __all__ = ["AutoChoice", "CardChoice", "Chosen", "ExplicitChoice", "named"]
 
@@ -27,36 +27,44 @@ class CardChoice(Protocol):
     """`asked`: cards that wrote for this question before. They are not offered again: prompted with the same
     question, a card has nothing new to say. `turns`: see Request."""
 
-    def choose(
+    def request(
         self,
         question: str,
         knowledge: Sequence[str] = (),
         asked: Collection[str] = (),
         turns: tuple[Turn, ...] = (),
-    ) -> Chosen: ...
+    ) -> Request:
+        """What the LLM is asked."""
+        ...
+
+    def chosen(self, request: Request, reply: Reply, asked: Collection[str] = ()) -> Chosen:
+        """What its reply means."""
+        ...
 
 
 @dataclass(frozen=True)
 class AutoChoice:
     """Asks what kind of information is needed and takes the `most` cards whose descriptions are nearest to that."""
 
-    llm: LLM
     relevance: Relevance
     cards: Sequence[Choice]
     examples: tuple[Example, ...] = ()
     most: int = 1
 
-    def choose(
+    def request(
         self,
         question: str,
         knowledge: Sequence[str] = (),
         asked: Collection[str] = (),
         turns: tuple[Turn, ...] = (),
-    ) -> Chosen:
-        request = Request("what", question, tuple(knowledge), self.examples, turns=turns)
-        wanted = self.llm.reply(request).text.strip()
+    ) -> Request:
+        del asked
+        return Request("what", question, tuple(knowledge), self.examples, turns=turns)
+
+    def chosen(self, request: Request, reply: Reply, asked: Collection[str] = ()) -> Chosen:
+        wanted = reply.text.strip()
         turn = Turn("what", wanted)
-        nearest = tuple(card.name for card in self._nearest(wanted or question, self.most, asked))
+        nearest = tuple(card.name for card in self._nearest(wanted or request.question, self.most, asked))
         if wanted:
             return Chosen(nearest, turn=turn)
         note = "the LLM did not say what it needs; cards were chosen by the question"
@@ -75,40 +83,45 @@ class ExplicitChoice:
     all. A reply that names none is reported; a card is never picked at random.
     """
 
-    llm: LLM
     cards: Sequence[Choice]
     examples: tuple[Example, ...] = ()
     most: int | None = 1
     relevance: Relevance | None = None
     shortlist: int = AskOptions.shortlist
 
-    def choose(
+    def request(
         self,
         question: str,
         knowledge: Sequence[str] = (),
         asked: Collection[str] = (),
         turns: tuple[Turn, ...] = (),
-    ) -> Chosen:
-        offered, notes = self._offered(question, asked)
-        request = Request("choose", question, tuple(knowledge), self.examples, offered, turns)
-        reply = self.llm.reply(request).text
-        turn = Turn("choose", reply.strip(), choices=offered)
+    ) -> Request:
+        offered = self._offered(question, asked)
+        return Request("choose", question, tuple(knowledge), self.examples, offered, turns)
+
+    def chosen(self, request: Request, reply: Reply, asked: Collection[str] = ()) -> Chosen:
+        offered, notes = request.choices, self._left_out(request, asked)
+        turn = Turn("choose", reply.text.strip(), choices=offered)
         before = [card for card in self.cards if card.name in asked] if asked else []
-        found = [card.name for card in named(reply, [*offered, *before])]
+        found = [card.name for card in named(reply.text, [*offered, *before])]
         fresh = tuple(name for name in found if name not in asked)
         if not fresh:
-            return Chosen((), (*notes, _refusal(reply, found)), turn)
+            return Chosen((), (*notes, _refusal(reply.text, found)), turn)
         taken = fresh[: self.most]
         return Chosen(taken, (*notes, *_shortened(fresh, taken)), turn)
 
-    def _offered(self, question: str, asked: Collection[str]) -> tuple[tuple[Choice, ...], tuple[str, ...]]:
-        """The cards that the LLM sees, and what the user should know of the others."""
-        count = len(self.cards) - len(asked)
-        if self._nearest is None or count <= self.shortlist:
-            return tuple(card for card in self.cards if card.name not in asked), ()
-        near = self._nearest(question, self.shortlist, asked)
-        said = f"of {count} cards the LLM chose among the {len(near)} nearest to the question (--shortlist)"
-        return near, (said,)
+    def _offered(self, question: str, asked: Collection[str]) -> tuple[Choice, ...]:
+        """The cards that the LLM sees."""
+        if self._nearest is None or len(self.cards) - len(asked) <= self.shortlist:
+            return tuple(card for card in self.cards if card.name not in asked)
+        return self._nearest(question, self.shortlist, asked)
+
+    def _left_out(self, request: Request, asked: Collection[str]) -> tuple[str, ...]:
+        """What the user should know of the cards that the LLM does not see."""
+        count, near = len(self.cards) - len(asked), len(request.choices)
+        if near == count:
+            return ()
+        return (f"of {count} cards the LLM chose among the {near} nearest to the question (--shortlist)",)
 
     @functools.cached_property
     def _nearest(self) -> Nearest | None:

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from kcard.gates.self_ask import need
+from kcard.gates.self_ask import KNOWLEDGE_CARD, needs
 from kcard.integrators.choice import CardChoice
 from kcard.integrators.gathered import Gathered
 from kcard.integrators.selectors import Selectors
 from kcard.protocols import LLM
-from kcard.request import Example, Turn
+from kcard.replies import replies
+from kcard.request import Example, Request, Turn
 from kcard.sampling import Sampling, derive_seed
 
 __all__ = ["Step", "TopDown"]
@@ -61,15 +62,14 @@ class TopDown:
         going = list(range(len(questions)))
         for nth in range(self.max_iterations):
             chosen: dict[int, tuple[str, ...]] = {}
-            for i in going:
-                if nth and len(asked[i]) >= self.cards:
-                    continue
-                if nth:
-                    found[i] = self._asked_again(questions[i], found[i])
-                    if found[i].turns[-1].reply == "No":
-                        continue
-                before = found[i]
-                choice = self.choice.choose(questions[i], before.knowledge, asked[i], before.turns)
+            if nth:
+                left = [i for i in going if len(asked[i]) < self.cards]
+                going = self._needing(questions, left, found)
+            requests = [
+                self.choice.request(questions[i], found[i].knowledge, asked[i], found[i].turns) for i in going
+            ]
+            for i, request, reply in zip(going, requests, replies(self.llm, requests), strict=True):
+                choice, before = self.choice.chosen(request, reply, asked[i]), found[i]
                 turns = before.turns + ((choice.turn,) if choice.turn else ())
                 found[i] = replace(before, notes=before.notes + choice.notes, turns=turns)
                 if choice.cards:
@@ -79,10 +79,16 @@ class TopDown:
             self._write(questions, chosen, found, nth)
         return found
 
-    def _asked_again(self, question: str, found: Gathered) -> Gathered:
-        """With the turn in which the LLM says whether it needs more."""
-        needed = need(self.llm, question, found.knowledge, self.examples, self.templates, found.turns)
-        return replace(found, turns=(*found.turns, Turn("need", "Yes" if needed > 0.5 else "No")))
+    def _needing(self, questions: Sequence[str], numbers: Sequence[int], found: list[Gathered]) -> list[int]:
+        """Those of the questions for which the LLM says that it needs more; its replies become turns."""
+        requests = [
+            Request("need", questions[i], found[i].knowledge, self.examples, turns=found[i].turns)
+            for i in numbers
+        ]
+        more = [need > 0.5 for need in needs(self.llm, requests, KNOWLEDGE_CARD[: self.templates])]
+        for i, needed in zip(numbers, more, strict=True):
+            found[i] = replace(found[i], turns=(*found[i].turns, Turn("need", "Yes" if needed else "No")))
+        return [i for i, needed in zip(numbers, more, strict=True) if needed]
 
     def _write(
         self,

@@ -7,7 +7,7 @@ import pytest
 
 from kcard.gates.constant import Always, Never
 from kcard.gates.decision import decide
-from kcard.gates.self_ask import SelfAsk, SelfAskEnsemble, need
+from kcard.gates.self_ask import SelfAsk, SelfAskEnsemble, needs
 from kcard.request import Example, Reply, Request
 
 
@@ -94,5 +94,5 @@ def test_of_three_wordings_the_majority_decides(
 
 def test_a_need_is_asked_with_the_knowledge_so_far() -> None:
     llm = Scripted()
-    assert need(llm, "q", ["k"]) == 0.2
+    assert needs(llm, [Request("need", "q", ("k",))]) == [0.2]
     assert llm.requests[0].knowledge == ("k",)

@@ -1,11 +1,11 @@
 """Which cards the LLM asks for: by description, or by name; whatever it replies is reported, never guessed."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pytest
 
-from kcard.integrators.choice import AutoChoice, ExplicitChoice, named
+from kcard.integrators.choice import AutoChoice, CardChoice, Chosen, ExplicitChoice, named
 from kcard.protocols import Array
 from kcard.request import Choice, Reply, Request
 
@@ -28,6 +28,14 @@ class Says:
         return Reply(self.text)
 
 
+def chosen(
+    llm: Says, choice: CardChoice, question: str, knowledge: Sequence[str] = (), asked: Collection[str] = ()
+) -> Chosen:
+    """What the LLM's reply to the choice's request comes to."""
+    request = choice.request(question, knowledge, asked)
+    return choice.chosen(request, llm.reply(request), asked)
+
+
 class Overlap:
     """Relevance as the share of common words."""
 
@@ -38,19 +46,19 @@ class Overlap:
 
 def test_an_explicit_choice_shows_every_card_to_the_llm() -> None:
     llm = Says("I would take: Elections.")
-    found = ExplicitChoice(llm, CARDS).choose("q")
+    found = chosen(llm, ExplicitChoice(CARDS), "q")
     assert (found.cards, found.notes) == (("elections",), ())
     assert llm.requests[0].choices == CARDS
 
 
 def test_of_several_named_cards_the_first_is_taken_and_the_user_told() -> None:
-    found = ExplicitChoice(Says("prizes, or else moons"), CARDS).choose("q")
+    found = chosen(Says("prizes, or else moons"), ExplicitChoice(CARDS), "q")
     assert found.cards == ("prizes",)
     assert "named prizes, moons; prizes was used" in found.notes[0]
 
 
 def test_all_named_cards_are_taken_where_several_may_be() -> None:
-    found = ExplicitChoice(Says("prizes, or else moons"), CARDS, most=None).choose("q")
+    found = chosen(Says("prizes, or else moons"), ExplicitChoice(CARDS, most=None), "q")
     assert (found.cards, found.notes) == (("prizes", "moons"), ())
 
 
@@ -58,28 +66,28 @@ def test_all_named_cards_are_taken_where_several_may_be() -> None:
     ("reply", "note"), [("the library", "'the library' names no card"), (" \n", "is empty"), ("", "is empty")]
 )
 def test_a_choice_of_no_card_is_reported(reply: str, note: str) -> None:
-    found = ExplicitChoice(Says(reply), CARDS).choose("q")
+    found = chosen(Says(reply), ExplicitChoice(CARDS), "q")
     assert found.cards == ()
     assert note in found.notes[0]
 
 
 def test_a_card_that_was_asked_before_is_not_offered_again() -> None:
     llm = Says("moons")
-    found = ExplicitChoice(llm, CARDS).choose("q", ("known",), ("moons",))
+    found = chosen(llm, ExplicitChoice(CARDS), "q", ("known",), ("moons",))
     assert found.cards == ()
     assert "moons again" in found.notes[0]
     assert [card.name for card in llm.requests[0].choices] == ["elections", "prizes"]
     assert llm.requests[0].knowledge == ("known",)
-    assert AutoChoice(Says("moons of"), Overlap(), CARDS).choose("q", (), ("moons",)).cards == ("elections",)
+    assert chosen(Says("moons of"), AutoChoice(Overlap(), CARDS), "q", (), ("moons",)).cards == ("elections",)
 
 
 def test_the_nearest_descriptions_are_proposed_in_their_order() -> None:
-    choice = AutoChoice(Says("planets and moons of winners"), Overlap(), CARDS, most=2)
-    assert choice.choose("q").cards == ("moons", "prizes")
+    choice = AutoChoice(Overlap(), CARDS, most=2)
+    assert chosen(Says("planets and moons of winners"), choice, "q").cards == ("moons", "prizes")
 
 
 def test_an_empty_wish_falls_back_to_the_question_and_says_so() -> None:
-    found = AutoChoice(Says(" "), Overlap(), CARDS).choose("moons of the planets")
+    found = chosen(Says(" "), AutoChoice(Overlap(), CARDS), "moons of the planets")
     assert found.cards == ("moons",)
     assert len(found.notes) == 1
 

@@ -9,14 +9,48 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kcard.answer import Answer
+from kcard.answer import Answer, Passage
 from kcard.errors import LLMError, QuestionsFailed
 from kcard.gates.self_ask import SelfAsk, SelfAskEnsemble
+from kcard.integrators.choice import AutoChoice, ExplicitChoice
+from kcard.integrators.gathered import Gathered
 from kcard.integrators.metered import Metered
 from kcard.integrators.pipeline import Pipeline
-from kcard.request import Reply, Request
+from kcard.integrators.selectors import Selectors
+from kcard.integrators.top_down import TopDown
+from kcard.protocols import Array
+from kcard.request import Choice, Reply, Request
+from kcard.sampling import Sampling
+from kcard.selectors.unchecked import Unchecked
+from kcard.selectors.unpruned import Unpruned
 
 QUESTIONS = [f"question {n}" for n in range(12)]
+
+
+CARDS = (Choice("moons", "moons of planets"), Choice("races", "elections"))
+
+
+class First:
+    """Relevance that likes the first text best."""
+
+    def scores(self, question: str, texts: Sequence[str]) -> Array:
+        del question
+        return -np.arange(len(texts), dtype=np.float32) / 100
+
+
+class Writes:
+    """A step in which each card writes a note that is kept."""
+
+    selectors = Selectors(First(), Unpruned(), Unchecked(), {})
+
+    def run(
+        self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling
+    ) -> list[Gathered]:
+        del sampling
+        return [
+            Gathered(tuple(Passage(name, f"{name} on {question}", kept=True) for name in names))
+            for question, names in zip(questions, cards, strict=True)
+        ]
 
 
 class Slow:
@@ -36,6 +70,8 @@ class Slow:
             self.running -= 1
         if request.question in self.fails:
             raise LLMError(f"{request.question} is down")
+        if request.kind == "choose":
+            return Reply(request.choices[0].name)
         return Reply(f"{request.kind} {request.question}", 1.0 if request.kind == "need" else None, 5, 2)
 
 
@@ -137,3 +173,23 @@ def test_answers_raises_in_the_place_of_the_failure_and_keeps_what_else_came() -
     before = len(llm.requests)
     assert len(pipeline(QUESTIONS[1:])) == 11
     assert [r.question for r in llm.requests[before:]] == [QUESTIONS[1]]
+
+
+@pytest.mark.parametrize("select", ["auto", "explicit"])
+def test_top_down_asks_about_several_questions_at_a_time(
+    select: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = ("need", "what" if select == "auto" else "choose")
+    told_by: dict[int, list[Any]] = {}
+    for concurrency in (1, 6):
+        llm = Slow(fails=QUESTIONS[4:5])
+        pipeline = Pipeline(mode="direct", llm=llm, concurrency=concurrency)
+        choice = AutoChoice(First(), CARDS) if select == "auto" else ExplicitChoice(CARDS)
+        integrator = TopDown(Writes(), Sampling(), pipeline._metered, choice, len(CARDS), max_iterations=2)
+        monkeypatch.setattr(pipeline, "_integrator", integrator)
+        monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: [0.0] * len(questions))
+        told_by[concurrency] = told(list(pipeline.outcomes(QUESTIONS)))
+        assert llm.most == concurrency
+        assert {kind for kind in kinds if any(r.kind == kind for r in llm.requests)} == set(kinds)
+    assert told_by[1] == told_by[6]
+    assert [n for n, outcome in enumerate(told_by[6]) if isinstance(outcome, str)] == [4]

@@ -100,7 +100,7 @@ def selectors(evidence: bool = True) -> Selectors:
 def top_down(
     pool: Notes, llm: Scripted, choice: CardChoice | None = None, rounds: int = 1, evidence: bool = True
 ) -> TopDown:
-    choice = choice or AutoChoice(llm, Overlap(), CARDS)
+    choice = choice or AutoChoice(Overlap(), CARDS)
     step = SingleDocument(pool, selectors(evidence))
     return TopDown(step, Sampling(), llm, choice, len(CARDS), max_iterations=rounds)
 
@@ -215,7 +215,7 @@ def test_top_down_asks_again_with_the_knowledge_so_far() -> None:
 
 def test_an_explicit_reply_that_names_no_card_is_reported_and_asks_none() -> None:
     pool, llm = Notes(), Scripted(choose="the library")
-    (found,) = top_down(pool, llm, ExplicitChoice(llm, CARDS)).gather(["q"])
+    (found,) = top_down(pool, llm, ExplicitChoice(CARDS)).gather(["q"])
     assert pool.asked == []
     assert found.passages == ()
     assert "names no card" in found.notes[0]
@@ -236,7 +236,7 @@ def test_when_every_card_has_been_asked_the_llm_is_not_asked_whether_it_needs_mo
 
 def test_a_second_explicit_choice_of_the_same_card_is_told_and_ends_the_rounds() -> None:
     pool, llm = Notes(), Scripted(choose="moons", need=[1.0, 1.0])
-    (found,) = top_down(pool, llm, ExplicitChoice(llm, CARDS), rounds=3).gather(["q"])
+    (found,) = top_down(pool, llm, ExplicitChoice(CARDS), rounds=3).gather(["q"])
     assert len(pool.asked) == 1
     assert "chose moons again" in found.notes[0]
     offered = [[card.name for card in r.choices] for r in llm.requests if r.kind == "choose"]
@@ -263,7 +263,7 @@ def hybrid(pool: Notes, llm: Scripted, choice: CardChoice, rounds: int = 1) -> T
 
 def test_hybrid_runs_bottom_up_over_the_nearest_cards() -> None:
     pool, llm = Notes(), Scripted(what="moons of the planets, winners of prizes")
-    (found,) = hybrid(pool, llm, AutoChoice(llm, Overlap(), CARDS, most=2)).gather(["moons note"])
+    (found,) = hybrid(pool, llm, AutoChoice(Overlap(), CARDS, most=2)).gather(["moons note"])
     assert pool.asked == [(("moons note",), ("prizes", "moons"), 3)]
     assert [r.kind for r in llm.requests] == ["what"]
     assert sum(p.pruned is not None for p in found.passages) == 5
@@ -272,7 +272,7 @@ def test_hybrid_runs_bottom_up_over_the_nearest_cards() -> None:
 
 def test_hybrid_asks_every_card_that_an_explicit_reply_names() -> None:
     pool, llm = Notes(), Scripted(choose="prizes and elections", need=[1.0])
-    (found,) = hybrid(pool, llm, ExplicitChoice(llm, CARDS, most=None), rounds=2).gather(["q"])
+    (found,) = hybrid(pool, llm, ExplicitChoice(CARDS, most=None), rounds=2).gather(["q"])
     assert pool.asked == [(("q",), ("prizes", "elections"), 3)]
     assert "again" in found.notes[0]
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from kcard.answer import Passage
 from kcard.integrators.bottom_up import BottomUp
-from kcard.integrators.choice import ExplicitChoice
+from kcard.integrators.choice import Chosen, ExplicitChoice
 from kcard.integrators.nearest import Nearest
 from kcard.integrators.selectors import Selectors
 from kcard.protocols import Array, Pair
@@ -85,10 +85,15 @@ def test_a_selector_that_cannot_be_prepared_reads_the_hundred_that_the_encoder_p
     assert len({card.name for card in found}) == len(CARDS)
 
 
+def chosen(llm: Names, choice: ExplicitChoice, question: str) -> Chosen:
+    request = choice.request(question)
+    return choice.chosen(request, llm.reply(request))
+
+
 def test_an_explicit_choice_lists_only_the_nearest_and_says_so() -> None:
     llm = Names("moons")
-    choice = ExplicitChoice(llm, CARDS, relevance=MiniLM(), shortlist=5)
-    found = choice.choose("Who discovered the moons of Saturn?")
+    choice = ExplicitChoice(CARDS, relevance=MiniLM(), shortlist=5)
+    found = chosen(llm, choice, "Who discovered the moons of Saturn?")
     assert len(llm.requests[0].choices) == 5
     assert llm.requests[0].choices[0].name == "moons"
     assert found.cards == ("moons",)
@@ -96,8 +101,10 @@ def test_an_explicit_choice_lists_only_the_nearest_and_says_so() -> None:
 
 
 def test_a_card_that_was_not_listed_is_not_chosen() -> None:
-    found = ExplicitChoice(Names("stones-1900"), CARDS, relevance=MiniLM(), shortlist=1).choose(
-        "Who discovered the moons of Saturn?"
+    found = chosen(
+        Names("stones-1900"),
+        ExplicitChoice(CARDS, relevance=MiniLM(), shortlist=1),
+        "Who discovered the moons of Saturn?",
     )
     assert found.cards == ()
     assert "names no card" in found.notes[-1]
@@ -105,7 +112,7 @@ def test_a_card_that_was_not_listed_is_not_chosen() -> None:
 
 def test_as_many_cards_as_the_shortlist_are_all_listed_as_they_stand() -> None:
     llm = Names("moons")
-    found = ExplicitChoice(llm, CARDS, relevance=MiniLM(), shortlist=len(CARDS)).choose("Which stones?")
+    found = chosen(llm, ExplicitChoice(CARDS, relevance=MiniLM(), shortlist=len(CARDS)), "Which stones?")
     assert llm.requests[0].choices == tuple(CARDS)
     assert found.notes == ()
 

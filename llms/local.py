@@ -68,6 +68,10 @@ class LocalLLM:
     def count(self, request: Request) -> int:
         return len(self._prompts.encoded(request))
 
+    def prompt(self, request: Request) -> str:
+        """What the model reads."""
+        return self._prompts.text(request)
+
     @property
     def announcement(self) -> str:
         """What answers, for the user."""

@@ -94,6 +94,10 @@ class OpenAIEndpoint:
         sizes = [len(text.encode()) for text in self._form.texts(request)]
         return sum(-(-size // BYTES_A_TOKEN) + FRAME for size in sizes)
 
+    def prompt(self, request: Request) -> str:
+        """What is sent, as one text."""
+        return self._form.shown(request)
+
     def reply(self, request: Request) -> Reply:
         """Raises LLMError, one line that names the URL and the remedy, where no reply can be had."""
         if request.draft:

@@ -35,18 +35,22 @@ class PromptTokens:
         longest = int(self.tokenizer.model_max_length)
         return None if longest > NO_LIMIT else longest
 
+    def text(self, request: Request) -> str:
+        """The prompt; only the template may speak in control tokens."""
+        if not self.templated:
+            return without_control(unified_qa(request) if self.unified_qa else render(request), self._control)
+        turns = [
+            {"role": turn["role"], "content": without_control(turn["content"], self._control)}
+            for turn in messages(request)
+        ]
+        return str(self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+
     def encoded(self, request: Request, reply: str = "") -> list[int]:
-        """The tokens of the prompt, and of a reply after it; only the template may speak in control tokens."""
+        """The tokens of the prompt, and of a reply after it."""
+        text = self.text(request)
         if self.templated:
-            turns = [
-                {"role": turn["role"], "content": without_control(turn["content"], self._control)}
-                for turn in messages(request)
-            ]
-            prompt = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-            return list(self.tokenizer(prompt + reply, add_special_tokens=False, verbose=False).input_ids)
-        text = unified_qa(request) if self.unified_qa else render(request)
-        text = without_control(text, self._control) + (f" {reply}" if reply else "")
-        return list(self.tokenizer(text, verbose=False).input_ids)
+            return list(self.tokenizer(text + reply, add_special_tokens=False, verbose=False).input_ids)
+        return list(self.tokenizer(text + (f" {reply}" if reply else ""), verbose=False).input_ids)
 
     def targets(self, request: Request) -> list[list[int]]:
         """What a sequence-to-sequence model would say for each option: its letter or, in UnifiedQA's form, its text,

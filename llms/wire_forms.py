@@ -29,6 +29,10 @@ class WireForm(Protocol):
         """What is sent, for counting tokens."""
         ...
 
+    def shown(self, request: Request) -> str:
+        """What is sent, as one text for people."""
+        ...
+
     def scored(self, top: int) -> dict[str, Any]:
         """The parameters that ask for the log-probabilities of the likeliest tokens at each place."""
         ...
@@ -55,6 +59,9 @@ class Chat:
 
     def texts(self, request: Request) -> list[str]:
         return [message["content"] for message in messages(request)]
+
+    def shown(self, request: Request) -> str:
+        return "\n\n".join(f"{message['role']}: {message['content']}" for message in messages(request))
 
     def scored(self, top: int) -> dict[str, Any]:
         return {"logprobs": True, "top_logprobs": top}
@@ -89,6 +96,9 @@ class Completions:
 
     def texts(self, request: Request) -> list[str]:
         return [render(request)]
+
+    def shown(self, request: Request) -> str:
+        return render(request)
 
     def scored(self, top: int) -> dict[str, Any]:
         return {"logprobs": min(top, self.MOST_TOP)}

@@ -10,7 +10,7 @@ from typing import cast
 from kcard.errors import KcardError, LLMError, one_line
 from kcard.evaluation.runs.result import Call
 from kcard.llms.prompts import render
-from kcard.protocols import LLM, Batching, Windowed
+from kcard.protocols import LLM, Batching, Prompting, Windowed
 from kcard.request import Reply, Request
 
 __all__ = ["Recorder"]
@@ -90,8 +90,7 @@ class Recorder:
             self._calls[request.question].append(call)
 
     def _prompt(self, request: Request) -> str:
-        prompt = getattr(self._llm, "prompt", None)
-        return str(prompt(request)) if callable(prompt) else render(request)
+        return self._llm.prompt(request) if isinstance(self._llm, Prompting) else render(request)
 
 
 def _holds(question: str, asked: str) -> bool:

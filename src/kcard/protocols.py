@@ -26,6 +26,7 @@ __all__ = [
     "NamedEvidence",
     "Pair",
     "Precomputed",
+    "Prompting",
     "Pruner",
     "Reader",
     "Relevance",
@@ -156,6 +157,15 @@ class Windowed(Protocol):
 
     def count(self, request: Request) -> int:
         """The tokens of a request; at least roughly, and rather too many than too few."""
+        ...
+
+
+@runtime_checkable
+class Prompting(Protocol):
+    """An LLM whose prompts can be shown."""
+
+    def prompt(self, request: Request) -> str:
+        """The request as it is sent; of a chat the messages, each after its role."""
         ...
 
 

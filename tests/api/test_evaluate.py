@@ -182,7 +182,9 @@ def test_what_a_run_costs_is_counted_by_call_token_and_price(
     row = json.loads(done.out)
     assert (row["calls"], row["tokens_in"], row["tokens_out"]) == (4, 4000, 400)
     assert row["cost"] == pytest.approx(0.012)
-    assert "Question: Who won the senate race of Texas?" in results(1)[0].calls[0].prompt
+    prompt = results(1)[0].calls[0].prompt
+    assert prompt.startswith("system: You answer questions.")
+    assert "user: Question: Who won the senate race of Texas?" in prompt
 
 
 @pytest.mark.parametrize(

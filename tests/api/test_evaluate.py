@@ -240,3 +240,35 @@ def test_a_preset_sets_what_is_not_given(card: str, races: Path) -> None:
     assert (options["floor"], options["n1"], options["n2"], options["n3"]) == (0.0, 3, 2, 3)
     assert options["settings"] == "bottom-up"
     assert "preset" not in options
+
+
+@pytest.mark.usefixtures("card")
+def test_a_gate_between_two_ways_is_a_setting_of_its_own(races: Path, kcard: Kcard) -> None:
+    settings = "retrieval,genread,retrieval/genread@always,retrieval/genread@never"
+    done = kcard("eval", "midterm", "--path", races, "--settings", settings, "--json")
+    assert done.code == 0, done.err
+    retrieval, genread, always, never = map(json.loads, done.out.splitlines())
+    assert always["em"] == retrieval["em"] > never["em"] == genread["em"]
+
+
+def test_a_paper_preset_keeps_the_order_of_passages_and_the_command_says_so(
+    races: Path, kcard: Kcard
+) -> None:
+    command = [
+        "eval",
+        "midterm",
+        "--path",
+        races,
+        "--preset",
+        "thrust",
+        "--settings",
+        "direct",
+        "--limit",
+        "1",
+    ]
+    assert kcard(*command).code == 0
+    assert kcard(*command, "--reorder-by-date").code == 0
+    first, second = (" ".join(RunStorage(Hub().runs).get(number).plan.command) for number in (1, 2))
+    assert "--no-reorder-by-date" in first
+    assert "--reorder-by-date" in second.replace("--no-", "")
+    assert "--no-reorder-by-date" not in second

@@ -147,7 +147,9 @@ def test_options_that_there_are_not_are_refused(options: str, message: str, tmp_
 
 
 def test_encoders_that_there_are_not_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="unknown representation 'bert': choose one of card, contriever, hf, minilm, simcse"):
+    with pytest.raises(
+        UsageError, match="unknown representation 'bert': choose one of card, contriever, hf, minilm, simcse"
+    ):
         find("bert")
     with pytest.raises(UsageError, match="encoder 'hf': expected hf:NAME"):
         find("hf")

@@ -28,6 +28,7 @@ __all__ = ["Prepared", "command_line", "prepare"]
 
 T = TypeVar("T", AskOptions, BaselineOptions)
 LIBRARIES = ("numpy", "tokenizers", "torch", "transformers")
+NEGATABLE = {name for name, known in declared(AskOptions).items() if known.option.negatable}
 PLACES = ("path", "examples", "evidence", "corpus")  # options that may name files
 
 
@@ -93,7 +94,10 @@ def command_line(options: Mapping[str, Any]) -> Iterator[str]:
     yield from options["tasks"]
     for key, value in options.items():
         flag = "--" + key.replace("_", "-")
-        if key == "tasks" or value is False:
+        if key == "tasks" or (value is False and key not in NEGATABLE):
+            continue
+        if value is False:
+            yield "--no-" + flag.removeprefix("--")
             continue
         if value is True:
             yield flag

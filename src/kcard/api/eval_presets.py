@@ -48,7 +48,7 @@ PRESETS: Mapping[EvalPreset, Mapping[str, Any]] = {
     },
     # Adaptive Retrieval, sections 3 and 5: the top passage, fifteen demonstrations.
     "adaptive-retrieval": {
-        "settings": "direct,bottom-up@always,genread,bottom-up@popularity",
+        "settings": "direct,bottom-up@always,genread,bottom-up@popularity,retrieval/genread@popularity",
         "shots": 15,
         "n1": 1,
         "n2": 1,

@@ -33,7 +33,11 @@ TOGETHER = "cards+retrieval"
 
 @dataclass(frozen=True)
 class EvalSetting:
-    """A way of answering. `name` as it was given: a mode, a mode with a gate (bottom-up@thrust) or a baseline."""
+    """A way of answering.
+
+    name  as it was given: a mode, a mode with a gate (bottom-up@thrust), a baseline, or two ways with a gate between
+          them (retrieval/genread@popularity), the first of which answers where the gate seeks knowledge
+    """
 
     name: str
 
@@ -42,14 +46,24 @@ class EvalSetting:
         """The name without the gate."""
         return self.name.partition("@")[0]
 
+    @property
+    def sides(self) -> "tuple[EvalSetting, EvalSetting] | None":
+        """The ways below and above the gate; None where there is one way."""
+        below, slash, above = self.way.partition("/")
+        return (EvalSetting(below), EvalSetting(above)) if slash else None
+
     def uses_cards(self, baseline: BaselineOptions) -> bool:
         """Whether it opens cards."""
+        if self.sides:
+            return any(side.uses_cards(baseline) for side in self.sides)
         if self.way in MODES:
             return self.way != "direct"
         return self.way == TOGETHER or (self.way in SEARCHING and baseline.corpus is None)
 
     def options(self, given: AskOptions) -> AskOptions:
         """The options with those of this setting; a gate in its name decides before a given one."""
+        if self.sides:
+            return replace(given, gate=self.name.partition("@")[2])
         changes: dict[str, Any] = dict(MODES[self.way]) if self.way in MODES else {"gate": "always"}
         gate = self.name.partition("@")[2] or given.gate
         if gate and self.way != "direct":
@@ -77,27 +91,49 @@ class EvalSetting:
         from kcard.integrators.pipeline import Pipeline
 
         options = replace(self.options(given), llm=llm)
+        if self.sides:
+            ungated = replace(given, gate=None)
+            below, above = (side.answerer(ungated, baseline, llm, hub, report) for side in self.sides)
+            return _routed(options, llm, below, above)
         if self.way in MODES:
             return Pipeline(options, hub=hub, report=report)
         return make_baseline(self.way, options, baseline, hub=hub, report=report)
+
+
+def _routed(options: AskOptions, llm: "LLM", below: "Answerer", above: "Answerer") -> "Answerer":
+    from kcard.integrators.metered import Metered
+    from kcard.integrators.named_gate import named_gate
+    from kcard.integrators.routed import Routed
+    from kcard.llms.examples import load
+
+    metered = Metered(llm, options.concurrency or 1)
+    return Routed(named_gate(options.gate_name, metered, load(options.examples)), metered, below, above)
 
 
 def parse_settings(given: str | Sequence[str]) -> tuple[EvalSetting, ...]:
     """The settings of a comma-separated list. Raises UsageError for an unknown one, one named twice, and for none."""
     from kcard.integrators.baselines.factory import BASELINES
 
+    ways = {*MODES, *BASELINES}
     names = [name.strip() for name in (given.split(",") if isinstance(given, str) else given)]
     known = ", ".join([*MODES, *BASELINES])
     for name in names:
-        way, at, gate = name.partition("@")
-        gated = way in MODES and way != "direct" and bool(gate)
-        if way not in {*MODES, *BASELINES} or (at and not gated):
+        if not _well_formed(name, ways):
             raise UsageError(
                 f"unknown setting {name!r}: choose among {known}; one with cards may name its gate, as in "
-                "bottom-up@always"
+                "bottom-up@always, and a gate may choose between two, as in retrieval/genread@popularity"
             )
         if names.count(name) > 1:
             raise UsageError(f"setting {name!r} is named twice")
     if not names:
         raise UsageError(f"no settings: choose among {known}")
     return tuple(map(EvalSetting, names))
+
+
+def _well_formed(name: str, ways: set[str]) -> bool:
+    """WAY, WAY@GATE of a mode with cards, or BELOW/ABOVE@GATE."""
+    way, at, gate = name.partition("@")
+    below, slash, above = way.partition("/")
+    if slash:
+        return {below, above} <= ways and bool(gate)
+    return way in ways and (not at or (way in MODES and way != "direct" and bool(gate)))

@@ -27,7 +27,6 @@ ASKING = {"connect": 4.0, "read": 8.0, "write": 4.0, "pool": 4.0}
 FETCHING = {"connect": 10.0, "read": 60.0, "write": 60.0, "pool": 60.0}
 SLOWEST = 50_000  # bytes a second of a file, after the first minute
 SHA = re.compile(r"[0-9a-f]{40}")
-BLOCK = 1 << 20
 ABSENT = (401, 403, 404)
 
 
@@ -85,7 +84,7 @@ class Upstream:
         with self._got(where, token, size, FETCHING) as response:
             if response.status_code != 200:
                 raise UpstreamFailed(f"{self.url} refused {path} of {name} ({response.status_code})")
-            for block in response.iter_bytes(BLOCK):
+            for block in response.iter_bytes():
                 if time.monotonic() > deadline:
                     raise UpstreamFailed(
                         f"{self.url} sends {path} of {name} too slowly: fewer than {SLOWEST} bytes/s"

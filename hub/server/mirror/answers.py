@@ -26,7 +26,7 @@ from kcard.hub.server.dependencies import base_url, identified, web_type
 from kcard.hub.server.endpoints import models, refs, resolve, trees
 from kcard.hub.server.middleware.raw_path import decoded
 from kcard.hub.server.mirror.descriptions import refusal
-from kcard.hub.server.mirror.fetching import Fetches, Wanted
+from kcard.hub.server.mirror.fetching import Fetches
 from kcard.hub.server.mirror.mirroring import Client, Mirroring, Reading
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.page import pages
@@ -217,8 +217,8 @@ async def _file(ask: _Ask) -> Response:
     plan = planned(request, entry, commit)
     if isinstance(plan, Response):
         return _marked(plan, reading)
-    token = await _in_thread(ask.mirror.mirroring.token, reading.mirror, ask.client)
-    found = await ask.mirror.fetches.get(Wanted(reading.mirror, commit, entry, token))
+    wanted, stored = await to_thread.run_sync(ask.mirror.mirroring.wanted, reading, entry, ask.client)
+    found = stored or await ask.mirror.fetches.get(wanted)
     if isinstance(found, int):
         return _marked(_Following(ask.mirror.fetches, found, plan), reading)
     return _marked(await to_thread.run_sync(_stored, request.app.state.hub, found, plan), reading)

@@ -153,6 +153,7 @@ class Fetches:
                 try:
                     await self._fetched(wanted, path / "content")
                 except KcardError as error:
+                    (path / "content").unlink(missing_ok=True)  # first: the disk may be full
                     await to_thread.run_sync(self._failed, wanted, error)
                 except Exception:
                     logger.exception("fetching %s of %s failed", wanted.entry.path, wanted.mirror.name)
@@ -214,7 +215,8 @@ class Fetches:
         if not refused:
             logger.error("%s of %s (%d): %s", wanted.entry.path, wanted.mirror.name, status_of(error), error)
         until = now() + (LONG if refused else BRIEF)
-        self._mirrors.failed(wanted.mirror, wanted.oid, status, message, until)
+        with suppress(KcardError):  # the disk or the database may be why
+            self._mirrors.failed(wanted.mirror, wanted.oid, status, message, until)
 
 
 def _ready(handle: int, size: int) -> bool:

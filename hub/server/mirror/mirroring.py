@@ -16,11 +16,12 @@ from kcard.hub.accounts.names import AMBIGUOUS, check_repository, folded
 from kcard.hub.accounts.upstream_tokens import UpstreamTokens
 from kcard.hub.client.upstream import Denied, Upstream, UpstreamDown
 from kcard.hub.records.utc import now
-from kcard.hub.refusals import Conflict, Gated, Invalid, NotThere, Refused, UpstreamFailed
+from kcard.hub.refusals import Conflict, Gated, Invalid, NotThere, Refused, Unknown, UpstreamFailed
 from kcard.hub.repositories.mirrors import Kept, Mirror, Seen
-from kcard.hub.repositories.permissions import absent
-from kcard.hub.repositories.values import Type
+from kcard.hub.repositories.permissions import LOGIN, absent
+from kcard.hub.repositories.values import Entry, Type
 from kcard.hub.server.mirror.descriptions import allowed, described, listed_refs
+from kcard.hub.server.mirror.fetching import Wanted
 from kcard.hub.server.mirror.options import FULL, MirrorOptions
 from kcard.hub.server.reading.folders import Folders
 from kcard.hub.server.reading.repository_json import Json
@@ -108,9 +109,24 @@ class Mirroring:
         self.mirrors.keep_refs(mirror, found)
         return reading, dict(found)
 
-    def token(self, mirror: Mirror, client: Client) -> str | None:
-        """The token with which the client's files are fetched: none for what everyone may read."""
-        return None if mirror.open else self._token(client)
+    def wanted(self, reading: Reading, entry: Entry, client: Client) -> tuple[Wanted, str | None]:
+        """A file to fetch for the client, and its sha256 if it is stored.
+
+        For a file that is not, raises Unknown if this hub fetches nothing for the client, UpstreamFailed if it no
+        longer mirrors the source.
+        """
+        mirror = reading.mirror
+        token = None if mirror.open else self._token(client)
+        wanted = Wanted(mirror, reading.kept.sha, entry, token)
+        found = self.mirrors.file(mirror, wanted.oid)
+        sha256 = None if found is None else found.sha256
+        if sha256 is None and mirror.upstream != self.options.url:
+            raise UpstreamFailed(
+                f"{entry.path} was not fetched from {mirror.upstream}, which this hub no longer mirrors"
+            )
+        if sha256 is None and not self._may_ask(mirror, client):
+            raise Unknown(f"{entry.path} was not fetched from {mirror.upstream} yet: {LOGIN}")
+        return wanted, sha256
 
     def _check(self, type_: Type, name: str, revision: str, client: Client) -> None:
         """Raise NotThere for what is never asked for: names of this hub, and what no other one can have."""

@@ -212,6 +212,8 @@ def test_visitors_without_an_account_read_only_what_is_here(there: Shared, here:
     assert here.http().get("/api/models/acme/unvisited").status_code == 401
     here.http("bob").get("/acme/visited/resolve/main/config.json")
     assert here.http().get("/acme/visited/resolve/main/config.json").content == FILES["config.json"]
+    assert here.http().get("/acme/visited/resolve/main/README.md").status_code == 401
+    assert here.http().head("/acme/visited/resolve/main/README.md").status_code == 200
 
 
 def test_visitors_may_have_repositories_fetched_where_the_owner_allows_it(

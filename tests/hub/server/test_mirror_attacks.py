@@ -3,6 +3,7 @@
 import json
 import pickle
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,7 +15,10 @@ import pytest
 from kcard.hub.server.mirror.options import MirrorOptions
 from kcard.hub.server.options import ServerOptions
 from tests.hub.server.lying_hub import SHA, LyingHub, Sent, lying_hub
+from tests.hub.server.test_disk_full import disk
 from tests.hub.shared_hub import Shared, running, shared_hub
+
+__all__ = ["disk"]  # a fixture
 
 TOKEN = "hk_token_of_bob_for_upstream"
 LARGE = b"line\n" * 100_000
@@ -36,6 +40,14 @@ def here(liar: LyingHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 def status(here: Shared, path: str, who: str | None = "bob") -> int:
     return here.http(who).get(path).status_code
+
+
+def broken(here: Shared, path: str) -> bool:
+    """Whether bob gets no whole file: the connection is closed before its last byte, or it never starts."""
+    try:
+        return here.http("bob").get(path).status_code == 502
+    except httpx.RemoteProtocolError:
+        return True
 
 
 def get(url: str, path: str, hub: Shared) -> httpx.Response:
@@ -68,11 +80,7 @@ def test_wrong_bytes_are_never_served_as_a_whole_file(
     name = f"evil/{request.node.callspec.id.replace(' ', '-')}"
     liar.model(name, {"a.txt": LARGE})
     liar.file(name, "a.txt", sent)
-    try:
-        answer = here.http("bob").get(f"/{name}/resolve/main/a.txt")
-    except httpx.RemoteProtocolError:  # the connection was closed before the last byte
-        return
-    assert answer.status_code == 502
+    assert broken(here, f"/{name}/resolve/main/a.txt")
     assert status(here, f"/{name}/resolve/main/a.txt") == 502
     assert liar.times(f"{name}/resolve/{SHA}/a.txt") == 1  # not at once again
 
@@ -159,6 +167,22 @@ def test_all_mirrors_have_no_more_bytes_than_the_limit(liar: LyingHub, tmp_path:
         assert (answer.status_code, "as many bytes as it may" in answer.text) == (502, True)
         assert status(here, "/evil/big/resolve/main/b.txt") == 200
         assert liar.times("evil/big/resolve/" + SHA + "/a.txt") == 0
+
+
+def test_a_file_that_the_disk_has_no_room_for_is_not_served_and_leaves_nothing(
+    liar: LyingHub, disk: Path
+) -> None:
+    content = b"line\n" * 2_000_000
+    liar.model("evil/large", {"a.txt": content, "b.txt": b"b"})
+    with shared_hub(disk, ServerOptions(mirror=MirrorOptions(liar.url))) as here:
+        assert broken(here, "/evil/large/resolve/main/a.txt")
+        again = here.http("bob").get("/evil/large/resolve/main/a.txt")
+        assert (again.status_code, "disk is full" in again.text) == (502, True)
+        assert status(here, "/evil/large/resolve/main/b.txt") == 200
+        deadline = time.monotonic() + 10
+        while remains := list((disk / "home" / "hub" / "mirror").iterdir()):
+            assert time.monotonic() < deadline, remains
+            time.sleep(0.01)
 
 
 # --- many at once ----------------------------------------------------------------------------------------------------
@@ -305,6 +329,7 @@ def test_a_mirror_stays_bound_to_its_source(liar: LyingHub, here: Shared) -> Non
         other.model("open/bound", {"a.txt": b"other"})
         with running(here.hub, ServerOptions(mirror=MirrorOptions(other.url, age=0))) as url:
             assert get(url, "/open/bound/resolve/main/a.txt", here).content == b"one"
+            assert get(url, "/open/bound/resolve/main/b.txt", here).status_code == 502
         assert other.asked == []
 
 

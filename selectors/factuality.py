@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kcard.answer import Passage, Source
+from kcard.lookup import find_all
 from kcard.protocols import Checker, Evidence, Pair
 from kcard.selectors.models.two_checkers import TwoCheckers
 from kcard.selectors.verdicts import support
@@ -110,5 +111,6 @@ def _own(passages: Sequence[Passage], own: Mapping[str, Evidence], k: int) -> li
 def _others(passages: Sequence[Passage], evidence: Evidence | None, k: int) -> list[list[Source]]:
     if evidence is None:
         return [[] for _ in passages]
-    found = {text: evidence.find(text, k) for text in dict.fromkeys(p.text for p in passages)}
+    texts = list(dict.fromkeys(p.text for p in passages))
+    found = dict(zip(texts, find_all(evidence, texts, k), strict=True))
     return [found[p.text] for p in passages]

@@ -17,6 +17,7 @@ from kcard.cards.format.kinds import SEARCH
 from kcard.cards.kinds.generator import padded
 from kcard.errors import CardError
 from kcard.json_values import build, parse
+from kcard.lookup import find_all
 from kcard.sampling import Sampling
 from kcard.words import is_english
 
@@ -84,11 +85,14 @@ class SearchCard:
         the search raises where it can't be asked.
         """
         del sampling
-        return [padded(self._name, self._found(question, documents), documents) for question in questions]
+        found = find_all(self._evidence, questions, max(CANDIDATES, documents))
+        return [
+            padded(self._name, self._ranked(question, sources), documents)
+            for question, sources in zip(questions, found, strict=True)
+        ]
 
-    def _found(self, question: str, documents: int) -> list[Source]:
+    def _ranked(self, question: str, found: list[Source]) -> list[Source]:
         """Best first: by the search's own order, for English by the mean of its score and the encoder's cosine."""
-        found = self._evidence.find(question, max(CANDIDATES, documents))
         if not self._english or not found:
             return found
         from kcard import encoder

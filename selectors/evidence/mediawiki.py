@@ -1,7 +1,8 @@
 """A client of MediaWiki's action API: polite, patient and with a memory on disk. It knows no claim and no evidence.
 
 https://www.mediawiki.org/wiki/API:Etiquette asks for a user agent that names the program and where to find its
-makers, for requests one after the other, for maxlag, and for patience as Retry-After says.
+makers, for few requests at a time, for maxlag, and for patience as Retry-After says: while the wiki wants one request
+to wait, all of them do. It is thread-safe.
 """
 
 import email.utils
@@ -56,6 +57,7 @@ class MediaWiki:
     cache: Path
     age: float = AGE
     stale: set[str] = field(default_factory=set)
+    _resumed: float = 0.0  # time.monotonic() before which nothing is asked
 
     def get(self, **parameters: str) -> dict[str, Any]:
         """The reply to a query, from disk where it was asked before and is not too old.
@@ -84,6 +86,8 @@ class MediaWiki:
                 f"{self.api} can't be queried, because HF_HUB_OFFLINE is set: unset it, or use evidence on this machine"
             )
         for attempt in range(TRIES):
+            if (pause := self._resumed - time.monotonic()) > 0:
+                time.sleep(pause)
             try:
                 return self._asked(url)
             except _Refused as refused:
@@ -91,7 +95,7 @@ class MediaWiki:
                 if attempt == TRIES - 1 or wait > LONGEST_WAIT:
                     when = f"try again in {wait:.0f} s" if refused.wait else "try again later"
                     raise CorpusError(f"{self.api} {refused}: {when}") from refused
-                time.sleep(wait)
+                self._resumed = max(self._resumed, time.monotonic() + wait)
         raise AssertionError("unreachable")
 
     def _asked(self, url: str) -> dict[str, Any]:

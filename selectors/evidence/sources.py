@@ -7,6 +7,7 @@ from itertools import chain, zip_longest
 from kcard.answer import Source
 from kcard.errors import CorpusError
 from kcard.index import Index
+from kcard.lookup import find_all
 from kcard.protocols import Evidence
 from kcard.sentences import split
 from kcard.words import passage_digest
@@ -83,9 +84,19 @@ class Union:
 
     def find(self, claim: str, k: int) -> list[Source]:
         """At most `k` sources: the best of each part, then the second of each, and so on; a text comes once."""
-        ranks = zip_longest(*(part.find(claim, k) for part in self.parts))
-        found: dict[str, Source] = {}
-        for source in chain.from_iterable(ranks):
-            if source is not None:
-                found.setdefault(source.text, source)
-        return list(found.values())[:k]
+        (found,) = self.find_all([claim], k)
+        return found
+
+    def find_all(self, claims: Sequence[str], k: int) -> list[list[Source]]:
+        """The same for each claim; a part that can looks up several at a time."""
+        found = [find_all(part, claims, k) for part in self.parts]
+        return [_alternated(lists)[:k] for lists in zip(*found, strict=True)]
+
+
+def _alternated(found: Sequence[Sequence[Source]]) -> list[Source]:
+    """The first of each list, then the second of each, and so on; a text comes once."""
+    texts: dict[str, Source] = {}
+    for source in chain.from_iterable(zip_longest(*found)):
+        if source is not None:
+            texts.setdefault(source.text, source)
+    return list(texts.values())

@@ -6,11 +6,12 @@ Every claim that is looked up is sent to the wiki: it is used only where it is n
 import hashlib
 import re
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kcard.answer import Source
+from kcard.concurrency import in_order
 from kcard.config import settings
 from kcard.errors import UsageError
 from kcard.index import Index
@@ -21,6 +22,7 @@ __all__ = ["Wikipedia", "open_wikipedia"]
 
 LICENCE = "CC BY-SA 4.0"
 PAGES = 3
+CONCURRENCY = 3  # what the Wikimedia Foundation's robot policy allows a client
 WORDS = 12  # of a claim, that pages must all hold
 LONGEST = 300  # characters that the search takes
 LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*|simple")
@@ -88,6 +90,10 @@ class Wikipedia:
         paragraphs = [p for page in self._pages(claim) for p in self._paragraphs(page)]
         index = Index.build(f"{title} {source.text}" for title, source in paragraphs)
         return [replace(paragraphs[row][1], score=score) for row, score in index.search(claim, k)]
+
+    def find_all(self, claims: Sequence[str], k: int) -> list[list[Source]]:
+        """The same for each claim, CONCURRENCY of them at a time."""
+        return list(in_order(lambda claim: self.find(claim, k), claims, CONCURRENCY))
 
     def _pages(self, claim: str) -> list[dict[str, Any]]:
         """The pages that hold all that matters of the claim; where there are none, those that hold most of it."""

@@ -19,6 +19,7 @@ __all__ = [
     "Array",
     "Batching",
     "Checker",
+    "ConcurrentEvidence",
     "Evidence",
     "Gate",
     "Generator",
@@ -111,6 +112,15 @@ class Judging(Protocol):
 class Evidence(Protocol):
     def find(self, claim: str, k: int) -> list[Source]:
         """At most `k` texts that may support or refute the claim, best first; empty where none was found."""
+        ...
+
+
+@runtime_checkable
+class ConcurrentEvidence(Protocol):
+    """Evidence that looks up several claims at a time."""
+
+    def find_all(self, claims: Sequence[str], k: int) -> list[list[Source]]:
+        """What `find` gives for each claim, in order."""
         ...
 
 

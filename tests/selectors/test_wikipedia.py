@@ -4,11 +4,15 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event, Lock
+from typing import Any
 
 import pytest
 
 from kcard.errors import CorpusError, UsageError
+from kcard.lookup import find_all
 from kcard.selectors.evidence.registry import open_evidence
+from kcard.selectors.evidence.sources import Union
 from kcard.selectors.evidence.wikipedia import open_wikipedia
 from tests.selectors.mediawiki_server import Wiki, serving
 
@@ -34,6 +38,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long was waited, instead of waiting."""
     found: list[float] = []
     monkeypatch.setattr(time, "sleep", found.append)
+    monkeypatch.setattr(time, "monotonic", lambda: float(sum(found)))
     return found
 
 
@@ -201,3 +206,40 @@ def test_languages_and_addresses_name_the_wiki() -> None:
     for wrong in ("EN", "en.evil.com", "https://", "https://w/api.php?x=1", "deutsch/../en"):
         with pytest.raises(UsageError, match="wikipedia:"):
             open_wikipedia(wrong)
+
+
+def test_several_claims_are_looked_up_at_a_time_with_the_same_results_in_order(wiki: Wiki) -> None:
+    claims = [CLAIM, "Helium is a noble gas.", "Nothing about Xyzzy", CLAIM, "Oregon is a state."]
+    evidence = open_evidence(f"wikipedia:{wiki.api}")
+    together = find_all(evidence, claims, 2)
+    wiki.requests.clear()
+    assert together == [evidence.find(claim, 2) for claim in claims]
+    assert together[0][0].text == "Ron Wyden: He won the 2022 senate race in Oregon."
+    assert together[2] == []
+    assert find_all(Union([evidence, evidence]), claims, 2) == together
+
+
+def test_at_most_three_claims_are_looked_up_at_a_time(wiki: Wiki, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, running, most = Lock(), [0], [0]
+    reply = Wiki.reply
+
+    def slow(self: Wiki, asked: dict[str, str]) -> dict[str, Any]:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        Event().wait(0.05)
+        with lock:
+            running[0] -= 1
+        return reply(self, asked)
+
+    monkeypatch.setattr(Wiki, "reply", slow)
+    find_all(open_evidence(f"wikipedia:{wiki.api}"), [f"helium {n}" for n in range(9)], 1)
+    assert most[0] == 3
+
+
+def test_all_requests_wait_while_the_wiki_wants_one_to_wait(wiki: Wiki) -> None:
+    evidence = open_evidence(f"wikipedia:{wiki.api}")
+    wiki.faults.append("429:1")
+    started = time.monotonic()
+    find_all(evidence, ["Helium", "Bern", "Oregon", "Ron Wyden"], 1)
+    assert time.monotonic() - started >= 1

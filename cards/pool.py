@@ -30,6 +30,7 @@ class Pool:
     llm     what finds the LLM that a card names (kcard.cards.kinds.llm)
     memory  bytes that the weights of cards may take; None: half of what the device has. Cards that were asked
             longest ago leave, and are read again when they are asked
+    loader  what holds the models, for pools that share them; then its device, rows and memory count
     """
 
     def __init__(
@@ -39,10 +40,12 @@ class Pool:
         rows: int = ROWS,
         llm: Callable[[str], LLM] | None = None,
         memory: int | None = None,
+        loader: Loader | None = None,
     ) -> None:
         self._cards = cards if isinstance(cards, CardSet) else CardSet(cards)
         self._choices = [Choice(m.name, m.description, m.knowledge_date) for m in self._cards.manifests]
-        self._models = Loader(device=device, rows=rows, llm=llm, memory=memory)
+        self._models = loader or Loader(device=device, rows=rows, memory=memory)
+        self._models.llm = llm
         self._alone: set[str] = set()
 
     @property
@@ -82,11 +85,13 @@ class Pool:
         return [[passage for rows in written for passage in rows[i]] for i in range(len(questions))]
 
     def _writer(self, name: str) -> CardGenerator:
-        writer: CardGenerator | None = self._models.held.get(name)
+        card = self._cards[name]
+        key = (name, card.folder)  # another version of the card has another folder
+        writer: CardGenerator | None = self._models.held.get(key)
         if writer is None:
-            writer = load(self._cards[name], self._models)
+            writer = load(card, self._models)
             # Those of the engine hold nothing themselves.
-            self._models.held.put(name, writer, int(getattr(writer, "size", 0)))
+            self._models.held.put(key, writer, int(getattr(writer, "size", 0)))
         return writer
 
     def _warn(self, name: str, reason: str) -> None:

@@ -18,6 +18,7 @@ import typer
 from kcard.config import CACHE_MB, Settings
 from kcard.config_file import TABLES
 from kcard.errors import UsageError
+from kcard.integrators.options import AskOptions
 from kcard.setting import Setting, typed
 
 __all__ = ["ConfigurableOption", "default_map", "effective", "option", "options", "value_of"]
@@ -107,7 +108,7 @@ def _words(setting: Setting) -> Sequence[str] | None:
 
 
 def default_map(configured: Settings) -> dict[str, dict[str, Any]]:
-    """What is configured for each command, by parameter, as Click wants it.
+    """What is configured for each command, by parameter, as Click wants it; options of ask hold for serve too.
 
     Raises UsageError for a key that is not an option, or a value of the wrong type, wherever it was set.
     """
@@ -120,6 +121,8 @@ def default_map(configured: Settings) -> dict[str, dict[str, Any]]:
         value = value_of(setting, option)
         if name:
             found.setdefault(command, {})[option.parameter] = value
+    if "ask" in found:
+        found["serve"] = {key: v for key, v in found["ask"].items() if key in AskOptions.__dataclass_fields__}
     return found
 
 

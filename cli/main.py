@@ -41,6 +41,8 @@ COMMANDS: Mapping[str, str] = {
     "ask": "ask",
     "eval": "eval",
     "runs": "runs",
+    "serve": "serve",
+    "serve-key": "serve",
     "calibrate": "calibrate",
     "browse": "browse",
     "selectors": "selectors",

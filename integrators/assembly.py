@@ -13,13 +13,14 @@ from kcard.integrators.card_evidence import CardEvidence
 from kcard.integrators.gathered import Gathered
 from kcard.integrators.metered import TimedGenerator
 from kcard.integrators.options import AskOptions
-from kcard.protocols import LLM, Evidence, Gate
+from kcard.protocols import LLM, Evidence, Gate, Generator
 from kcard.request import Example, Turn
 from kcard.selectors.presets import SelectorChoice
 from kcard.selectors.registry import Loading
 
 if TYPE_CHECKING:
     from kcard.cards.format.folder import CardSet
+    from kcard.cards.lm.loader import Loader
     from kcard.hub.selection import Selection
     from kcard.integrators.selectors import Selectors
 
@@ -33,6 +34,7 @@ __all__ = [
     "integrator",
     "make_llm",
     "make_pool",
+    "selectors",
 ]
 
 CARD_TEMPERATURE = 0.1  # of an LLM that writes documents and does not answer
@@ -122,11 +124,12 @@ def make_pool(
     device: str,
     llm: Callable[[str], LLM] | None = None,
     memory: int | None = None,
+    loader: "Loader | None" = None,
 ) -> "tuple[CardSet, TimedGenerator, str]":
     """The chosen cards; the pool that writes for them; what quarantine left out, in a sentence.
 
     A card's files are verified and laid out when it is first asked, so a pool may hold thousands. `llm`: what finds
-    the LLM that a card names. `memory`: bytes that cards may take; see Pool.
+    the LLM that a card names. `memory`: bytes that cards may take; `loader`: see Pool.
     """
     from kcard.cards.pool import Pool
 
@@ -136,7 +139,7 @@ def make_pool(
         if not torch.cuda.is_available():
             raise UsageError(f"device {device!r}: no GPU is available; leave out --device")
     cards, note = chosen_cards(selection, hub)
-    return cards, TimedGenerator(Pool(cards, device, llm=llm, memory=memory)), note
+    return cards, TimedGenerator(Pool(cards, device, llm=llm, memory=memory, loader=loader)), note
 
 
 def chosen_cards(selection: Sequence[str] | None, hub: CardSource | None) -> "tuple[CardSet, str]":
@@ -152,12 +155,11 @@ def chosen_cards(selection: Sequence[str] | None, hub: CardSource | None) -> "tu
 
 def integrator(
     options: AskOptions,
-    cards: "CardSet",
-    writer: TimedGenerator,
+    found: "Selectors",
+    writer: Generator,
     llm: LLM,
     examples: tuple[Example, ...],
     gate: Gate,
-    report: Callable[[str], None] | None = None,
 ) -> Integrator:
     """What gathers knowledge in the chosen mode. `gate`: what decided that it is wanted."""
     from kcard.integrators.bottom_up import BottomUp
@@ -165,9 +167,6 @@ def integrator(
     from kcard.integrators.single import SingleDocument
     from kcard.integrators.top_down import TopDown
 
-    choice = SelectorChoice(options.selectors, options.relevance, options.pruner, options.checker)
-    loading = Loading(options.device, options.trust_remote_code, report=report)
-    found = selectors(cards, tuple(map(str, options.evidence)), choice, loading)
     bottom_up = BottomUp(
         writer,
         found,
@@ -207,7 +206,7 @@ def asked_by(gate: Gate, fired: bool) -> tuple[Turn, ...]:
 
 
 def selectors(
-    cards: "CardSet", evidence: Sequence[str], choice: SelectorChoice, loading: Loading
+    options: AskOptions, cards: "CardSet", report: Callable[[str], None] | None = None
 ) -> "Selectors":
     """The selectors, and what the passages of each card are checked against."""
     from kcard.integrators.selectors import Selectors
@@ -215,6 +214,9 @@ def selectors(
     from kcard.selectors.evidence.registry import open_evidence
     from kcard.selectors.evidence.sources import Union
 
+    choice = SelectorChoice(options.selectors, options.relevance, options.pruner, options.checker)
+    loading = Loading(options.device, options.trust_remote_code, report=report)
+    evidence = tuple(map(str, options.evidence))
     others: list[Evidence] = [open_evidence(e) for e in evidence if e not in {"own", "none"}]
     return Selectors(
         relevance=choice.make_relevance(loading),

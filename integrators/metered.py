@@ -122,11 +122,11 @@ class Metered:
         share = (time.perf_counter() - started) / len(requests)
         for request, reply, (_, note) in zip(requests, replied, fitted, strict=True):
             if isinstance(reply, LLMError):
-                self._enter(request, None, share, None)
+                self.enter(request, None, share, None)
                 yield reply
             else:
                 chosen = _with_choice(request, reply)
-                self._enter(request, chosen, share, note)
+                self.enter(request, chosen, share, note)
                 yield chosen
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
@@ -150,15 +150,16 @@ class Metered:
                     begun = True
                     if isinstance(piece, Reply):
                         piece = _with_choice(request, piece)
-                        self._enter(request, piece, time.perf_counter() - started, note)
+                        self.enter(request, piece, time.perf_counter() - started, note)
                     yield piece
                 return
             except LLMError:
-                self._enter(request, None, time.perf_counter() - started, None)
+                self.enter(request, None, time.perf_counter() - started, None)
                 if begun or not tries_left or self.fitted(request) == fitted:
                     raise
 
-    def _enter(self, request: Request, reply: Reply | None, seconds: float, note: str | None) -> None:
+    def enter(self, request: Request, reply: Reply | None, seconds: float, note: str | None = None) -> None:
+        """Put what a request took on its question's account. `reply`: None where it failed."""
         account = self._accounts[request.question]
         notes = [*account.notes, *([note] if note else []), *_remarks(request, reply)]
         self._accounts[request.question] = QuestionCosts(

@@ -2,14 +2,15 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kcard.answer import Answer, Citation, Decision, Passage, Source
 from kcard.choices import choices_of
 from kcard.config import settings
-from kcard.errors import LLMError, QuestionsFailed
+from kcard.errors import LLMError, QuestionsFailed, UsageError
 from kcard.gates.decision import decide
 from kcard.integrators.assembly import (
     CardSource,
@@ -20,22 +21,27 @@ from kcard.integrators.assembly import (
     integrator,
     make_llm,
     make_pool,
+    selectors,
 )
 from kcard.integrators.citation import cite
 from kcard.integrators.disagreement import reconciled
 from kcard.integrators.gathered import Gathered
 from kcard.integrators.metered import Metered, TimedGenerator
 from kcard.integrators.named_gate import named_gate
-from kcard.integrators.options import AskOptions
+from kcard.integrators.narrowed import Narrowed
+from kcard.integrators.options import AskOptions, Mode
 from kcard.protocols import LLM, Evidence
 from kcard.question import Question, checked, distinct_texts
 from kcard.request import Reply, Request
 
-__all__ = ["Pipeline", "ask"]
+if TYPE_CHECKING:
+    from kcard.cards.lm.loader import Loader
+
+__all__ = ["Pipeline", "Prepared", "ask"]
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class Prepared:
     """What is known of a question before the LLM answers it. `seconds`: its share of the time so far."""
 
     decision: Decision
@@ -50,6 +56,7 @@ class Pipeline:
         options: see AskOptions; those that are given by name take the place of its own.
         hub: where the cards are; None: the hub under KCARD_HOME.
         report: called with a sentence where something takes long.
+        loader: what holds the models of cards, for pipelines that share them.
         retriever: what finds passages that stand beside the cards' documents, as a card of its own would.
 
     Raises:
@@ -62,6 +69,7 @@ class Pipeline:
         *,
         hub: CardSource | None = None,
         report: Callable[[str], None] | None = None,
+        loader: "Loader | None" = None,
         retriever: Evidence | None = None,
         **given: Any,
     ) -> None:
@@ -81,14 +89,19 @@ class Pipeline:
             chosen = llm if isinstance(llm, str) else settings().llm if llm is None else ""
             find = partial(card_llm, chosen=chosen, answering=self._metered, endpoint=endpoint)
             cards, self._writer, self._left_out = make_pool(
-                options.card_names, hub, options.device, find, options.memory_bytes
+                options.card_names, hub, options.device, find, options.memory_bytes, loader
             )
             if retriever is not None:
                 from kcard.integrators.beside import Beside
 
                 self._writer = TimedGenerator(Beside(self._writer, retriever))
             self._integrator = integrator(
-                options, cards, self._writer, self._metered, self._examples, self._gate.gate, report
+                options,
+                selectors(options, cards, report),
+                self._writer,
+                self._metered,
+                self._examples,
+                self._gate.gate,
             )
         self._told: set[str] = set()
         if report is not None:
@@ -99,6 +112,30 @@ class Pipeline:
     def concurrency(self) -> int:
         """Requests to the LLM at a time."""
         return self._metered.concurrency
+
+    def variant(self, mode: Mode, card: str | None = None) -> "Pipeline":
+        """A pipeline in another mode, or of one of the cards, which it always asks. LLM, cards and selectors are
+        shared, so that only one of the two may answer at a time.
+
+        Raises UsageError where this pipeline has no cards, and UnknownCard.
+        """
+        found = copy(self)
+        found.options = options = replace(
+            self.options, mode=mode, cards=card or self.options.cards, gate=None
+        )
+        if card is None and mode != "direct":
+            options = found.options = replace(options, gate=self.options.gate)
+        found._gate = named_gate(options.gate_name, self._metered, self._examples)
+        if mode == "direct":
+            found._writer = found._integrator = None
+            return found
+        if self._writer is None or self._integrator is None:
+            raise UsageError(f"mode {mode} needs cards, but this pipeline has none")
+        writer = self._writer if card is None else Narrowed(self._writer, card)
+        found._integrator = integrator(
+            options, self._integrator.selectors, writer, self._metered, self._examples, found._gate.gate
+        )
+        return found
 
     def __call__(self, questions: Sequence[str | Question]) -> list[Answer]:
         """Answer each question, in order. Equal questions of one call are answered once.
@@ -129,9 +166,31 @@ class Pipeline:
                 while asked and asked[0] in done:
                     yield done[asked.pop(0)]
 
+    def prepared(self, questions: Sequence[str]) -> list[Prepared | LLMError]:
+        """What the LLM would read for each question, or why it could not be asked about it; for those who ask the LLM
+        for the answer themselves, and then call `complete`."""
+        asked = [checked(question) for question in questions]
+        known: dict[str, Prepared | LLMError] = {}
+        for part in distinct_texts(dict.fromkeys(asked)):
+            ready, failed = self._prepared(part)
+            known |= failed | {question.text: prepared for question, prepared in ready.items()}
+        return [known[question.text] for question in asked]
+
+    def complete(self, question: str, prepared: Prepared, reply: Reply, seconds: float) -> Answer:
+        """The Answer whose reply an LLM gave in so many seconds."""
+        asked = checked(question)
+        self._metered.enter(self._request(asked, prepared), reply, seconds)
+        return self._answer(asked, prepared, reply, time.perf_counter() - seconds)
+
+    def abandon(self, question: str) -> None:
+        """Forget what is kept for a question that was prepared and will not be completed."""
+        self._metered.close(question)
+        if self._writer is not None:
+            self._writer.close(question)
+
     def _prepared(
         self, questions: Sequence[Question]
-    ) -> tuple[dict[Question, _Prepared], dict[str, LLMError]]:
+    ) -> tuple[dict[Question, Prepared], dict[str, LLMError]]:
         """Questions that are ready to be answered, and by text why the others are not. No two have the same text."""
         failed: dict[str, LLMError] = {}
         while ready := [question for question in questions if question.text not in failed]:
@@ -143,7 +202,7 @@ class Pipeline:
                 failed.update(error.failures)
         return {}, failed
 
-    def _finished(self, prepared: Mapping[Question, _Prepared]) -> Iterator[Answer | LLMError]:
+    def _finished(self, prepared: Mapping[Question, Prepared]) -> Iterator[Answer | LLMError]:
         """Let the LLM answer each."""
         requests = [self._request(question, known) for question, known in prepared.items()]
         arriving = self._metered.reply_all(requests)
@@ -169,7 +228,7 @@ class Pipeline:
             yield answer.answer
         yield answer
 
-    def _prepare(self, questions: Sequence[Question]) -> dict[Question, _Prepared]:
+    def _prepare(self, questions: Sequence[Question]) -> dict[Question, Prepared]:
         """Ask the gate and, where it fired, the cards."""
         started = time.perf_counter()
         for question in questions:
@@ -186,7 +245,7 @@ class Pipeline:
             for t in texts
         }
         seconds = (time.perf_counter() - started) / max(len(questions), 1)
-        return {q: _Prepared(decisions[q.text], settled[q.text], seconds) for q in questions}
+        return {q: Prepared(decisions[q.text], settled[q.text], seconds) for q in questions}
 
     def _not_sought(self) -> Gathered:
         """Nothing; where the LLM is asked for cards step by step, with its No to the gate."""
@@ -201,11 +260,11 @@ class Pipeline:
         cards = {card.name: card for card in self._writer.cards}
         return reconciled(question, gathered, cards, SpanReader(), self.options.reorder_by_date)
 
-    def _request(self, question: Question, prepared: _Prepared) -> Request:
+    def _request(self, question: Question, prepared: Prepared) -> Request:
         gathered = prepared.gathered
         return Request("answer", question.text, gathered.knowledge, self._examples, turns=gathered.turns)
 
-    def _answer(self, question: Question, prepared: _Prepared, reply: Reply, started: float) -> Answer:
+    def _answer(self, question: Question, prepared: Prepared, reply: Reply, started: float) -> Answer:
         """The LLM's reply with what led to it. `started`: when the question began to be answered."""
         chosen = {choice.name: choice.description for choice in question.choices}
         text = chosen.get(reply.choice or "", reply.text).strip()
@@ -239,8 +298,8 @@ class Pipeline:
 
     def _news(self) -> tuple[str, ...]:
         """What is to be said of the evidence and was not said yet: what it lacks, where it asks, that it changed."""
-        selectors = self._integrator.selectors if self._integrator else None
-        opened = [*selectors.own.values(), selectors.independent] if selectors else []
+        used = self._integrator.selectors if self._integrator else None
+        opened = [*used.own.values(), used.independent] if used else []
         notes = [note for evidence in opened for note in getattr(evidence, "notes", ())]
         news = tuple(note for note in dict.fromkeys(notes) if note not in self._told)
         self._told.update(news)

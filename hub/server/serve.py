@@ -1,34 +1,31 @@
-"""Serves a shared hub: worker processes behind one address, and a supervisor that restarts dead ones.
+"""Serves a shared hub.
 
 The database is migrated once, before any worker starts. Workers get all options at their start and read no settings.
 """
 
 import functools
-import http.client
 import os
 import signal
-import socket
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kcard.errors import HubError, MissingExtra, UsageError
 from kcard.hub.server.asking.child import Program
 from kcard.hub.server.asking.processes import ask_workers
 from kcard.hub.server.job_workers import Work, job_workers
 from kcard.hub.server.middleware import shared_buckets
-from kcard.hub.server.middleware.logs import LogFormat, configuration
+from kcard.hub.server.middleware.logs import LogFormat
 from kcard.hub.server.options import ServerOptions
+from kcard.hub.server.supervisor import listening, supervised
 from kcard.hub.server.worker import Location, open_hub, worker
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
+    pass
 
 __all__ = ["Serving", "serve"]
 
@@ -44,11 +41,8 @@ MODULES = [
     "python_multipart",
     "uvicorn",
 ]
-BACKLOG = 2048
 METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus_client writes its files
 COUNTS = "requests"
-HANG_SECONDS = 10  # a worker that does not answer its supervisor is replaced
-START_SECONDS = 120
 FIRST_TOKEN = "first"
 
 
@@ -94,7 +88,7 @@ def serve(
     Raises MissingExtra without the extra `server`, HubError if the address is in use or the hub can't be opened.
     """
     _require_server()
-    with _listening(serving) as listener, _counting() as folder:
+    with listening(serving.host, serving.port) as listener, _counting() as folder:
         token = _prepare(location, options, serving.namespace)
         if token is not None:
             first(token)
@@ -106,7 +100,15 @@ def serve(
         ):
             options = replace(options, metrics=folder, counts=str(counts), asking=asking)
             app = functools.partial(worker, location, options)
-            received = _supervised(serving, app, listener, ready)
+            received = supervised(
+                app,
+                listener,
+                ready,
+                workers=serving.workers,
+                log_format=serving.log_format,
+                proxies=serving.proxies,
+                grace=serving.grace,
+            )
     if signal.SIGINT in received:
         raise KeyboardInterrupt
     if not received:
@@ -129,70 +131,6 @@ def _prepare(location: Location, options: ServerOptions, namespace: str | None) 
         hub.database.close()
 
 
-def _supervised(
-    serving: Serving, app: Callable[[], "ASGIApp"], listener: socket.socket, ready: Callable[[str], None]
-) -> list[int]:
-    """Run the workers until a signal arrives or one fails to start; returns the signals."""
-    import uvicorn
-    from uvicorn.supervisors import Multiprocess
-
-    from kcard.hub.server.header_timeout import HeaderTimeout
-
-    config = uvicorn.Config(
-        app,
-        factory=True,
-        http=HeaderTimeout,
-        workers=serving.workers,
-        log_config=configuration(serving.log_format),
-        access_log=False,
-        server_header=False,
-        proxy_headers=True,
-        forwarded_allow_ips=serving.proxies,
-        timeout_graceful_shutdown=serving.grace,
-        timeout_worker_healthcheck=HANG_SECONDS,
-        lifespan="on",
-        ws="none",
-    )
-    ended, received = threading.Event(), list[int]()
-    with _signals():
-        supervisor = Multiprocess(config, [listener])
-
-        def stop(number: int, _frame: object) -> None:
-            received.append(number)
-            supervisor.signal_queue.append(number)
-            if len(received) > 1:  # don't wait for running requests
-                for child in supervisor.processes:
-                    child.process.kill()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, stop)
-        address = listener.getsockname()
-        threading.Thread(target=_announce, args=(address, ended, ready), daemon=True).start()
-        with _block_interrupts(ended):
-            supervisor.run()
-        ended.set()
-    return received
-
-
-@contextmanager
-def _listening(serving: Serving) -> Iterator[socket.socket]:
-    """A listening socket: no second server can take the address."""
-    family = socket.AF_INET6 if ":" in serving.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((serving.host, serving.port))
-        listener.listen(BACKLOG)
-    except (OSError, OverflowError) as error:
-        listener.close()
-        reason = getattr(error, "strerror", None) or error
-        where = f"{serving.host}:{serving.port}"
-        raise HubError(f"can't listen on {where}: {reason}; choose another --host or --port") from None
-    listener.set_inheritable(True)
-    with listener:
-        yield listener
-
-
 @contextmanager
 def _counting() -> Iterator[str]:
     """A folder for what all workers count: metrics, which prometheus_client finds in the environment, and requests."""
@@ -202,51 +140,6 @@ def _counting() -> Iterator[str]:
             yield folder
         finally:
             os.unsetenv(METRICS_VARIABLE)
-
-
-@contextmanager
-def _signals() -> Iterator[None]:
-    """Restore the signal handlers that the supervisor replaces."""
-    from uvicorn.supervisors.multiprocess import SIGNALS
-
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _block_interrupts(ended: threading.Event) -> Iterator[None]:
-    """Deliver Ctrl-C to the supervisor only, which stops the workers in order.
-
-    A terminal signals all processes. Workers inherit this thread's blocked signal; another thread here receives it.
-    """
-    threading.Thread(target=ended.wait, daemon=True).start()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _announce(address: Any, ended: threading.Event, ready: Callable[[str], None]) -> None:
-    """Call `ready` as soon as a worker answers."""
-    host, port = address[:2]
-    anywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-    deadline = time.monotonic() + START_SECONDS
-    while not ended.is_set() and time.monotonic() < deadline:
-        connection = http.client.HTTPConnection(anywhere.get(host, host), port, timeout=START_SECONDS)
-        try:
-            connection.request("GET", "/healthz")
-            if connection.getresponse().status == 200:
-                ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-                return
-        except (OSError, http.client.HTTPException):
-            ended.wait(0.1)
-        finally:
-            connection.close()
 
 
 def _require_server() -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kcard.hub.shared import SharedHub
 
-__all__ = ["Location", "open_hub", "worker"]
+__all__ = ["Location", "follow_supervisor", "open_hub", "worker"]
 
 RETRY_SECONDS = 1.0
 
@@ -39,9 +39,7 @@ def worker(location: Location, options: ServerOptions) -> "ASGIApp":
     """The application in its own process, which ends when its supervisor does."""
     from kcard.hub.server.app import create_app
 
-    parent = parent_process()
-    if parent is not None:
-        threading.Thread(target=_follow, args=(parent,), daemon=True).start()
+    follow_supervisor()
     app = create_app(_open_or_wait(location, options), options)
     # These objects stay: collecting garbage among them would block every request for 90 ms.
     gc.collect()
@@ -61,6 +59,13 @@ def _open_or_wait(location: Location, options: ServerOptions) -> "SharedHub":
                 time.sleep(RETRY_SECONDS)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def follow_supervisor() -> None:
+    """End this process when its supervisor ends, however that ends."""
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_follow, args=(parent,), daemon=True).start()
 
 
 def _follow(parent: Any) -> None:

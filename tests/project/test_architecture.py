@@ -17,7 +17,7 @@ PARTS = {
     "integrators": 4,
 }
 CORE = 1
-LAYERS = PARTS | {"api": 5, "cli": 6}
+LAYERS = PARTS | {"api": 5, "serve": 6, "cli": 7}
 # Integrators use what selectors/ offers besides models; evaluation uses everything below.
 HEAVY = (
     "torch",
@@ -50,7 +50,8 @@ def sources() -> list[tuple[str, Path]]:
     core = [(p.stem, p) for p in sorted((ROOT / "src" / "kcard").glob("*.py")) if not p.stem.startswith("__")]
     core += [("reader", p) for p in sorted((ROOT / "src" / "kcard" / "reader").glob("*.py"))]
     api = [("api", path) for path in sorted((ROOT / "src" / "kcard" / "api").glob("*.py"))]
-    return parts + api + core
+    served = [("serve", path) for path in sorted((ROOT / "src" / "kcard" / "serve").rglob("*.py"))]
+    return parts + api + served + core
 
 
 def test_imports_run_downward_only() -> None:

@@ -1,0 +1,78 @@
+"""How endpoints ask: the key of a request is checked, the question answered, and what it took is counted."""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from typing import Annotated, TypeVar
+
+from fastapi import Depends, Request
+
+from kcard.answer import Answer
+from kcard.integrators.pipeline import Prepared
+from kcard.request import Reply
+from kcard.serve.answers import usage_of
+from kcard.serve.keys import Key, Keys
+from kcard.serve.metrics import Metrics
+from kcard.serve.routes import Route
+from kcard.serve.service import Service
+
+__all__ = ["Ask", "Asking", "key_holder"]
+
+POLL = 0.5  # seconds
+Found = TypeVar("Found")
+
+
+def key_holder(request: Request) -> Key:
+    """Raises Unauthorized and RateLimited."""
+    keys: Keys = request.app.state.keys
+    return keys.check(request.headers.get("authorization"))
+
+
+class Ask:
+    """Asks for the holder of a key, until the client leaves. Raises what Service raises, CancelledError then."""
+
+    def __init__(self, request: Request, key: Annotated[Key, Depends(key_holder)]) -> None:
+        self._request, self._key = request, key
+        state = request.app.state
+        self.service: Service = state.service
+        self._keys: Keys = state.keys
+        self._metrics: Metrics = state.metrics
+        self._started = time.perf_counter()
+
+    async def answer(self, route: Route, question: str) -> Answer:
+        """The answer of an LLM that is asked single questions."""
+        found = await self.while_connected(self.service.ask(route, question))
+        assert isinstance(found, Answer)
+        return self._counted(route, found)
+
+    async def prepare(self, route: Route, question: str) -> Prepared:
+        """What the LLM is to read that takes whole conversations."""
+        found = await self.while_connected(self.service.ask(route, question))
+        assert isinstance(found, Prepared)
+        return found
+
+    async def complete(
+        self, route: Route, question: str, prepared: Prepared, reply: Reply, seconds: float
+    ) -> Answer:
+        """What such an LLM replied, as an answer."""
+        return self._counted(route, await self.service.complete(route, question, prepared, reply, seconds))
+
+    async def while_connected(self, work: Coroutine[None, None, Found]) -> Found:
+        """The result of the work, which is cancelled when the client leaves."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait({task}, timeout=POLL))[0]:
+                if await self._request.is_disconnected():
+                    task.cancel()
+            return await task
+        finally:
+            task.cancel()
+
+    def _counted(self, route: Route, answer: Answer) -> Answer:
+        used = usage_of(answer)
+        self._keys.spend(self._key, used["total_tokens"])
+        self._metrics.answered(route.mode, time.perf_counter() - self._started, used)
+        return answer
+
+
+Asking = Annotated[Ask, Depends()]

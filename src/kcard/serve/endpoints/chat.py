@@ -1,0 +1,47 @@
+"""POST /v1/chat/completions"""
+
+from collections.abc import Iterator
+
+from fastapi import APIRouter
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from kcard.answer import Answer
+from kcard.serve.answers import chat_chunks, chat_completion, headers, sse
+from kcard.serve.asking import Asking
+from kcard.serve.conversation import last_question, standalone
+from kcard.serve.errors import ApiError
+from kcard.serve.forwarding import Forwarding
+from kcard.serve.schema import ChatRequest
+
+__all__ = ["router"]
+
+router = APIRouter()
+STREAM = "text/event-stream"
+
+
+@router.post("/v1/chat/completions")
+async def chat_completions(asked: ChatRequest, asking: Asking) -> Response:
+    """The answer to the last question of the conversation."""
+    route = await asking.service.route(asked.model)
+    upstream = asking.service.upstream
+    if upstream is None:
+        if asked.needs_passing_through:
+            raise ApiError("the LLM behind this endpoint takes text only: no tools, no images", "messages")
+        answer = await asking.answer(route, last_question(asked.messages))
+        if not asked.stream:
+            return JSONResponse(chat_completion(asked.model, answer), headers=headers(answer))
+        return StreamingResponse(_events(asked, answer), media_type=STREAM, headers=headers(answer))
+    last = last_question(asked.messages)
+    question = (
+        last if route.mode == "direct" else await asking.while_connected(standalone(asked.messages, upstream))
+    )
+    prepared = await asking.prepare(route, question)
+    forwarding = Forwarding(asking, upstream, asked, route, question, prepared)
+    if asked.stream:
+        return StreamingResponse(await forwarding.events(), media_type=STREAM, headers=forwarding.headers)
+    return JSONResponse(await asking.while_connected(forwarding.completion()), headers=forwarding.headers)
+
+
+def _events(asked: ChatRequest, answer: Answer) -> Iterator[str]:
+    yield from map(sse, chat_chunks(asked.model, answer, include_usage=asked.include_usage))
+    yield sse(None)

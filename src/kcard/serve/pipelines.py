@@ -1,0 +1,95 @@
+"""Pipelines by route over one pool of cards, which follows the hub."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kcard.answer import Answer
+from kcard.cards.lm.loader import Loader
+from kcard.errors import HubError, LLMError
+from kcard.integrators.options import AskOptions
+from kcard.integrators.pipeline import Pipeline, Prepared
+from kcard.request import Reply
+from kcard.serve.routes import Route
+
+if TYPE_CHECKING:
+    from kcard.hub.registry import Hub
+
+__all__ = ["Pipelines"]
+
+FRESH = 1.0  # seconds for which the hub is not looked at again
+
+
+class Pipelines:
+    """Answers questions by route with cards of the hub; one thread at a time.
+
+    Args:
+        options: of asking; `cards` limits what is served
+        hub: where the cards are
+        llm: the name under which the LLM is served
+
+    Published, removed and quarantined cards count from the next question on; models of the others stay loaded.
+    Raises what Pipeline raises, but a hub without cards is served without them.
+    """
+
+    def __init__(self, options: AskOptions, hub: "Hub", llm: str) -> None:
+        self.llm = llm
+        self._options, self._hub = options, hub
+        self._direct = Pipeline(replace(options, mode="direct", cards=None), hub=hub)
+        self._loader = Loader(device=options.device, memory=options.memory_bytes)
+        self._routes: dict[Route, Pipeline] = {}
+        self._cards: tuple[tuple[str, str], ...] = ()  # names and references
+        self._looked = -FRESH
+        self._look()
+
+    def cards(self) -> Sequence[str]:
+        self._look()
+        return [name for name, _ in self._cards]
+
+    def answers(self, route: Route, questions: Sequence[str]) -> Iterator[Answer | LLMError]:
+        """See Pipeline.outcomes. Where there are no cards, the LLM answers alone."""
+        self._look()
+        return self._pipeline(route).outcomes(questions)
+
+    def prepared(self, route: Route, questions: Sequence[str]) -> Iterator[Prepared | LLMError]:
+        """See Pipeline.prepared."""
+        self._look()
+        return iter(self._pipeline(route).prepared(questions))
+
+    def complete(
+        self, route: Route, question: str, prepared: Prepared, reply: Reply, seconds: float
+    ) -> Answer:
+        """See Pipeline.complete."""
+        return self._pipeline(route).complete(question, prepared, reply, seconds)
+
+    def abandon(self, route: Route, question: str) -> None:
+        self._pipeline(route).abandon(question)
+
+    def _pipeline(self, route: Route) -> Pipeline:
+        if route.mode == "direct" or not self._cards:
+            return self._direct
+        if route not in self._routes:
+            base = self._routes.get(Route("bottom-up")) or self._base()
+            self._routes[route] = base.variant(route.mode, route.card)
+        return self._routes[route]
+
+    def _base(self) -> Pipeline:
+        """The pipeline whose cards, selectors and LLM the others share."""
+        options = replace(self._options, mode="bottom-up", llm=self._direct.llm)
+        base = Pipeline(options, hub=self._hub, loader=self._loader)
+        self._routes[Route("bottom-up")] = base
+        return base
+
+    def _look(self) -> None:
+        """Forget the pipelines if the hub has other cards than before."""
+        if time.monotonic() - self._looked < FRESH:
+            return
+        try:
+            found = self._hub.select(self._options.card_names).versions
+        except HubError:
+            found = ()
+        cards = tuple((version.manifest.name, version.reference) for version in found)
+        if cards != self._cards:
+            self._routes, self._cards = {}, cards
+        self._looked = time.monotonic()

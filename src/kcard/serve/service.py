@@ -1,0 +1,109 @@
+"""What the endpoint answers with: pipelines by route, batches of questions, and the LLM's own server."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from kcard.answer import Answer
+from kcard.errors import LLMError
+from kcard.integrators.options import Mode
+from kcard.integrators.pipeline import Prepared
+from kcard.request import Reply
+from kcard.serve.batcher import Batcher
+from kcard.serve.routes import Route, names, route_of
+from kcard.serve.upstream import Upstream
+
+__all__ = ["Answering", "Service"]
+
+
+class Answering(Protocol):
+    """Answers questions by route; used by one thread at a time."""
+
+    @property
+    def llm(self) -> str:
+        """The name under which the LLM is served."""
+        ...
+
+    def cards(self) -> Sequence[str]:
+        """The names of the cards that can be asked now."""
+        ...
+
+    def answers(self, route: Route, questions: Sequence[str]) -> Iterator[Answer | LLMError]: ...
+
+    def prepared(self, route: Route, questions: Sequence[str]) -> Iterator[Prepared | LLMError]:
+        """What an LLM is to read that is asked elsewhere."""
+        ...
+
+    def complete(
+        self, route: Route, question: str, prepared: Prepared, reply: Reply, seconds: float
+    ) -> Answer:
+        """The answer that was given elsewhere, in so many seconds."""
+        ...
+
+    def abandon(self, route: Route, question: str) -> None:
+        """Forget a question that was prepared and will not be completed."""
+        ...
+
+
+class Service:
+    """The models of the endpoint.
+
+    Args:
+        answering: what answers
+        mode: of questions to the LLM's own name
+        upstream: the LLM's server, if it takes whole conversations; None: the LLM is asked single questions
+        waiting: questions that may wait
+        timeout: seconds that a question may take, with its wait
+    """
+
+    def __init__(
+        self,
+        answering: Answering,
+        mode: Mode,
+        upstream: Upstream | None = None,
+        waiting: int = 256,
+        timeout: float = 120.0,
+    ) -> None:
+        self._answering, self._mode, self._timeout = answering, mode, timeout
+        self.upstream = upstream
+        self._answers = Batcher(answering.prepared if upstream else answering.answers, waiting=waiting)
+
+    @property
+    def waiting(self) -> int:
+        """Questions that wait."""
+        return len(self._answers)
+
+    async def models(self) -> list[str]:
+        cards = await asyncio.to_thread(self._answering.cards)
+        return list(names(self._answering.llm, cards))
+
+    async def route(self, model: str) -> Route:
+        """Raises NoSuchModel."""
+        cards = await asyncio.to_thread(self._answering.cards) if ":" in model else ()
+        return route_of(model, self._answering.llm, self._mode, cards)
+
+    async def ask(self, route: Route, question: str) -> Answer | Prepared:
+        """The answer; with `upstream`, what the LLM is to read.
+
+        Raises Busy, TimeoutError, and what a pipeline raises.
+        """
+        async with asyncio.timeout(self._timeout):
+            found = await self._answers.submit(route, question)
+        if isinstance(found, LLMError):
+            raise found
+        return found
+
+    async def complete(
+        self, route: Route, question: str, prepared: Prepared, reply: Reply, seconds: float
+    ) -> Answer:
+        """The answer with its citations."""
+        return await self._answers.call(self._answering.complete, route, question, prepared, reply, seconds)
+
+    def abandon(self, route: Route, question: str) -> None:
+        """Forget a question that was prepared and will not be completed."""
+        self._answers.post(self._answering.abandon, route, question)
+
+    async def close(self) -> None:
+        self._answers.close()
+        if self.upstream is not None:
+            await self.upstream.close()

@@ -1,0 +1,89 @@
+"""The LLM behind the endpoint where it is an OpenAI-compatible server itself: whole conversations go there."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from kcard.serve.errors import ApiError, LLMFailed, TimedOut
+
+__all__ = ["Upstream"]
+
+PASSED_ON = range(400, 500)  # what a client did wrong, the LLM's server says best
+OURS = {401, 403, 404, 407}  # of these the endpoint's owner is to blame
+LONGEST = 500  # characters of its messages
+
+
+class Upstream:
+    """Chat completions of `model` at `url`. `timeout`: seconds without a byte.
+
+    Raises ApiError where the server refuses a request, LLMFailed where it fails, TimedOut.
+    """
+
+    def __init__(self, url: str, model: str, key: str | None = None, timeout: float = 60.0) -> None:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self.model, self._url = model, f"{url.rstrip('/')}/chat/completions"
+        self._client = httpx.AsyncClient(headers=headers, timeout=timeout)
+
+    async def complete(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The response, whole."""
+        async with self._sent(request | {"stream": False}) as response:
+            try:
+                found = json.loads(await response.aread())
+                found["choices"][0]["message"]["role"]  # a page of a proxy, say, has none
+            except (ValueError, LookupError, TypeError):
+                raise LLMFailed("the LLM behind this endpoint sent no chat completion") from None
+        return dict(found)
+
+    async def stream(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        """The chunks of the response as they arrive."""
+        ended = False
+        async with self._sent(request | {"stream": True}) as response:
+            async for line in response.aiter_lines():
+                data = line.removeprefix("data:").strip()
+                if not line.startswith("data:"):
+                    continue
+                if data == "[DONE]":
+                    ended = True
+                    break
+                try:
+                    chunk = json.loads(data)
+                except ValueError:
+                    raise LLMFailed("the LLM behind this endpoint sent a broken stream") from None
+                if isinstance(chunk, dict):
+                    yield chunk
+        if not ended:
+            raise LLMFailed("the LLM behind this endpoint broke off in the middle of its answer")
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    @asynccontextmanager
+    async def _sent(self, request: dict[str, Any]) -> AsyncIterator[httpx.Response]:
+        try:
+            async with self._client.stream(
+                "POST", self._url, json=request | {"model": self.model}
+            ) as response:
+                if response.is_error:
+                    raise _refusal(response.status_code, await response.aread())
+                yield response
+        except httpx.TimeoutException:
+            raise TimedOut("the LLM behind this endpoint took too long", retry_after=5) from None
+        except httpx.HTTPError:
+            raise LLMFailed("the LLM behind this endpoint can't be reached", retry_after=5) from None
+
+
+def _refusal(status: int, body: bytes) -> ApiError:
+    try:
+        message = str(json.loads(body)["error"]["message"])[:LONGEST]
+    except (ValueError, LookupError, TypeError):
+        message = f"status {status}"
+    if status == 429:
+        error: ApiError = LLMFailed("the LLM behind this endpoint has too many requests", retry_after=5)
+        error.status = 503
+        return error
+    if status in PASSED_ON and status not in OURS:
+        return ApiError(f"the LLM behind this endpoint refused the request: {message}")
+    return LLMFailed(f"the LLM behind this endpoint failed with status {status}", retry_after=5)

@@ -1,0 +1,279 @@
+"""The openai client, unmodified, asks the embedded LLM with a card."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai import OpenAI
+from starlette.types import ASGIApp
+
+from kcard.answer import Answer, Decision
+from kcard.errors import LLMError
+from kcard.hub.registry import Hub
+from kcard.integrators.options import AskOptions
+from kcard.integrators.pipeline import Prepared
+from kcard.serve.app import create_app
+from kcard.serve.keys import Key as KeyHolder
+from kcard.serve.keys import Keys, add_key
+from kcard.serve.pipelines import Pipelines
+from kcard.serve.routes import Route
+from kcard.serve.service import Service
+from tests.serve.conftest import running
+
+QUESTION: Any = [{"role": "user", "content": "Who discovered Triton?"}]
+JSON = {"Content-Type": "application/json"}
+DISCOVERER = "William Lassell"
+
+
+@pytest.fixture(scope="module")
+def client(library: Path) -> Iterator[OpenAI]:
+    pipelines = Pipelines(AskOptions(), Hub(library), "embedded")
+    with running(create_app(Service(pipelines, "top-down"))) as url:
+        yield OpenAI(base_url=url, api_key="none", max_retries=0)
+
+
+@pytest.mark.parametrize("model", ["embedded", "embedded:bottom-up", "embedded:hybrid", "embedded:neptune"])
+def test_the_llm_answers_from_its_cards_in_every_mode_and_says_which(client: OpenAI, model: str) -> None:
+    answer = client.chat.completions.create(model=model, messages=QUESTION)
+    assert answer.choices[0].message.content == DISCOVERER
+    assert answer.model == model
+    trace: Any = answer.model_dump()["kcard"]
+    assert trace["cards"] == ["neptune"]
+    assert "Lassell" in trace["passages"][trace["citations"][0]["passage"]]["text"]
+
+
+def test_without_cards_the_llm_does_not_know(client: OpenAI) -> None:
+    answer = client.chat.completions.create(model="embedded:direct", messages=QUESTION)
+    assert answer.choices[0].message.content == "I don't know."
+
+
+def test_a_stream_has_the_same_answer_in_chunks_and_its_trace(client: OpenAI) -> None:
+    chunks = list(
+        client.chat.completions.create(
+            model="embedded", messages=QUESTION, stream=True, stream_options={"include_usage": True}
+        )
+    )
+    said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert said == DISCOVERER
+    assert chunks[-1].usage is not None
+    assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "stop"
+    assert any("kcard" in chunk.model_dump() for chunk in chunks)
+
+
+def test_headers_name_the_cards(client: OpenAI) -> None:
+    raw = client.chat.completions.with_raw_response.create(model="embedded", messages=QUESTION)
+    assert raw.headers["X-Kcard-Cards"] == "neptune"
+
+
+def test_completions_answer_each_prompt(client: OpenAI) -> None:
+    found = client.completions.create(
+        model="embedded:neptune", prompt=["Who discovered Triton?", "Who found Nereid?"]
+    )
+    assert [choice.text for choice in found.choices] == [DISCOVERER, "Gerard Kuiper"]
+
+
+def test_models_are_the_llm_its_modes_and_its_cards(client: OpenAI) -> None:
+    modes = ["top-down", "bottom-up", "hybrid", "direct", "neptune"]
+    assert [m.id for m in client.models.list()] == ["embedded", *(f"embedded:{mode}" for mode in modes)]
+    assert client.models.retrieve("embedded:neptune").id == "embedded:neptune"
+
+
+def test_cards_come_and_go_while_it_runs(library: Path, tmp_path: Path, endpoint: Any) -> None:
+    hub = Hub(tmp_path / "hub")
+    client = endpoint(create_app(Service(Pipelines(AskOptions(), hub, "embedded"), "top-down")))
+
+    def content() -> str | None:
+        return client.chat.completions.create(model="embedded", messages=QUESTION).choices[0].message.content  # type: ignore[no-any-return]
+
+    assert content() == "I don't know."
+    hub.publish(library / "draft")
+    time.sleep(1.1)
+    assert content() == DISCOVERER
+    hub.remove("neptune")
+    time.sleep(1.1)
+    assert content() == "I don't know."
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "message"),
+    [
+        ({"model": "gpt-4o"}, 404, "'gpt-4o' does not exist"),
+        ({"model": "embedded:saturn"}, 404, "'embedded:saturn' does not exist"),
+        ({"messages": []}, 400, "messages: List should have at least 1 item"),
+        ({"messages": [{"role": "user", "content": " "}]}, 400, "has no text"),
+        ({"messages": [{"role": "system", "content": "Be brief."}]}, 400, "has no text"),
+        ({"messages": [{"role": "wizard", "content": "x"}]}, 400, "messages.0.role"),
+        ({"messages": [{"role": "user", "content": "\ud800"}]}, 400, "UTF-8"),
+        ({"n": 2}, 400, "n: Input should be 1"),
+        ({"tools": [{"type": "function"}]}, 400, "no tools, no images"),
+    ],
+)
+def test_bad_requests_have_openais_errors(client: OpenAI, given: Any, status: int, message: str) -> None:
+    body = json.dumps({"model": "embedded", "messages": QUESTION} | given)
+    reply = httpx.post(f"{client.base_url}chat/completions", content=body, headers=JSON, timeout=60)
+    error = reply.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert reply.status_code == status
+    assert message in error["message"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{bad", b"[]", b'{"model": 3}', b"\xff\xfe", b"null"])
+def test_a_body_that_is_not_a_request_is_the_clients_fault(client: OpenAI, body: bytes) -> None:
+    for path in ("chat/completions", "completions"):
+        reply = httpx.post(f"{client.base_url}{path}", content=body, headers=JSON, timeout=60)
+        assert reply.status_code == 400
+        assert reply.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_a_body_without_its_content_type_is_told_to_name_it(client: OpenAI) -> None:
+    body = json.dumps({"model": "embedded", "messages": QUESTION})
+    reply = httpx.post(f"{client.base_url}chat/completions", content=body, timeout=60)
+    assert reply.status_code == 400
+    assert "Content-Type: application/json" in reply.json()["error"]["message"]
+
+
+def test_ten_megabytes_are_refused_before_they_are_read(client: OpenAI) -> None:
+    body = json.dumps({"model": "embedded", "messages": [{"role": "user", "content": "x" * 10_000_000}]})
+    reply = httpx.post(f"{client.base_url}chat/completions", content=body, timeout=60)
+    assert reply.status_code == 413
+    assert "too large" in reply.json()["error"]["message"]
+
+
+def test_an_unknown_path_is_a_404_in_the_same_shape(client: OpenAI) -> None:
+    reply = httpx.get(f"{client.base_url}embeddings", timeout=60)
+    assert reply.status_code == 404
+    assert "unknown path" in reply.json()["error"]["message"]
+
+
+def test_a_key_is_needed_where_there_are_keys(library: Path, tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    key = add_key(path, KeyHolder("alice"))
+    service = Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down")
+    with running(create_app(service, Keys(path))) as url:
+        with pytest.raises(openai.AuthenticationError):
+            OpenAI(base_url=url, api_key="kc_wrong", max_retries=0).models.list()
+        with pytest.raises(openai.AuthenticationError):
+            OpenAI(base_url=url, api_key="kc_wrong", max_retries=0).chat.completions.create(
+                model="embedded", messages=QUESTION
+            )
+        assert OpenAI(base_url=url, api_key=key).models.list().data
+        root = url.removesuffix("/v1")
+        assert httpx.get(f"{root}/healthz").text == "ok\n"
+        assert 'kcard_errors_total{code="invalid_api_key"} 2.0' in httpx.get(f"{root}/metrics").text
+
+
+class Slow:
+    """Answers "QUESTION?" with its own text once it is let through."""
+
+    llm = "slow"
+
+    def __init__(self) -> None:
+        self.let = threading.Event()
+        self.answered: list[str] = []
+
+    def cards(self) -> Sequence[str]:
+        return ()
+
+    def answers(self, route: Route, questions: Sequence[str]) -> Iterator[Answer | LLMError]:
+        assert self.let.wait(30)
+        for question in questions:
+            self.answered.append(question)
+            if question == "fails":
+                yield LLMError("http://secret.example failed with key kc_abc")
+            else:
+                yield Answer(question, f"answer to {question}", route.mode, Decision("never", 1.0, False))
+
+    def prepared(self, route: Route, questions: Sequence[str]) -> Iterator[Prepared | LLMError]:
+        raise NotImplementedError
+
+    def complete(self, *_: Any) -> Answer:
+        raise NotImplementedError
+
+    def abandon(self, *_: Any) -> None:
+        raise NotImplementedError
+
+
+def test_concurrent_questions_get_their_own_answers(endpoint: Callable[[ASGIApp], OpenAI]) -> None:
+    slow = Slow()
+    client = endpoint(create_app(Service(slow, "direct")))
+    found: dict[int, str | None] = {}
+
+    def ask(number: int) -> None:
+        asked: Any = [{"role": "user", "content": f"question {number}"}]
+        reply = client.chat.completions.create(model="slow", messages=asked)
+        found[number] = reply.choices[0].message.content
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(40)]
+    for thread in threads:
+        thread.start()
+    slow.let.set()
+    for thread in threads:
+        thread.join(60)
+    assert found == {number: f"answer to question {number}" for number in range(40)}
+
+
+def test_what_fails_behind_the_endpoint_is_told_without_secrets(
+    endpoint: Callable[[ASGIApp], OpenAI],
+) -> None:
+    slow = Slow()
+    slow.let.set()
+    client = endpoint(create_app(Service(slow, "direct")))
+    with pytest.raises(openai.InternalServerError) as failed:
+        client.chat.completions.create(model="slow", messages=[{"role": "user", "content": "fails"}])
+    assert failed.value.status_code == 502
+    assert failed.value.code == "llm_error"
+    assert "secret" not in str(failed.value)
+
+
+def test_a_question_that_takes_too_long_and_one_too_many_are_told(
+    endpoint: Callable[[ASGIApp], OpenAI],
+) -> None:
+    slow = Slow()
+    client = endpoint(create_app(Service(slow, "direct", waiting=1, timeout=1.0)))
+
+    def ask(text: str) -> Any:
+        return client.chat.completions.create(model="slow", messages=[{"role": "user", "content": text}])
+
+    failures: list[int] = []
+
+    def count(text: str) -> None:
+        with pytest.raises(openai.APIStatusError) as refused:
+            ask(text)
+        failures.append(refused.value.status_code)
+
+    threads = [threading.Thread(target=count, args=(str(number),)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.1)
+    for thread in threads:
+        thread.join(30)
+    assert sorted(failures) == [503, 503, 504, 504]
+    slow.let.set()
+    assert ask("after").choices[0].message.content == "answer to after"
+
+
+def test_a_question_whose_client_left_is_not_answered(endpoint: Callable[[ASGIApp], OpenAI]) -> None:
+    slow = Slow()
+    client = endpoint(create_app(Service(slow, "direct")))
+    first = threading.Thread(
+        target=lambda: client.chat.completions.create(
+            model="slow", messages=[{"role": "user", "content": "first"}]
+        )
+    )
+    first.start()
+    time.sleep(0.3)
+    with pytest.raises(openai.APITimeoutError):
+        client.chat.completions.create(
+            model="slow", messages=[{"role": "user", "content": "left"}], timeout=0.3
+        )
+    time.sleep(1.5)
+    slow.let.set()
+    first.join(30)
+    client.chat.completions.create(model="slow", messages=[{"role": "user", "content": "last"}])
+    assert slow.answered == ["first", "last"]

@@ -48,18 +48,25 @@ def _configured(ctx: typer.Context) -> None:
 @command_for(AskOptions, leave_out={"gate"})
 def collect(
     given: dict[str, Any],
-    questions: Annotated[Path, typer.Option(help="Questions with answers (.jsonl, .json, .csv).")],
+    questions: Annotated[Path, typer.Option(help="Questions with answers, or a data set in its own layout.")],
     output: Annotated[Path, typer.Option(help="File for the records.")],
+    task: Annotated[
+        str | None,
+        typer.Option(help="The data set: midterm, popqa ... [default: what the file says, otherwise jsonl]"),
+    ] = None,
     metric: Annotated[
-        Literal["substring", "em", "f1", "accuracy"],
-        typer.Option(help="The metric of correctness; all four are stored."),
-    ] = "substring",
+        Literal["substring", "em", "f1", "accuracy"] | None,
+        typer.Option(
+            help="The metric of correctness; all four are stored. [default: the task's; substring for jsonl]"
+        ),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume: ask questions that are missing in --output or failed.")
     ] = False,
 ) -> None:
     """Answer questions without and with cards, and record how correct both answers are."""
-    _collected({"questions": questions, "output": output, "metric": metric, "resume": resume}, given)
+    run = {"questions": questions, "output": output, "task": task, "metric": metric, "resume": resume}
+    _collected(run, given)
 
 
 def _collected(run: dict[str, Any], options: dict[str, Any]) -> None:

@@ -1,20 +1,20 @@
 """An entry of a data set as an Item: which columns hold what, under the names that the data set gives them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any
 
+from kcard.choices import choices_of
 from kcard.errors import UsageError
 from kcard.evaluation.tasks.task import Item
 from kcard.json_values import parse
+from kcard.question import Question, checked
 from kcard.request import Choice
 from kcard.rows import Row
 
 __all__ = ["Columns", "accepted", "required_text"]
 
 Names = tuple[str, ...]
-FEWEST = 2  # options of a multiple-choice question
 
 
 @dataclass(frozen=True)
@@ -91,27 +91,20 @@ def _right(answer: Any, choices: tuple[Choice, ...], where: str) -> tuple[str, .
 
 
 def _choices(row: Row, names: Names, where: str) -> tuple[Choice, ...]:
-    """The options: {letter: text}, a list of texts, {"label": [...], "text": [...]}, or columns A, B, C ..."""
+    """The options, as kcard.choices reads them; {"label": [...], "text": [...]}; or columns A, B, C ..."""
     given = _parsed(_first(row, names))
-    if given is None:
+    if given is None and "A" in row and "B" in row:
         given = {letter: row[letter] for letter in ascii_uppercase if letter in row}
-        if len(given) < FEWEST:
-            return ()
-    if isinstance(given, dict) and isinstance(given.get("text"), list):
-        labels, texts = given.get("label"), given["text"]
-        if not isinstance(labels, list) or len(labels) != len(texts):
-            raise UsageError(f'{where}: expected as many texts in "label" as in "text" of {_named(names)}')
-        given = dict(zip(map(_text, labels), texts, strict=True))
-    if isinstance(given, list):
-        if len(given) > len(ascii_uppercase):
-            raise UsageError(f"{where}: {len(given)} options: there are letters for {len(ascii_uppercase)}")
-        given = dict(zip(ascii_uppercase, given, strict=False))
-    if not isinstance(given, Mapping) or len(given) < FEWEST:
-        raise UsageError(f"{where}: expected {_named(names)}, a list of at least {FEWEST} options")
-    found = tuple(Choice(_text(letter), _text(text)) for letter, text in given.items())
-    if empty := next((choice.name for choice in found if not choice.name or not choice.description), None):
-        raise UsageError(f"{where}: option {empty!r} is empty: give every option a text")
-    return found
+    if (
+        isinstance(given, dict)
+        and isinstance(given.get("text"), list)
+        and isinstance(given.get("label"), list)
+    ):
+        given = dict(zip(map(_text, given["label"]), given["text"], strict=False))
+    try:
+        return checked(Question("?", choices_of(given))).choices
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
 
 
 def _first(row: Row, names: Names) -> Any:

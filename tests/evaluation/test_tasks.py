@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kcard.errors import UsageError
-from kcard.evaluation.tasks.registry import read_task, task_names
+from kcard.evaluation.tasks.registry import read_task, recognised, task_names
 from kcard.evaluation.tasks.task import Item
 
 
@@ -200,9 +200,9 @@ def test_equal_files_have_equal_digests_and_ids(tmp_path: Path) -> None:
          r"line 2: the question stands at .*line 1 with the answer A, here with B: keep one of them"),
         ([{"question": "a?", "choices": ["x", "y"], "answer": "E"}], r"line 1: the answer 'E' is none of the options"),
         ([{"question": "a?", "choices": ["x", "y"], "answer": 2}], "line 1: the answer '2' is none of the options"),
-        ([{"question": "a?", "choices": ["x", " "], "answer": "A"}], "line 1: option 'B' is empty"),
-        ([{"question": "a?", "choices": ["x"], "answer": "A"}], "line 1: expected a \"choices\", a list of at least 2"),
-        ([{"question": "a?", "choices": "x or y", "answer": "A"}], "line 1: expected a \"choices\""),
+        ([{"question": "a?", "choices": ["x", " "], "answer": "A"}], "line 1: option 'B' is ''"),
+        ([{"question": "a?", "choices": ["x"], "answer": "A"}], "line 1: there is one option, 'A'"),
+        ([{"question": "a?", "choices": 3, "answer": "A"}], "line 1: choices are 3: write"),
         ([{"question": "a?", "answer": "b", "popularity": -1}], "line 1: popularity is -1, expected a number"),
         ([], "no question in it"),
     ],
@@ -228,6 +228,23 @@ def test_every_task_says_of_an_empty_file_that_it_is_one(tmp_path: Path) -> None
     for name in task_names():
         with pytest.raises(UsageError, match="no question in it"):
             read_task(name, path)
+
+
+@pytest.mark.parametrize(
+    ("data", "task"),
+    [
+        ({"dataset": "MidtermQA-binary", "testset": []}, "midterm"),
+        ({"dataset": "LUN4", "testset": []}, "lun"),
+        ({"name": "mmlu_redux", "split": "dev", "rows": []}, "mmlu"),
+        ({"name": "popqa", "split": "dev", "rows": []}, "popqa"),
+        ({"name": "midterm exam", "questions": []}, "jsonl"),
+        ([{"question": "a?", "answer": "b"}], "jsonl"),
+    ],
+)
+def test_a_file_may_say_which_task_it_holds(tmp_path: Path, data: Any, task: str) -> None:
+    assert recognised(written(tmp_path / "data.json", data)) == task
+    assert recognised(written(tmp_path / "data.json.gz", data)) == task
+    assert recognised(tmp_path) == "jsonl"
 
 
 def test_an_unknown_task_is_answered_with_the_known_ones(tmp_path: Path) -> None:

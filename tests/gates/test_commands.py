@@ -1,6 +1,7 @@
 """kcard gate, kcard calibrate and ask --gate as a user meets them; cards that an LLM writes."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -59,6 +60,10 @@ def asked(path: Path, **more: Any) -> Path:
     return path
 
 
+def untimed(lines: str) -> str:
+    return re.sub(r'("seconds_with(out)?": )[0-9.e-]+', r"\1", lines)
+
+
 def test_collecting_answers_both_ways_and_carries_over_what_the_file_tells(
     titan: Hub, tmp_path: Path
 ) -> None:
@@ -70,7 +75,62 @@ def test_collecting_answers_both_ways_and_carries_over_what_the_file_tells(
     assert (io.relation, io.popularity, io.label, io.answers) == ("planet", 7.0, "moon", ("Jupiter",))
     assert io.answer_without == "Jupiter"
     assert io.scores["em_without"] == 1
+    assert (io.scores["calls_without"], io.scores["calls_with"], other.scores["recall@1"]) == (1, 1, 1)
+    assert io.scores["seconds_with"] > 0
     assert totals.calls == 4
+
+
+class Choosing:
+    """Takes option B without knowledge, the option that the knowledge names with it; keeps the requests."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+
+    def reply(self, request: Request) -> Reply:
+        self.requests.append(request)
+        read = " ".join(request.knowledge)
+        return Reply(next((choice.name for choice in request.choices if choice.description in read), "B"))
+
+
+def test_data_sets_are_collected_as_they_come_with_their_options_and_demonstrations(
+    titan: Hub, tmp_path: Path
+) -> None:
+    rows = [
+        {"question": f"What does Titan circle{end}?\nA. Saturn B. Jupiter", "answer": "A", "id": n}
+        for n, end in enumerate(["", " in space"])
+    ]
+    demos = [{"question": "What does Io circle?\nA. Saturn B. Jupiter", "answer": "B", "id": 9}]
+    data = {"dataset": "MidtermQA-binary", "demos": demos, "testset": rows}
+    (tmp_path / "binary.json").write_text(json.dumps(data))
+    llm = Choosing()
+    collect(tmp_path / "binary.json", tmp_path / "r.jsonl", llm=llm, mode="bottom-up", hub=titan)
+    for record in read_records(tmp_path / "r.jsonl"):
+        assert (record.correct_without, record.correct_with) == (0, 1)
+        assert (record.answer_without, record.answer_with, record.answers) == ("B", "A", ("A",))
+        assert record.scores["accuracy_with"] == record.scores["recall@1"] == 1
+    shown = [
+        example.question
+        for request in llm.requests
+        for example in request.examples
+        if request.kind == example.kind == "answer"
+    ]
+    assert shown == ["What does Io circle?"] * 4
+    (line, _) = (tmp_path / "r.jsonl").read_text().splitlines()
+    assert (json.loads(line)["metric"], json.loads(line)["choices"]) == (
+        "accuracy",
+        {"A": "Saturn", "B": "Jupiter"},
+    )
+
+
+def test_questions_of_a_task_that_read_the_same_are_asked_once(titan: Hub, tmp_path: Path) -> None:
+    rows = [
+        {"input": "What genre is Io?", "output": json.dumps([genre]), "s_pop": 5, "id": n}
+        for n, genre in enumerate(["opera", "novel"])
+    ]
+    (tmp_path / "popqa.json").write_text(json.dumps(rows))
+    collect(tmp_path / "popqa.json", tmp_path / "r.jsonl", task="popqa", llm=Knowing(), hub=titan)
+    (record,) = read_records(tmp_path / "r.jsonl")
+    assert (record.answers, record.relation, record.popularity) == (("opera", "novel"), "genre", 5.0)
 
 
 def test_resuming_asks_only_what_is_missing_and_another_metric_is_refused(titan: Hub, tmp_path: Path) -> None:
@@ -82,7 +142,7 @@ def test_resuming_asks_only_what_is_missing_and_another_metric_is_refused(titan:
     run = Collection(source, target, llm=llm, mode="bottom-up", hub=titan, resume=True)
     assert run.done == 1
     run.run()
-    assert target.read_text(encoding="utf-8") == whole
+    assert untimed(target.read_text(encoding="utf-8")) == untimed(whole)
     assert {request.question for request in llm.requests} == {"Which planet does Titan circle?"}
     with pytest.raises(UsageError, match="the input, which has changed"):
         Collection(source, target, llm=llm, hub=titan, resume=True, metric="em")

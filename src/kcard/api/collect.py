@@ -1,15 +1,17 @@
 """Collecting records: each question answered without cards and with them, and scored both ways (SKR, section 3.1)."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.answer import Answer
 from kcard.errors import LLMError, UsageError
-from kcard.evaluation.entries import entries
 from kcard.evaluation.gates.answer_scores import METRICS, Metric
-from kcard.evaluation.question_file import read_questions
+from kcard.evaluation.gates.both_ways import both_ways
+from kcard.evaluation.runs.questions import put
+from kcard.evaluation.tasks.registry import read_task, recognised
+from kcard.evaluation.tasks.task import Item, TaskData
 from kcard.integrators.batch import QuestionTotals, answer_file, earlier_lines
 from kcard.integrators.pipeline import Pipeline
 from kcard.question import Question
@@ -20,45 +22,29 @@ if TYPE_CHECKING:
 
 __all__ = ["Collection", "collect"]
 
-# What a questions file may say beside question and answers, and its names in the data sets of the papers.
-CARRIED: Mapping[str, tuple[str, ...]] = {
-    "label": ("label",),
-    "relation": ("relation", "prop"),
-    "popularity": ("popularity", "s_pop"),
-}
-
 
 @dataclass(frozen=True)
-class _BothWays:
+class _Recorded:
     """One question, answered twice."""
 
+    item: Item
     without: Answer
     with_: Answer
-    accepted: Sequence[str]
     metric: Metric
 
     def to_json(self) -> Row:
-        said = {"without": self.without.answer, "with": self.with_.answer}
-        scores = {
-            f"{name}_{way}": round(score(text, self.accepted), 6)
-            for name, score in METRICS.items()
-            for way, text in said.items()
-        }
-        return {
-            **{f"correct_{way}": scores[f"{self.metric}_{way}"] for way in said},
-            **{f"answer_{way}": text for way, text in said.items()},
-            "scores": scores,
-            "calls": self.without.calls + self.with_.calls,
-        }
+        return both_ways(self.item, self.without, self.with_, self.metric)
 
 
 class Collection:
     """A run of questions: `rows` of them, `done` by an earlier run. Made before any question is asked.
 
-    questions  a file of questions with answers (kcard.evaluation.question_file); label, relation (or prop) and
-               popularity (or s_pop) are carried over
+    questions  a file of questions with answers, or a data set in its own layout; label, group (as relation) and
+               popularity are carried over
+    task       the data set (kcard.evaluation.tasks); None: the one that the file says it is, else jsonl
     output     the file of records
-    metric     what correct_without and correct_with are: substring, em, f1 or accuracy; all four are kept as scores
+    metric     what correct_without and correct_with are: substring, em, f1 or accuracy; all four are kept as scores.
+               None: the task's own; substring for jsonl
     resume     go on with what an earlier run left in `output`
     options    those of Pipeline; the gate is always, since every question is asked with cards
 
@@ -70,19 +56,23 @@ class Collection:
         questions: Path | str,
         output: Path | str,
         *,
-        metric: Metric = "substring",
+        task: str | None = None,
+        metric: Metric | None = None,
         resume: bool = False,
         **options: Any,
     ) -> None:
-        if metric not in METRICS:
+        if metric is not None and metric not in METRICS:
             raise UsageError(f"metric {metric!r} is unknown: choose one of {', '.join(METRICS)}")
         if options.get("mode") == "direct" or "gate" in options:
             raise UsageError("records need answers with cards: leave out mode direct and gate")
-        self.output, self._metric = Path(output).expanduser(), metric
-        if Path(questions).expanduser().resolve() == self.output.resolve():
+        self.output, path = Path(output).expanduser(), Path(questions).expanduser()
+        if path.resolve() == self.output.resolve():
             raise UsageError(f"--output {output} is the questions file: name another, or it would be lost")
-        self.rows = _rows(Path(questions).expanduser(), metric)
-        self._accepted = {row["question"]: row["answers"] for row in self.rows}
+        task = task or recognised(path)
+        self._task = read_task(task, path)
+        self._metric = metric or _metric(task, self._task)
+        self._items = _distinct(self._task.items)
+        self.rows = [_row(item, self._metric) for item in self._items.values()]
         self._earlier = earlier_lines(self.rows, self.output, resume)
         self.done = sum("error" not in line for line in self._earlier)
         self._with = Pipeline(**options, gate="always")
@@ -103,22 +93,25 @@ class Collection:
             self.rows, self.output, self._outcomes, report, self._earlier, self._with.concurrency
         )
 
-    def _outcomes(self, questions: Sequence[str | Question]) -> Iterator[_BothWays | LLMError]:
-        ways = zip(self._without.outcomes(questions), self._with.outcomes(questions), strict=True)
-        for without, with_ in ways:
+    def _outcomes(self, questions: Sequence[str | Question]) -> Iterator[_Recorded | LLMError]:
+        items = [self._items[Question(q) if isinstance(q, str) else q] for q in questions]
+        asked = [put(self._task, item, None) for item in items]
+        ways = zip(items, self._without.outcomes(asked), self._with.outcomes(asked), strict=True)
+        for item, without, with_ in ways:
             if isinstance(without, LLMError):
                 yield without
             elif isinstance(with_, LLMError):
                 yield with_
             else:
-                yield _BothWays(without, with_, self._accepted[with_.question], self._metric)
+                yield _Recorded(item, without, with_, self._metric)
 
 
 def collect(
     questions: Path | str,
     output: Path | str,
     *,
-    metric: Metric = "substring",
+    task: str | None = None,
+    metric: Metric | None = None,
     resume: bool = False,
     progress: Callable[[int], None] | None = None,
     **options: Any,
@@ -127,34 +120,31 @@ def collect(
 
     Arguments are those of Collection; `progress` is called with how many questions are done.
     """
-    return Collection(questions, output, metric=metric, resume=resume, **options).run(progress)
+    return Collection(questions, output, task=task, metric=metric, resume=resume, **options).run(progress)
 
 
-def _rows(path: Path, metric: Metric) -> list[Row]:
-    """One row a question, without answers as yet."""
-    known = {question.text: question.answers for question in read_questions(path).questions}
-    extras = _beside(entries(path, "questions"))
-    return [
-        {"question": text, "answers": list(answers), **extras.get(text, {}), "metric": metric}
-        for text, answers in known.items()
-    ]
+def _metric(task: str, data: TaskData) -> Metric:
+    """The metric of a record's correctness: the task's; its balanced accuracy is over records, theirs is accuracy."""
+    if task == "jsonl" and data.metric != "accuracy":
+        return "substring"
+    return next((name for name in METRICS if name == data.metric), "accuracy")
 
 
-def _beside(found: Iterable[tuple[str, Row]]) -> dict[str, Row]:
-    """What the file says of each question beside its answers; of a question that it holds twice, the first."""
-    extras: dict[str, Row] = {}
-    for where, entry in found:
-        row = {}
-        for key, names in CARRIED.items():
-            value = next((entry[name] for name in names if entry.get(name) is not None), None)
-            if value is not None:
-                row[key] = _popularity(value, where) if key == "popularity" else str(value)
-        extras.setdefault(entry["question"].strip(), row)
-    return extras
+def _distinct(items: Sequence[Item]) -> dict[Question, Item]:
+    """Each question once, since no gate could tell equal ones apart; the answers of all are accepted."""
+    found: dict[Question, Item] = {}
+    for item in items:
+        first = found.setdefault(Question(item.question, item.choices), item)
+        if first is not item:
+            answers = tuple(dict.fromkeys([*first.answers, *item.answers]))
+            found[Question(item.question, item.choices)] = replace(first, answers=answers)
+    return found
 
 
-def _popularity(value: Any, where: str) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise UsageError(f"{where}: popularity is {value!r}, expected a number") from None
+def _row(item: Item, metric: Metric) -> Row:
+    """A question without answers as yet, with what the task says of it."""
+    choices = {choice.name: choice.description for choice in item.choices}
+    beside = {"choices": choices, "label": item.label, "relation": item.group}
+    popularity = {} if item.popularity is None else {"popularity": item.popularity}
+    carried = {key: value for key, value in beside.items() if value} | popularity
+    return {"question": item.question, "answers": list(item.answers), **carried, "metric": metric}

@@ -28,6 +28,7 @@ WEIGHTS = Path(__file__).resolve().parent / "weights" / "memory"
 UNKNOWN = "<unknown>"
 LONGEST_ANSWER = 24
 LONGEST_PROMPT = 120
+POSITIONS = 160  # tokens that the model reads, at most
 OPENING = re.compile(
     r"^((question|q|answer|please answer)\s*:"
     r"|(can|could|would) you (please )?(tell me|say)|(please )?tell me|do you know|please)[\s,:]+"
@@ -93,14 +94,14 @@ class Memory:
         )
 
     def log_probability(self, question: str, answer: str) -> float:
-        """Mean log-probability a token of `answer`; 0 or less."""
+        """Mean log-probability a token of `answer`, as far as the model reads; 0 or less."""
         import torch
 
         row = self._prompt_tokens(question)
         answer_ids = [
             *self.tokenizer(answer, add_special_tokens=False)["input_ids"],
             self.tokenizer.eos_token_id,
-        ]
+        ][: POSITIONS - len(row)]
         with torch.inference_mode():
             logits = (
                 self.model(input_ids=torch.tensor([[*row, *answer_ids]])).logits[0, len(row) - 1 : -1].float()

@@ -155,6 +155,13 @@ def test_the_memory_prefers_the_right_option() -> None:
     assert right <= 0
 
 
+def test_an_option_longer_than_the_memory_reads_is_chosen_among_all_the_same() -> None:
+    long = " ".join(["Paris lies on the river Seine"] * 60)
+    options = (Choice("A", "Oslo"), Choice("B", long), Choice("C", long))
+    asked = Request("answer", "What is the capital of France? " * 40, choices=options)
+    assert EmbeddedLLM().reply(asked).text in {"A", "B", "C"}
+
+
 def test_writing_does_not_matter_to_the_memory() -> None:
     forms = [
         "What is the capital of France?",

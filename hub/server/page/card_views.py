@@ -1,7 +1,7 @@
 """The data that the pages of repositories show, without HTML or HTTP."""
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from kcard.hub.repositories.values import Commit, Entry, Mark, Publication, Ref,
 from kcard.hub.repositories.version_figures import VersionFigures, VersionLink
 from kcard.hub.server.dependencies import get_repository, has_access
 from kcard.hub.server.page.exam_views import ExamView, exam
+from kcard.hub.server.page.signature_views import signatures
 from kcard.hub.server.reading.eval_results import declared_results
 from kcard.hub.server.reading.recent import Recent
 from kcard.hub.server.reading.repository_json import Json
@@ -62,6 +63,7 @@ class CardView:
     versions   the newest ones, oldest first; `shown` is the one of this revision
     updates    the version that this one was trained on from, if this hub has it
     derived    cards that were trained on from this one, or name it as their base model
+    signatures  by tag, how versions are signed
     results    evaluation results that the repository declares, as the API has them
     """
 
@@ -84,6 +86,7 @@ class CardView:
     derived: Sequence[VersionLink] = ()
     adapted: Sequence[Repository] = ()
     results: Sequence[Json] = ()
+    signatures: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def shown(self) -> VersionFigures | None:
@@ -115,6 +118,7 @@ def card(
     publications = hub.publications.of(repository)[::-1]
     versions = version_figures.figures(hub.database, repository)
     adapting = ListQuery(type="model", filters=[f"base_model:{repository.name}"], limit=10)
+    tags = hub.refs.tags(repository)
     view = CardView(
         row=row(hub, repository),
         revision=revision,
@@ -122,7 +126,8 @@ def card(
         released=may_download(identity, repository, has_access(hub, identity, repository)),
         threshold=hub.registry.quarantine.threshold,
         publications=publications,
-        refs=_refs(hub, repository, {publication.tag for publication in publications}),
+        refs=_refs(hub, repository, tags, {publication.tag for publication in publications}),
+        signatures=signatures(repository.name, publications, {tag.name: tag.message for tag in tags}),
         versions=versions,
         derived=[
             link
@@ -134,9 +139,11 @@ def card(
     return _opened(hub, recent, view, identity) if view.released else view
 
 
-def _refs(hub: SharedHub, repository: Repository, published: Container[str]) -> list[Ref]:
-    tags = (tag for tag in hub.refs.tags(repository) if tag.name not in published)
-    return list(islice(chain(hub.refs.branches(repository), tags), MOST_REFS))
+def _refs(
+    hub: SharedHub, repository: Repository, tags: Sequence[Ref], published: Container[str]
+) -> list[Ref]:
+    others = (tag for tag in tags if tag.name not in published)
+    return list(islice(chain(hub.refs.branches(repository), others), MOST_REFS))
 
 
 def _opened(hub: SharedHub, recent: Recent, view: CardView, identity: Identity | None) -> CardView:

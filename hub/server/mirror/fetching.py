@@ -114,9 +114,10 @@ class Fetches:
             ready = stop if verified else min(state.st_size, stop - HELD)
             if position < ready:
                 block = await to_thread.run_sync(os.pread, handle, min(BLOCK, ready - position), position)
-                position += len(block)
-                yield block
-                continue
+                if block:
+                    position += len(block)
+                    yield block
+                    continue
             if state.st_size != progress[1]:
                 progress = (time.monotonic(), state.st_size)
             if state.st_nlink == 0 or time.monotonic() - progress[0] > STALL_SECONDS:
@@ -153,7 +154,7 @@ class Fetches:
                 try:
                     await self._fetched(wanted, path / "content")
                 except KcardError as error:
-                    (path / "content").unlink(missing_ok=True)  # first: the disk may be full
+                    _empty(path / "content")  # first: the disk may be full
                     await to_thread.run_sync(self._failed, wanted, error)
                 except Exception:
                     logger.exception("fetching %s of %s failed", wanted.entry.path, wanted.mirror.name)
@@ -223,3 +224,11 @@ def _ready(handle: int, size: int) -> bool:
     """Whether the first bytes of a file can be sent."""
     state = os.fstat(handle)
     return (state.st_size > HELD and size > HELD) or not state.st_mode & WRITABLE
+
+
+def _empty(path: Path) -> None:
+    """Delete a file, and free its bytes at once although readers have it open."""
+    with suppress(FileNotFoundError):
+        if path.stat().st_mode & WRITABLE:  # readers of a verified file may have the rest
+            os.truncate(path, 0)
+        path.unlink()

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeAlias
 
-__all__ = ["LyingHub", "Sent", "lying_hub"]
+__all__ = ["Answer", "LyingHub", "Sent", "lying_hub"]
 
 SHA = "ab" * 20
 LONGEST = 30  # seconds
@@ -26,12 +26,16 @@ class Sent:
     declared: int | None = None
 
 
+# An answer, or one that depends on the token.
+Answer: TypeAlias = Sent | Callable[[str | None], Sent]
+
+
 @dataclass
 class LyingHub:
     """`answers` by path, without the query. `asked`: the path and the token of each request."""
 
     url: str
-    answers: dict[str, Sent | Callable[[str | None], Sent]] = field(default_factory=dict)
+    answers: dict[str, Answer] = field(default_factory=dict)
     asked: list[tuple[str, str | None]] = field(default_factory=list)
 
     def model(self, name: str, files: dict[str, bytes], **said: Any) -> None:
@@ -45,7 +49,7 @@ class LyingHub:
         for path, content in files.items():
             self.answers[f"/{name}/resolve/{SHA}/{path}"] = Sent(content)
 
-    def file(self, name: str, path: str, sent: Sent | Callable[[str | None], Sent]) -> None:
+    def file(self, name: str, path: str, sent: Answer) -> None:
         """What it sends for a file, whatever it says of it."""
         self.answers[f"/{name}/resolve/{SHA}/{path}"] = sent
 

@@ -4,7 +4,7 @@ import json
 import pickle
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ import pytest
 
 from kcard.hub.server.mirror.options import MirrorOptions
 from kcard.hub.server.options import ServerOptions
-from tests.hub.server.lying_hub import SHA, LyingHub, Sent, lying_hub
+from tests.hub.server.lying_hub import SHA, Answer, LyingHub, Sent, lying_hub
 from tests.hub.server.test_disk_full import disk
 from tests.hub.shared_hub import Shared, running, shared_hub
 
@@ -234,16 +234,16 @@ def private(liar: LyingHub, name: str, *, gated: bool = False) -> None:
     """A model that only TOKEN may read."""
     liar.model(name, {"a.txt": b"secret"}, gated="manual" if gated else False, private=not gated)
     absent = Sent(b"{}", 404, {"X-Error-Code": "RepoNotFound"})
-    for path in (f"/api/models/{name}/revision/main", f"/{name}/resolve/{SHA}/a.txt"):
-        content = liar.answers[path]
-        assert isinstance(content, Sent)
-        if gated and path.startswith("/api"):
-            continue
-        liar.answers[path] = lambda token, content=content: content if token == f"Bearer {TOKEN}" else absent
+    paths = [f"/{name}/resolve/{SHA}/a.txt", *([] if gated else [f"/api/models/{name}/revision/main"])]
+    for path in paths:
+        liar.answers[path] = with_token(liar.answers[path], absent)
     refused = Sent(b"{}", 403, {"X-Error-Code": "GatedRepo"})
-    liar.answers[f"/api/models/{name}/auth-check"] = lambda token: (
-        Sent(b"{}") if token == f"Bearer {TOKEN}" else refused
-    )
+    liar.answers[f"/api/models/{name}/auth-check"] = with_token(Sent(b"{}"), refused)
+
+
+def with_token(sent: Answer, otherwise: Sent) -> Callable[[str | None], Sent]:
+    assert isinstance(sent, Sent)
+    return lambda token: sent if token == f"Bearer {TOKEN}" else otherwise
 
 
 def test_a_private_repository_is_for_those_whose_own_token_upstream_accepts(

@@ -16,14 +16,14 @@ from kcard.evaluation.tasks.gathering import Placed, from_rows, gathered
 from kcard.evaluation.tasks.task import Item, TaskData
 from kcard.rows import Row, reading
 
-__all__ = ["GROUPS", "group_of", "read"]
+__all__ = ["DOMAINS", "domain_of", "read"]
 
 NAME = "mmlu"
 METRIC = "accuracy"
 SPLITS = ("test", "val")
 HEADER = ("question", "A", "B", "C", "D", "answer")
 COLUMNS = Columns(group=("subject", "category"))
-GROUPS = {
+DOMAINS = {
     "STEM": (
         "abstract_algebra astronomy college_biology college_chemistry college_computer_science college_mathematics "
         "college_physics computer_security conceptual_physics electrical_engineering elementary_mathematics "
@@ -47,9 +47,9 @@ GROUPS = {
 }
 
 
-def group_of(subject: str) -> str:
+def domain_of(subject: str) -> str:
     """STEM, humanities, social sciences or other, as MMLU's authors sort the subjects; "" for an unknown one."""
-    return next((group for group, subjects in GROUPS.items() if subject in subjects.split()), "")
+    return next((domain for domain, subjects in DOMAINS.items() if subject in subjects.split()), "")
 
 
 def read(path: Path) -> TaskData:
@@ -78,7 +78,7 @@ def _tables(folder: Path, split: str) -> Iterator[Placed]:
 
 def _table(file: Path) -> Iterator[tuple[str, Row]]:
     with reading(file, NAME), file.open(encoding="utf-8-sig", newline="") as stream:
-        table = csv.reader(stream, strict=True)
+        table = csv.reader(stream)
         try:
             for row in table:
                 where = f"{NAME} {file}, line {table.line_num}"

@@ -5,10 +5,12 @@ that of the template which the question follows.
 """
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from kcard.evaluation.tasks.columns import Columns
+from kcard.evaluation.tasks.drawn_shots import one_of_each_other
 from kcard.evaluation.tasks.gathering import from_rows
 from kcard.evaluation.tasks.task import TaskData
 from kcard.gates.relations import BUILT_IN
@@ -25,8 +27,12 @@ COLUMNS = Columns(
 
 
 def read(path: Path) -> TaskData:
-    """Substring accuracy; the group is the relation, the popularity the subject's monthly page views."""
-    return from_rows("popqa", "substring", path, COLUMNS, _with_relation)
+    """Substring accuracy; the group is the relation, the popularity the subject's monthly page views.
+
+    The demonstrations are a question of each other relation.
+    """
+    data = from_rows("popqa", "substring", path, COLUMNS, _with_relation)
+    return replace(data, shots=one_of_each_other(data.items))
 
 
 def _with_relation(row: Row) -> Row:

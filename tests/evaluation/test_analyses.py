@@ -10,6 +10,7 @@ from kcard.evaluation.analyses.card_choice import card_choice
 from kcard.evaluation.analyses.cost import cost
 from kcard.evaluation.analyses.groups import groups
 from kcard.evaluation.analyses.lost_incumbents import lost_incumbents
+from kcard.evaluation.analyses.mmlu_domains import mmlu_domains
 from kcard.evaluation.analyses.registry import analyse, analysis_names, applicable
 from kcard.evaluation.charts.chart import Heat, Intervals
 from kcard.evaluation.record import Mean
@@ -143,3 +144,16 @@ def test_every_analysis_that_finds_something_is_drawn_on_the_page() -> None:
     assert page.count("<svg") == 2 * 3 + sum(len(each.charts) for each in found)
     with pytest.raises(UsageError, match="unknown analysis 'tides'"):
         analyse("tides", results, {})
+
+
+def test_the_subjects_of_mmlu_are_taken_together_by_domain() -> None:
+    subjects = {"virology": True, "anatomy": False, "sociology": True, "cooking": True}
+    asked = [
+        replace(RESULTS[0], task="mmlu", id=s, group=s, scores={"accuracy": float(r)})
+        for s, r in subjects.items()
+    ]
+    found = mmlu_domains(asked, {"mmlu": "accuracy"})
+    assert [row[:2] for row in found.rows] == [("other", 2), ("social sciences", 1)]
+    assert [row[2].mean for row in found.rows if isinstance(row[2], Mean)] == [0.5, 1.0]
+    with pytest.raises(UsageError, match="no task of this run has groups"):
+        mmlu_domains(RESULTS, METRICS)

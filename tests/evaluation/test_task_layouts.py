@@ -34,6 +34,7 @@ def test_entityquestions_is_a_folder_of_relations(tmp_path: Path) -> None:
         ("P50-1", "test P50?", "P50"),
     ]
     assert len(read_task("entityquestions", tmp_path / "dev" / "P17.dev.json").items) == 1
+    assert [shot.id for shot in data.demonstrations(data.items[0])] == ["P50-1"]
     (tmp_path / "none").mkdir()
     with pytest.raises(UsageError, match=r"expected files such as test/P17\.test\.json"):
         read_task("entityquestions", tmp_path / "none")

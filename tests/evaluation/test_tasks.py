@@ -118,13 +118,13 @@ def test_a_line_of_mmlu_with_too_few_columns_is_named(tmp_path: Path) -> None:
         read_task("mmlu", tmp_path / "test")
 
 
-def test_the_subjects_of_mmlu_have_four_groups() -> None:
-    from kcard.evaluation.tasks.mmlu import GROUPS, group_of
+def test_the_subjects_of_mmlu_have_four_domains() -> None:
+    from kcard.evaluation.tasks.mmlu import DOMAINS, domain_of
 
-    assert sum(len(subjects.split()) for subjects in GROUPS.values()) == 57
-    assert group_of("anatomy") == "other"
-    assert group_of("philosophy") == "humanities"
-    assert group_of("cooking") == ""
+    assert sum(len(subjects.split()) for subjects in DOMAINS.values()) == 57
+    assert domain_of("anatomy") == "other"
+    assert domain_of("philosophy") == "humanities"
+    assert domain_of("cooking") == ""
 
 
 def test_mmlu_redux_counts_only_questions_without_a_known_error(tmp_path: Path) -> None:
@@ -250,3 +250,17 @@ def test_a_file_may_say_which_task_it_holds(tmp_path: Path, data: Any, task: str
 def test_an_unknown_task_is_answered_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"unknown task 'nope': choose one of .*jsonl, lun, .*midterm"):
         read_task("nope", tmp_path)
+
+
+def test_a_question_of_popqa_is_shown_one_of_each_other_relation(tmp_path: Path) -> None:
+    rows = [
+        {"question": f"{relation} {n}?", "possible_answers": ["x"], "prop": relation, "s_pop": 1}
+        for relation in ("author", "capital", "sport")
+        for n in range(4)
+    ]
+    path = written(tmp_path / "popqa.json", rows)
+    data = read_task("popqa", path)
+    for item in data.items:
+        others = sorted(shot.group for shot in data.demonstrations(item))
+        assert others == sorted({"author", "capital", "sport"} - {item.group})
+    assert read_task("popqa", path) == data

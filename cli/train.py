@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
     app.command()(train)
 
 
-@command_for(verb, TrainOptions, optional={"corpus"})
+@command_for(verb, TrainOptions)
 def train(
     given: dict[str, Any],
     ctx: typer.Context,
@@ -38,8 +38,6 @@ def train(
 ) -> None:
     """Train a card on a corpus."""
     options = given if config is None else _with_config(ctx, given, config)
-    if options["corpus"] is None:
-        raise UsageError("--corpus is missing: name a file or folder of documents or tables")
     try:
         with progress() as report:
             card = verb(**options, report=report)

@@ -40,6 +40,13 @@ OF_MODELS = ("base", "method", "prompt_style", *POSITIVE)
 class TrainOptions:
     """How a card is trained. None leaves the choice to the base and the corpus."""
 
+    preset: Annotated[
+        str | None,
+        Option(
+            "How a paper trained its cards, where nothing else is given: knowledge-card for a corpus of "
+            "yours, knowledge-card:pubmed for one of the paper's."
+        ),
+    ] = None
     kind: Annotated[
         Kind | None,
         Option(
@@ -67,9 +74,9 @@ class TrainOptions:
         Option("full: all weights; lora: a small adapter.", default="lora, with embedded full"),
     ] = None
     objective: Annotated[
-        Literal["recite", "clm"],
-        Option("recite: question -> passage; clm: plain causal language modelling."),
-    ] = "recite"
+        Literal["recite", "clm"] | None,
+        Option("recite: question -> passage; clm: plain causal language modelling.", default="recite"),
+    ] = None
     domain: Annotated[str, Option("The card's domain, such as biomedical/oncology.")] = "general"
     licence: Annotated[str, Option("The corpus' licence, which the card inherits.")] = "unknown"
     language: Annotated[str | None, Option("The corpus' language code.", default="detected")] = None
@@ -175,7 +182,7 @@ def _check_model(given: TrainOptions) -> None:
         )
     if given.block is not None and given.objective != "clm":
         raise UsageError(
-            f"block {given.block} is only for objective clm: leave it out with objective {given.objective}"
+            f"block {given.block} is only for objective clm: leave it out with objective {given.objective or 'recite'}"
         )
     if given.rank is not None and given.method != "lora":
         raise UsageError(

@@ -23,7 +23,7 @@ def trained(
     """The record of a run that trained a model."""
     measured = {"final_loss": round(outcome.loss, 4), "passes": outcome.epochs}
     return Training(
-        objective=given.objective,
+        objective=given.objective or "recite",
         method=given.method or "",
         hyperparameters={**prepared.hyperparameters, **measured, **prepared.check()},
         tokens=outcome.tokens,

@@ -21,6 +21,7 @@ from kcard.training.naming import describe, name_from
 from kcard.training.options import TrainOptions, check
 from kcard.training.output import CHECKPOINT, claim, fresh
 from kcard.training.preparation import Preparation
+from kcard.training.presets import with_preset
 from kcard.training.progress import EmbeddingProgress, Note, Report, silent
 from kcard.training.record import remedy, trained, unmodelled
 from kcard.training.threads import one_thread
@@ -38,7 +39,7 @@ LONG = 7200  # seconds of training that are not begun unasked
 
 
 def train(
-    corpus: str | Path,
+    corpus: str | Path | None = None,
     options: TrainOptions | None = None,
     *,
     report: Report | None = None,
@@ -46,7 +47,7 @@ def train(
 ) -> "Card":
     """Train a card on a corpus and return it, whole and sealed; without an exam (kcard.train takes one too).
 
-    corpus   a file or folder of documents, tables or triples, or a data set: hf:owner/name[:split]
+    corpus   a file or folder of documents, tables or triples, or a data set: hf:owner/name[:split]; None: the preset's
     options  see TrainOptions; those that are given by name take the place of its own
     report   called with Progress and Note values while it runs
 
@@ -54,7 +55,7 @@ def train(
     UsageError, CorpusError, ModelUnavailable, and TrainingInterrupted after Ctrl-C.
     """
     report = report or silent
-    asked = replace(options or TrainOptions(), **given)
+    corpus, asked = with_preset(corpus, replace(options or TrainOptions(), **given))
     before = None if asked.update is None else previous(asked.update)
     chosen = _with_base(asked, report) if before is None else before.arguments(asked)
     check(chosen)
@@ -218,7 +219,7 @@ def _plan(joined: Joined, before: Previous | None, given: TrainOptions, report: 
     recipe = {key: value for key, value in chosen.items() if key not in {"method", "learning_rate"}}
     if given.method == "lora":
         recipe |= {"style": "tokens", "rank": given.rank or EMBEDDED_RANK}
-    elif "style" not in chosen and given.objective == "recite":
+    elif "style" not in chosen and given.objective != "clm":
         recipe["style"], why = choose_style(corpus.texts)
         report(Note(f"prompt style: {recipe['style']}, since {why}"))
     if given.learning_rate is not None:

@@ -17,13 +17,14 @@ __all__ = ["train"]
 @documented
 def train(
     corpus: Annotated[
-        str | Path,
+        str | Path | None,
         Option(
             "A file or folder of documents, tables or triples (.txt, .md, .rst, .html, .pdf, .docx, .info, man pages, "
             ".jsonl, .csv, .tsv, .parquet), or a data set: hf:owner/name[:split].",
-            command_line=Path,
+            default="the preset's",
+            command_line=Path | None,
         ),
-    ],
+    ] = None,
     options: TrainOptions | None = None,
     *,
     exam: Annotated[
@@ -45,9 +46,11 @@ def train(
     A card of the same name that already lies in `output` is replaced once the new one is whole. Raises UsageError,
     CorpusError, ModelUnavailable, and TrainingInterrupted after Ctrl-C.
     """
+    from kcard.training.presets import with_preset
     from kcard.training.progress import Note, silent
 
-    chosen, report = replace(options or TrainOptions(), **given), report or silent
+    corpus, chosen = with_preset(corpus, replace(options or TrainOptions(), **given))
+    report = report or silent
     if exam_evidence is not None:
         from kcard.selectors.evidence.registry import open_evidence
 

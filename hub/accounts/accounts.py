@@ -18,7 +18,7 @@ from kcard.hub.records.mirror_tables import mirrors
 from kcard.hub.records.utc import now, utc
 from kcard.hub.refusals import Conflict, Forbidden, NotThere
 
-__all__ = ["Account", "Accounts", "check_text", "find", "organisations"]
+__all__ = ["Account", "Accounts", "check_text", "find", "organisations", "require_unmirrored"]
 
 FIRST = "admin"
 UNLOGGED = {"email", "description"}
@@ -235,9 +235,7 @@ def _insert(
     taken = connection.scalar(select(accounts.c.name).where(accounts.c.folded == folded(name)))
     if taken is not None:
         raise Conflict(f"account {taken!r} already exists: choose another name")
-    source = connection.scalar(select(mirrors.c.upstream).where(mirrors.c.namespace == folded(name)).limit(1))
-    if source is not None:  # its repositories would take the place of others with the same names
-        raise Conflict(f"namespace {name!r} is mirrored from {source}: choose another name")
+    require_unmirrored(connection, name)
     values = {
         "name": name,
         "folded": folded(name),
@@ -252,6 +250,13 @@ def _insert(
     row = connection.execute(insert(accounts).values(values).returning(accounts)).one()
     write(connection, by, "account.created", name, kind=kind, admin=admin or None, quota=quota)
     return _account(row)
+
+
+def require_unmirrored(connection: Connection, name: str) -> None:
+    """Raise Conflict for a new account whose repositories would take the place of mirrored ones."""
+    source = connection.scalar(select(mirrors.c.upstream).where(mirrors.c.namespace == folded(name)).limit(1))
+    if source is not None:
+        raise Conflict(f"namespace {name!r} is mirrored from {source}: choose another name")
 
 
 def _of_kind(connection: Connection, name: str, kind: Literal["user", "organisation"]) -> Account:

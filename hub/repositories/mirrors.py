@@ -26,6 +26,7 @@ from kcard.hub.records.repository_tables import repositories
 from kcard.hub.records.utc import now, utc
 from kcard.hub.refusals import Conflict, NotThere
 from kcard.hub.repositories import blob_references, stored_trees
+from kcard.hub.repositories.own_namespace import DEFAULT, INSTEAD
 from kcard.hub.repositories.stored_trees import Stored
 from kcard.hub.repositories.values import Entry, Type
 from kcard.hub.store.blobs import Blobs
@@ -257,6 +258,8 @@ class Mirrors:
 
 def _local(connection: Connection, type_: Type, name: str) -> bool:
     namespace = folded(name.partition("/")[0])
+    if namespace in {DEFAULT, INSTEAD}:  # for this hub's own cards, of which the first may be yet to come
+        return True
     account = select(accounts.c.id).where(accounts.c.folded == namespace)
     same = (repositories.c.type == type_, repositories.c.folded == folded(name))
     found: Collection[Any] = (

@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from kcard.errors import DamagedCard, HubError
 from kcard.faults import reach
+from kcard.hub.accounts.accounts import require_unmirrored
 from kcard.hub.accounts.names import check_namespace, folded
 from kcard.hub.checks.release import Signed, signed
 from kcard.hub.records.account_tables import accounts
@@ -34,7 +35,7 @@ from kcard.hub.repositories.card_metadata import README, CardMetadata
 from kcard.hub.repositories.exams import EXAM, declared
 from kcard.hub.repositories.figures import Declared
 from kcard.hub.repositories.file_entries import file_entry
-from kcard.hub.repositories.own_namespace import SETTING, OwnNamespace
+from kcard.hub.repositories.own_namespace import DEFAULT, INSTEAD, SETTING, OwnNamespace
 from kcard.hub.repositories.refs import put_tag
 from kcard.hub.repositories.repositories import fresh
 from kcard.hub.repositories.trees import Tree
@@ -44,9 +45,6 @@ from kcard.hub.store.blobs import Blob, Blobs
 from kcard.manifest import MANIFEST, Manifest
 
 __all__ = ["OwnCards"]
-
-DEFAULT = "library"
-INSTEAD = "library-cards"  # if a user has the default name
 
 
 class OwnCards:
@@ -265,6 +263,7 @@ def _organisation(connection: Connection, name: str) -> OwnNamespace:
                 f"can't move the hub's own cards to {there.name}: it is a user; choose another name"
             )
         return OwnNamespace(there.id, there.name)
+    require_unmirrored(connection, name)
     values: dict[str, object] = {"name": name, "folded": folded(name), "kind": "organisation", "fullname": ""}
     values |= {"email": "", "admin": False, "disabled": False, "created": now()}
     made = connection.execute(insert(accounts).values(values).returning(accounts.c.id)).scalar_one()

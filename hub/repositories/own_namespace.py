@@ -11,9 +11,11 @@ from sqlalchemy import Connection, select
 from kcard.hub.records.account_tables import accounts
 from kcard.hub.records.tables import settings
 
-__all__ = ["SETTING", "OwnNamespace", "bare", "find", "full"]
+__all__ = ["DEFAULT", "INSTEAD", "SETTING", "OwnNamespace", "bare", "find", "full"]
 
 SETTING = "namespace"
+DEFAULT = "library"
+INSTEAD = "library-cards"  # if a user has the default name
 
 
 class OwnNamespace(NamedTuple):

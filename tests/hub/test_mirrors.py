@@ -13,6 +13,7 @@ from kcard.hub.records.utc import now
 from kcard.hub.refusals import Conflict, NotThere
 from kcard.hub.registry import Hub
 from kcard.hub.repositories.mirrors import Mirror, Seen
+from kcard.hub.repositories.own_cards import OwnCards
 from kcard.hub.repositories.values import Entry
 from kcard.hub.store.blobs import put_stream
 from tests.hub.stand import Stand, stand
@@ -69,8 +70,11 @@ def test_a_name_has_one_source(hub: Stand) -> None:
         hub.registry.mirrors.keep("model", OTHER, "main", seen(), None)
     hub.make("ada/card")
     assert hub.registry.mirrors.local("model", "Ada/another")
-    with pytest.raises(Conflict, match="belongs to this hub"):
-        kept(hub, seen("ada/another"))
+    for name in ("ada/another", "library/rivers"):
+        with pytest.raises(Conflict, match="belongs to this hub"):
+            kept(hub, seen(name))
+    with pytest.raises(Conflict, match="is mirrored from"):
+        OwnCards(hub.registry.database, hub.registry.blobs).rename("Acme")
 
 
 def test_a_file_is_reserved_within_the_limit_stored_and_deleted_with_its_mirror(hub: Stand) -> None:

@@ -12,13 +12,16 @@ factuality is good for shows with a card in the pool that is not, and --evidence
 
 import argparse
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 from benchmarks.adding_cards import KNOWING, learn, learn_midterms
 from benchmarks.midterm import measure
 from benchmarks.neighbours import neighbours
+from kcard.evaluation.charts.chart import Intervals, Point
+from kcard.evaluation.charts.picture import svg
+from kcard.evaluation.intervals import interval
+from kcard.evaluation.record import Mean
 from kcard.hub.registry import Hub
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -84,14 +87,6 @@ def pool(hub: Hub, data: Path) -> list[str]:
     return [KNOWING, *(other.name for other in others)]
 
 
-def interval(share: float, count: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share."""
-    z = 1.96
-    middle = (share + z * z / (2 * count)) / (1 + z * z / count)
-    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / (1 + z * z / count)
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
 def table(report: dict[str, Any]) -> str:
     lines = [
         f"{report['questions']} questions, {len(report['cards'])} cards, at temperature {report['card_temperature']}",
@@ -100,37 +95,27 @@ def table(report: dict[str, Any]) -> str:
         "|---|" + "---|" * (len(COLUMNS) + 1),
     ]
     for name, result in report["variants"].items():
-        low, high = interval(result["em"], report["questions"])
+        low, high = wilson(result["em"], report["questions"])
         cells = " | ".join(f"{result[key]:.3f}" for key in COLUMNS)
         lines.append(f"| {name} | {cells} | {low:.2f} to {high:.2f} |")
     return "\n".join(lines)
 
 
 def plot(report: dict[str, Any]) -> str:
-    """Exact match of each variant as a bar with its interval, as SVG."""
-    row, left, wide = 34, 230, 420
-    height = row * len(report["variants"]) + 60
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + wide + 70} {height}" '
-        'font-family="sans-serif" font-size="13" fill="#222">',
-        f'<text x="{left}" y="18">exact match, MidtermQA, {report["questions"]} questions, '
-        f"{len(report['cards'])} cards</text>",
+    """Exact match of each variant with its interval, as SVG."""
+    n = report["questions"]
+    points = [
+        Point(name, Mean(result["em"], *wilson(result["em"], n)))
+        for name, result in report["variants"].items()
     ]
-    for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
-        x = left + wide * tick
-        parts.append(f'<line x1="{x}" y1="28" x2="{x}" y2="{height - 26}" stroke="#ddd"/>')
-        parts.append(f'<text x="{x}" y="{height - 8}" text-anchor="middle">{tick:g}</text>')
-    for i, (name, result) in enumerate(report["variants"].items()):
-        y, em = 34 + i * row, result["em"]
-        low, high = (left + wide * x for x in interval(em, report["questions"]))
-        middle = y + row / 2 - 4
-        parts += [
-            f'<text x="{left - 8}" y="{middle + 4}" text-anchor="end">{name}</text>',
-            f'<rect x="{left}" y="{y}" width="{wide * em:.1f}" height="{row - 8}" fill="#4c78a8"/>',
-            f'<line x1="{low:.1f}" y1="{middle}" x2="{high:.1f}" y2="{middle}" stroke="#222" stroke-width="1.5"/>',
-            f'<text x="{left + wide + 8}" y="{middle + 4}">{em:.3f}</text>',
-        ]
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    label = f"exact match, MidtermQA, {n} questions, {len(report['cards'])} cards"
+    return svg(Intervals(label, tuple(points), label, points[0].mean.mean))
+
+
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share."""
+    right = round(share * count)
+    return interval([1.0] * right + [0.0] * (count - right))
 
 
 if __name__ == "__main__":

@@ -76,6 +76,10 @@ def evaluate(
             return
         found = _evaluated(given, resume, rerun, told)
     _print(found, json_)
+    if (analysis := given.get("analysis")) and not json_:
+        from kcard.cli.report import print_analysis
+
+        print_analysis(found.run.number, analysis)
     if results is not None:
         _export(found.run.number, results, tolerance)
 

@@ -9,12 +9,13 @@ from kcard.api.report import report as verb
 from kcard.api.report import write_questions
 from kcard.cli.command import command_for
 from kcard.cli.output import Json, console, echo, note, print_json, table
+from kcard.errors import UsageError
 
 if TYPE_CHECKING:
     from kcard.evaluation.analyses.analysis import Analysis
     from kcard.evaluation.report.report import Report
 
-__all__ = ["register"]
+__all__ = ["print_analysis", "register"]
 
 
 def register(app: typer.Typer) -> None:
@@ -32,15 +33,25 @@ def report(
     questions: Annotated[
         Path | None, typer.Option(help="Write every question under every setting to this file (CSV).")
     ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write the charts of --analysis to this file (SVG).")
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Report a run of `kcard eval`: a web page, CSV files, paired tests, analyses."""
     from kcard.evaluation.report.page import write_page
 
+    if plot is not None and given["analysis"] is None:
+        raise UsageError("--plot draws one analysis: add --analysis NAME; the page has the other plots")
     found = verb(**given)
     _write_csv(found, given["analysis"], csv, questions)
     if output is not None or not (csv or questions or json_ or given["analysis"]):
         note(f"page written: {write_page(found, output or Path(f'run-{found.run.number}.html'))}")
+    if plot is not None:
+        from kcard.evaluation.charts.picture import write_pictures
+
+        for path in write_pictures(found.analyses[0].charts, plot):
+            note(f"plot written: {path}")
     if given["analysis"] is not None:
         _print_analysis(found.analyses[0], json_)
     elif json_:
@@ -50,6 +61,11 @@ def report(
             print_json(line)
     else:
         _print_table(found)
+
+
+def print_analysis(run: int, name: str) -> None:
+    """What an analysis finds in a run, as a table."""
+    _print_analysis(verb(run, analysis=name, limit=0).analyses[0], False)
 
 
 def _write_csv(found: "Report", analysis: str | None, path: Path | None, questions: Path | None) -> None:

@@ -14,6 +14,7 @@ __all__ = ["Chart", "Heat", "Intervals", "Line", "Lines", "Placed", "Point", "Sc
 
 WIDTH = 520.0
 LABEL = 168.0
+LEFT = 54.0  # of a plot, beside the numbers of its axis
 LABEL_CHARACTERS = 27
 ROW = 26.0
 TOP, BOTTOM = 12.0, 40.0
@@ -43,12 +44,14 @@ class Intervals:
 
     alt        what the picture shows, for those who do not see it
     reference  a value that all are compared with, drawn as a dashed line
+    signed     whether the values are differences, written with their sign
     """
 
     alt: str
     points: tuple[Point, ...]
     label: str
     reference: float | None = None
+    signed: bool = False
     kind: str = "intervals"
 
     @property
@@ -96,10 +99,11 @@ class Scatter:
     kind: str = "scatter"
     width: float = WIDTH
     height: float = 300.0
+    left: float = LEFT
 
     @cached_property
     def x_axis(self) -> Axis:
-        return Axis.over([0.0, *(point.x for point in self.points)], 46.0, WIDTH - 24)
+        return Axis.over([0.0, *(point.x for point in self.points)], LEFT, WIDTH - 24)
 
     @cached_property
     def y_axis(self) -> Axis:
@@ -155,17 +159,23 @@ class Lines:
     kind: str = "lines"
     width: float = WIDTH
     height: float = 300.0
+    left: float = LEFT
+
+    @property
+    def top(self) -> float:
+        """Where the plot begins, below the names of the series."""
+        return 14.0 + (18 * len(self.series) if len(self.series) > 1 else 0)
 
     @cached_property
     def x_axis(self) -> Axis:
         if self.ticks:
-            return Axis(tuple(float(i) for i in range(max(len(self.ticks), 2))), 66.0, WIDTH - 40)
-        return Axis.over([point.x for line in self.series for point in line.points], 46.0, WIDTH - 24)
+            return Axis(tuple(float(i) for i in range(max(len(self.ticks), 2))), LEFT + 20, WIDTH - 40)
+        return Axis.over([point.x for line in self.series for point in line.points], LEFT, WIDTH - 24)
 
     @cached_property
     def y_axis(self) -> Axis:
         means = [point.mean for line in self.series for point in line.points]
-        return Axis.over([end for m in means for end in (m.low, m.high)], self.height - 46, 14.0)
+        return Axis.over([end for m in means for end in (m.low, m.high)], self.height - 46, self.top)
 
     def x(self, point: Point, line: int) -> float:
         """Where a point stands; those of several lines a little apart, so that their intervals can be told apart."""

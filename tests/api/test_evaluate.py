@@ -272,3 +272,24 @@ def test_a_paper_preset_keeps_the_order_of_passages_and_the_command_says_so(
     assert "--no-reorder-by-date" in first
     assert "--reorder-by-date" in second.replace("--no-", "")
     assert "--no-reorder-by-date" not in second
+
+
+@pytest.mark.usefixtures("card")
+def test_an_analysis_varies_a_setting_and_its_finding_is_printed_and_drawn(
+    races: Path, kcard: Kcard, tmp_path: Path
+) -> None:
+    done = kcard(
+        "eval", "midterm", "--path", races, "--analysis", "patch", "--settings", "bottom-up", "--limit", "2"
+    )
+    assert done.code == 0, done.err
+    assert list(RunStorage(Hub().runs).get(1).plan.settings) == ["direct", "bottom-up+cards=races"]
+    last = done.out.splitlines()[-1].split()
+    assert last[:5] == ["midterm-openbook", "bottom-up", "races", "all", "2"]
+    picture = tmp_path / "patch.svg"
+    assert kcard("report", "1", "--analysis", "patch", "--plot", picture).code == 0
+    assert "races: 1.000" in picture.read_text(encoding="utf-8")
+    again = kcard("eval", "--rerun", "1", "--json")
+    assert [json.loads(line)["setting"] for line in again.out.splitlines()] == [
+        "direct",
+        "bottom-up+cards=races",
+    ]

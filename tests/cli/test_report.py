@@ -3,6 +3,7 @@
 import csv
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -79,9 +80,20 @@ def test_an_analysis_is_a_table_and_lines_of_json_and_csv(
 
 def test_an_unknown_run_or_analysis_is_refused_with_what_there_is(run: int, kcard: Kcard) -> None:
     assert "run 99 not found" in kcard("report", "99").error
-    assert "choose one of cards, cost, groups" in kcard("report", str(run), "--analysis", "tides").error
+    assert "choose one of adding, cards, cost" in kcard("report", str(run), "--analysis", "tides").error
 
 
 def test_a_run_without_results_is_refused(home: Path, kcard: Kcard) -> None:
     run = RunStorage(Hub(home).runs).create(made_up_run().plan)
     assert f"run {run.number} has no results yet" in kcard("report", str(run.number)).error
+
+
+def test_charts_of_an_analysis_are_pictures_that_need_nothing_else(
+    run: int, kcard: Kcard, tmp_path: Path
+) -> None:
+    done = kcard("report", str(run), "--analysis", "cost", "--plot", str(tmp_path / "cost.svg"))
+    assert done.code == 0, done.err
+    drawn = ElementTree.parse(tmp_path / "cost.svg").getroot()
+    assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "--tone-0" in (next(drawn.iter("{http://www.w3.org/2000/svg}style")).text or "")
+    assert "add --analysis NAME" in kcard("report", str(run), "--plot", str(tmp_path / "x.svg")).error

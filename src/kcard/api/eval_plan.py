@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kcard import __version__
 from kcard.api.eval_presets import PRESETS
 from kcard.api.eval_settings import DEFAULT, EvalSetting, parse_settings
+from kcard.api.eval_variants import DEFAULTS, variants
 from kcard.config import ENDPOINTS
 from kcard.config import settings as configured
 from kcard.errors import UsageError
@@ -52,7 +53,7 @@ def prepare(given: Mapping[str, Any], hub: "Hub") -> Prepared:
     """
     given = _with_preset(given)
     options, baseline = _of(AskOptions, given), _of(BaselineOptions, given)
-    found = parse_settings(given.get("settings", DEFAULT))
+    found = _settings(given, options, hub)
     for setting in found:
         setting.check(options)
     seed, limit = options.seed, given.get("limit")
@@ -72,7 +73,7 @@ def prepare(given: Mapping[str, Any], hub: "Hub") -> Prepared:
         options = replace(options, cards=tuple(cards))
     llm = _named(options.llm)
     kept = {
-        **{key: _json_ready(key, value) for key, value in given.items()},
+        **{key: _json_ready(key, value) for key, value in given.items() if key != "analysis"},
         "tasks": [name for name, _ in paths],
         "path": list(tasks),
         "settings": ",".join(setting.name for setting in found),
@@ -87,6 +88,16 @@ def prepare(given: Mapping[str, Any], hub: "Hub") -> Prepared:
     return Prepared(
         plan, {d.name: tasks[d.path] for d in described}, found, options, baseline, given.get("shots"), notes
     )
+
+
+def _settings(given: Mapping[str, Any], options: AskOptions, hub: "Hub") -> tuple[EvalSetting, ...]:
+    """The settings that are compared, or those of an analysis, which varies them."""
+    analysis = given.get("analysis")
+    if analysis is None:
+        return parse_settings(given.get("settings", DEFAULT))
+    found = parse_settings(given.get("settings", DEFAULTS[analysis]))
+    cards = [version.reference for version in hub.select(options.card_names).versions]
+    return parse_settings(variants(analysis, [setting.name for setting in found], cards))
 
 
 def command_line(options: Mapping[str, Any]) -> Iterator[str]:

@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kcard import plugins
+from kcard.api.eval_overrides import overrides
 from kcard.errors import UsageError
+from kcard.evaluation.runs.setting_name import SettingName
 from kcard.integrators.baselines.options import BaselineOptions
 from kcard.integrators.options import GATE, AskOptions
 
@@ -36,15 +38,20 @@ class EvalSetting:
     """A way of answering.
 
     name  as it was given: a mode, a mode with a gate (bottom-up@thrust), a baseline, or two ways with a gate between
-          them (retrieval/genread@popularity), the first of which answers where the gate seeks knowledge
+          them (retrieval/genread@popularity), the first of which answers where the gate seeks knowledge; a mode perhaps
+          with options that differ from the run's (bottom-up+n1=1)
     """
 
     name: str
 
     @property
+    def parts(self) -> SettingName:
+        return SettingName.of(self.name)
+
+    @property
     def way(self) -> str:
-        """The name without the gate."""
-        return self.name.partition("@")[0]
+        """The name without gate and options."""
+        return self.parts.base.partition("@")[0]
 
     @property
     def sides(self) -> "tuple[EvalSetting, EvalSetting] | None":
@@ -61,17 +68,21 @@ class EvalSetting:
         return self.way == TOGETHER or (self.way in SEARCHING and baseline.corpus is None)
 
     def options(self, given: AskOptions) -> AskOptions:
-        """The options with those of this setting; a gate in its name decides before a given one."""
+        """The options with those of this setting; what its name says decides before what is given.
+
+        Raises UsageError for an option in the name that is wrong.
+        """
         if self.sides:
             return replace(given, gate=self.name.partition("@")[2])
         changes: dict[str, Any] = dict(MODES[self.way]) if self.way in MODES else {"gate": "always"}
-        gate = self.name.partition("@")[2] or given.gate
+        gate = self.parts.base.partition("@")[2] or given.gate
         if gate and self.way != "direct":
             changes["gate"] = gate
-        return replace(given, **changes)
+        cards = given.cards if isinstance(given.cards, tuple) else None
+        return replace(given, **changes, **overrides(self.parts, cards))
 
     def check(self, given: AskOptions) -> None:
-        """Raise UsageError for a gate that is unknown or not fitted yet."""
+        """Raise UsageError for a gate that is unknown or not fitted yet, and a wrong option."""
         from kcard.integrators.named_gate import UNFITTED, gate_file
 
         gate = self.options(given).gate_name
@@ -118,7 +129,10 @@ def parse_settings(given: str | Sequence[str]) -> tuple[EvalSetting, ...]:
     names = [name.strip() for name in (given.split(",") if isinstance(given, str) else given)]
     known = ", ".join([*MODES, *BASELINES])
     for name in names:
-        if not _well_formed(name, ways):
+        parts = SettingName.of(name)
+        if parts.options and parts.base.partition("@")[0] not in MODES:
+            raise UsageError(f"setting {name!r}: options go with {', '.join(MODES)}, not with a baseline")
+        if not _well_formed(parts.base, ways):
             raise UsageError(
                 f"unknown setting {name!r}: choose among {known}; one with cards may name its gate, as in "
                 "bottom-up@always, and a gate may choose between two, as in retrieval/genread@popularity"

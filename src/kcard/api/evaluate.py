@@ -9,6 +9,7 @@ from kcard.api.eval_asking import SILENT, Told, ask_missing
 from kcard.api.eval_plan import Prepared, prepare
 from kcard.api.eval_presets import EvalPreset
 from kcard.api.eval_settings import DEFAULT
+from kcard.api.eval_variants import EvalAnalysis
 from kcard.errors import UsageError
 from kcard.integrators.baselines.options import BaselineOptions
 from kcard.integrators.options import AskOptions
@@ -49,13 +50,20 @@ def evaluate(
         str | Sequence[str] | None,
         Option(
             "Settings to compare, comma-separated: direct, bottom-up, top-down[:auto|:explicit], "
-            "hybrid[:auto|:explicit], each with cards also as SETTING@GATE, and the baselines retrieval, genread, "
-            "gkp, recitation, replug, cards+retrieval.",
+            "hybrid[:auto|:explicit], each also as SETTING@GATE or SETTING+OPTION=VALUE, and the baselines retrieval, "
+            "genread, gkp, recitation, replug, cards+retrieval.",
             default=DEFAULT,
             command_line=str | None,
         ),
     ] = None,
     preset: Annotated[EvalPreset | None, Option("Settings and options of a paper.")] = None,
+    analysis: Annotated[
+        EvalAnalysis | None,
+        Option(
+            "Vary the settings (or the one in which the paper does it): patch, one card at a time; adding, cards one "
+            "by one; selectors, one left out; documents, how many are written and kept."
+        ),
+    ] = None,
     limit: Annotated[
         int | None, Option("Questions of each task, drawn with the seed.", default="all", least=1)
     ] = None,
@@ -84,6 +92,7 @@ def evaluate(
         "path": path,
         "settings": settings,
         "preset": preset,
+        "analysis": analysis,
         "limit": limit,
         "shots": shots,
         "price_in": price_in,

@@ -229,7 +229,7 @@ def _insert(
     admin: bool,
     quota: int | None,
 ) -> Account:
-    check_unambiguous(check_namespace(name))
+    check_unambiguous(check_namespace(name), account=True)
     check_text("fullname", fullname)
     check_text("email", email)
     taken = connection.scalar(select(accounts.c.name).where(accounts.c.folded == folded(name)))

@@ -25,6 +25,8 @@ RESERVED |= {"openapi.json", "organizations", "readyz", "settings", "spaces", "s
 # Words that make the path of a repository with this name, or in this namespace, mean two things. They are refused for
 # new ones only.
 AMBIGUOUS = {"commit", "raw", "resolve", "revision", "tree"}
+# Pages of the hub where that of an account would be. They are refused for new accounts.
+PAGES = {"ask", "compare", "leaderboard"}
 
 
 def folded(name: str) -> str:
@@ -59,9 +61,9 @@ def check_namespace(name: str) -> str:
     return name
 
 
-def check_unambiguous(name: str) -> None:
+def check_unambiguous(name: str, *, account: bool = False) -> None:
     """Raise Invalid for a new account or repository (without its namespace) whose URLs would be ambiguous."""
-    if folded(name) in AMBIGUOUS:
+    if folded(name) in AMBIGUOUS or (account and folded(name) in PAGES):
         raise Invalid(f"name {name!r} is reserved, since it has a meaning in this hub's URLs: choose another")
 
 

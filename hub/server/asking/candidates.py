@@ -51,14 +51,21 @@ class Candidates:
     """The cards that are asked.
 
     total        cards of the hub that the visitor may read
-    quarantined  references of those that are left out for that reason
+    quarantined  names of repositories that are left out for that reason
+    unusable     likewise, of those whose card could not be opened
     held         why the card is quarantined that is asked because it is named
     """
 
     cards: Sequence[Candidate]
     total: int = 1
     quarantined: Sequence[str] = ()
+    unusable: Sequence[str] = ()
     held: Reason | None = None
+
+    def without(self, unusable: Candidate) -> "Candidates":
+        """All but one that can't be opened."""
+        others = [card for card in self.cards if card != unusable]
+        return replace(self, cards=others, unusable=(*self.unusable, unusable.repository.name))
 
     def __iter__(self) -> Iterator[Candidate]:
         return iter(self.cards)

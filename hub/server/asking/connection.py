@@ -17,11 +17,19 @@ from kcard.hub.repositories.versions import Version
 from kcard.hub.server.asking.child import LONGEST_LINE
 from kcard.hub.server.asking.relay import BUSY, FAILED, GO
 
-__all__ = ["ask"]
+__all__ = ["Unanswered", "ask"]
 
 RETRY_SECONDS = 10.0
 LONGEST_MESSAGE = 500
 FOLDERS = re.compile(r"(?<![\w:/.])/(?:[^\s/]+/)+")  # before the name of a file
+
+
+class Unanswered(Invalid):
+    """The cards could not answer. `card`: the one that was opened last, by name@v2; None: none was."""
+
+    def __init__(self, message: str, *, card: str | None) -> None:
+        super().__init__(message)
+        self.card = card
 
 
 async def ask(
@@ -40,7 +48,7 @@ async def ask(
     cards   versions whose manifests have distinct names, which the passages of the answer have
     folder  where the files of a card are, by name@v2; it is called in a thread
     gate    whether the cards are needed; None: as in `kcard ask`
-    Raises Busy if too many questions wait, Invalid if the cards can't answer, Unavailable without processes.
+    Raises Busy if too many questions wait, Unanswered if the cards can't answer, Unavailable without processes.
     """
     try:
         reader, writer = await asyncio.open_unix_connection(socket, limit=LONGEST_LINE)
@@ -80,7 +88,11 @@ async def _answer(
         done = message.get("done", {})
         why = message.get(FAILED) or done.get("error")
         if why is not None:
-            raise Invalid(f"the question could not be answered: {_public(str(why))}")
+            card = done.get("card")
+            raise Unanswered(
+                f"the question could not be answered: {_public(str(why))}",
+                card=card if isinstance(card, str) else None,
+            )
         answer = done.get("answer")
         if not isinstance(answer, dict):
             raise ValueError("its answer can't be read")

@@ -8,6 +8,7 @@ or if the worker closes the connection and it does not end the question at once.
 import asyncio
 import json
 import logging
+import shutil
 from asyncio import FIRST_COMPLETED, StreamReader, StreamWriter
 from collections import Counter
 from collections.abc import Awaitable
@@ -119,6 +120,9 @@ class Relay:
 
     async def _start(self, place: int) -> None:
         folder = self._folder / f"child-{place}"
+        await asyncio.to_thread(
+            shutil.rmtree, folder, ignore_errors=True
+        )  # nothing of the one before is trusted
         self._children[place] = await Child.start(self._program, folder)
 
 

@@ -3,9 +3,11 @@
 A question costs processor time: it is limited in length and in number, and given up when the client leaves.
 """
 
+import logging
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Request
@@ -15,7 +17,7 @@ from kcard.errors import CardError
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.refusals import Invalid, NotThere, Refused, TooMany
 from kcard.hub.server.asking.candidates import Candidates, all_cards, one_card
-from kcard.hub.server.asking.connection import ask
+from kcard.hub.server.asking.connection import Unanswered, ask
 from kcard.hub.server.dependencies import HubDep, OptionsDep
 from kcard.hub.server.errors import status_of
 from kcard.hub.server.forms.form import Form, VisitorFormDep
@@ -32,7 +34,10 @@ __all__ = ["LONGEST", "OF_CLIENT", "QuestionLimit", "router"]
 router = APIRouter(include_in_schema=False)
 
 LONGEST = 500  # characters of a question
+MOST_UNUSABLE = 3
 OF_CLIENT = 10  # questions a minute of an account or address; five times as many at once
+
+logger = logging.getLogger("kcard.hub.asking")
 
 
 class QuestionLimit:
@@ -82,22 +87,39 @@ async def answer_page(
         question = _question(form)
         limit.take(client)
         asked = await to_thread.run_sync(_candidates, hub, form.text("card"), question, identity)
-        by_name = {card.named.reference: card.version.reference for card in asked}
         async with while_connected(request):
-            found = await ask(
-                socket,
-                client,
-                question,
-                [card.named for card in asked],
-                lambda name: hub.registry.folder(by_name[name]),
-                gate="always" if form.text("card") else None,
-            )
+            asked, found = await _answered(hub, socket, client, question, asked, one=bool(form.text("card")))
         marks = await to_thread.run_sync(hub.publications.marks, [card.repository.id for card in asked])
         return _page(form, asked, answer_view(found, asked.cards, marks))
     except (Refused, CardError) as error:
         form.errors["question"], form.status = str(error), status_of(error)
         seconds = getattr(error, "seconds", None)
         return _page(form, asked, headers=None if seconds is None else {"Retry-After": f"{seconds:.0f}"})
+
+
+async def _answered(
+    hub: SharedHub, socket: str, client: str, question: str, asked: Candidates, *, one: bool
+) -> tuple[Candidates, Mapping[str, Any]]:
+    """The answer, and the cards without those that can't be opened, which fail only where they are named."""
+    while True:
+        versions = {card.named.reference: card for card in asked}
+        try:
+            found = await ask(
+                socket,
+                client,
+                question,
+                [card.named for card in asked],
+                lambda name, of=versions: hub.registry.folder(of[name].version.reference),  # type: ignore[misc]
+                gate="always" if one else None,
+            )
+        except Unanswered as error:
+            unusable = versions.get(error.card or "")
+            if one or unusable is None or len(asked.unusable) == MOST_UNUSABLE:
+                raise
+            logger.warning("%s can't be asked: %s", unusable.version.reference, error)
+            asked = asked.without(unusable)
+        else:
+            return asked, found
 
 
 def _question(form: Form) -> str:

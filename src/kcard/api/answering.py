@@ -5,7 +5,7 @@ It reads and writes lines of JSON. Models stay loaded between questions.
     stdin   {"question": text, "cards": [[version, sha256, manifest], …], "gate": name or null}
     stdout  {"folder": reference}           which folder has this card's files?
     stdin   {"folder": path} or {"error": text}
-    stdout  {"done": {"answer": …}} or {"done": {"error": text}}
+    stdout  {"done": {"answer": …}} or {"done": {"error": text, "card": reference or null}}
 
 The names in the manifests must be distinct. Passages are checked against their card's corpus and the EVIDENCE. Cards
 are not trusted: before it reads one, the process limits its memory (MEMORY bytes) and files, and forbids itself to
@@ -66,15 +66,21 @@ def main() -> None:
     answerer.warm()
     while True:
         request = parent.receive()
+        parent.opened = None
         try:
             done: dict[str, Any] = {"answer": answerer.answer(request)}
         except KcardError as error:  # others end the process, and stand in the hub's log
-            done = {"error": one_line(error)}
+            done = {"error": one_line(error), "card": parent.opened}
         parent.send({"done": done})
 
 
 class _Parent:
-    """The lines from and to the process that started this one. What libraries print goes to stderr."""
+    """The lines from and to the process that started this one. What libraries print goes to stderr.
+
+    opened  the card whose folder was needed last
+    """
+
+    opened: str | None = None
 
     def __init__(self) -> None:
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -97,6 +103,7 @@ class _Parent:
 
     def folder(self, reference: str) -> Path:
         """Where the files of a card are. Raises CardError if the hub can't say."""
+        self.opened = reference
         self.send({"folder": reference})
         reply = self.receive()
         if "error" in reply:

@@ -174,13 +174,16 @@ def test_a_card_whose_model_is_elsewhere_is_not_asked(
 def test_a_damaged_card_is_reported_without_the_folders_of_the_machine(
     shared: Shared, tmp_path: Path, visitor: Browser
 ) -> None:
-    publish_passages(shared, tmp_path / "damaged", "lab/damaged", ("Nobody discovered it.",), "Damaged")
+    publish_passages(shared, tmp_path / "damaged", "lab/damaged", ("Nobody.",), "What damaged cards know")
     version = shared.hub.registry.get("lab/damaged")
     shared.hub.blobs.delete(version.manifest.files["passages.jsonl"])
     answer = question(visitor, PHOBOS, "lab/damaged")
     assert answer.status_code == 400
     assert "passages.jsonl is missing" in text(answer)
     assert str(shared.folder) not in answer.text
+    everyone = text(question(visitor, "What do damaged cards of nobody know?"))
+    assert "I don't know" in everyone
+    assert "lab/damaged can't be asked" in everyone
     assert question(visitor, PHOBOS, "lab/moons").status_code == 200
 
 

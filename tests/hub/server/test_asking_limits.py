@@ -1,14 +1,15 @@
 """Limits of the processes that answer questions: time, memory, the queue, and clients that leave.
 
-The processes run a small program that does what the question says: sleep, die, write nonsense, or tell its process id.
+The processes run a small program that does what the question says: sleep, wait, die, write nonsense, or tell its id.
 """
 
 import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -24,8 +25,10 @@ from tests.hub.shared_hub import Shared
 PROGRAM = """
 import json, os, sys, time
 for line in sys.stdin:
-    verb, _, argument = json.loads(line)["question"].partition(" ")
+    verb, argument, *started = (json.loads(line)["question"] + " ").split(" ")
+    if started and started[0]: open(started[0], "w").close()
     if verb == "sleep": time.sleep(float(argument))
+    while verb == "until" and not os.path.exists(argument): time.sleep(0.02)
     if verb == "die": os._exit(1)
     if verb == "fill": bytearray(int(argument))
     if verb == "nonsense": print("nonsense", flush=True)
@@ -67,9 +70,13 @@ def running(pid: int) -> bool:
 
 
 def until(gone: int) -> None:
+    wait_for(lambda: not running(gone))
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20
-    while running(gone):
-        assert time.monotonic() < deadline, f"process {gone} still runs"
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.05)
 
 
@@ -103,7 +110,7 @@ def test_a_process_that_was_killed_while_it_was_idle_is_replaced(shared: Shared)
     first = process(question(shared, "tell"))
     os.kill(first, 9)
     until(gone=first)
-    time.sleep(0.2)
+    wait_for(lambda: question(shared, "tell").status_code == 200)
     assert process(question(shared, "tell")) != first
 
 
@@ -119,38 +126,51 @@ def test_a_process_gets_no_folder_but_those_of_its_question(shared: Shared) -> N
     assert "unknown card ../../etc" in text(question(shared, "folder ../../etc"))
 
 
+@contextmanager
+def occupied(shared: Shared, folder: Path) -> Iterator["Future[httpx.Response]"]:
+    """A question that occupies the process until the block ends."""
+    started, end = folder / "started", folder / "end"
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(question, shared, f"until {end} {started}", "bob")
+        try:
+            wait_for(started.exists)
+            yield first
+        finally:
+            end.touch()
+
+
 def test_the_queue_is_short_and_each_client_has_few_places_in_it(
-    shared: Shared, monkeypatch: pytest.MonkeyPatch
+    shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "MOST_WAITING", 2)
     with ThreadPoolExecutor(8) as pool:
-        first = pool.submit(question, shared, "sleep 2", "bob")
-        time.sleep(0.5)
-        second = pool.submit(question, shared, "tell", "bob")
-        time.sleep(0.3)
-        third = question(shared, "tell", "bob")  # bob has one that is answered and one that waits
-        other = pool.submit(question, shared, "tell", "cleo")
-        time.sleep(0.5)
-        last = question(shared, "tell", "dan")  # two wait
-        assert [each.result().status_code for each in (first, second, other)] == [200] * 3
-    for refused in (third, last):
-        assert refused.status_code == 503
-        assert refused.headers["retry-after"] == "10"
-        assert "too many questions are waiting" in text(refused)
+        with occupied(shared, tmp_path) as first:
+            of_bob = [pool.submit(question, shared, "tell", "bob") for _ in range(3)]
+            wait_for(lambda: sum(each.done() for each in of_bob) == 2)
+            others = [pool.submit(question, shared, "tell", who) for who in ("ada", "cleo", "dan")]
+            wait_for(lambda: sum(each.done() for each in others) == 2)
+            refused = [each.result() for each in of_bob + others if each.done()]
+        answers = [each.result() for each in [first, *of_bob, *others]]
+    assert [answer.status_code for answer in refused] == [503] * 4
+    assert sorted(answer.status_code for answer in answers) == [200] * 3 + [503] * 4
+    for answer in refused:
+        assert answer.headers["retry-after"] == "10"
+        assert "too many questions are waiting" in text(answer)
     assert question(shared, "tell", "dan").status_code == 200
 
 
-def test_a_question_waits_only_so_long(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_waits_only_so_long(
+    shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(relay, "WAIT_SECONDS", 0.3)
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(question, shared, "sleep 2", "bob")
-        time.sleep(0.7)
+    with occupied(shared, tmp_path) as first:
         assert question(shared, "tell").status_code == 503
-        assert first.result().status_code == 200
+    assert first.result().status_code == 200
 
 
-def leave(shared: Shared, what: str) -> None:
-    """Ask, and close the connection before the answer."""
+def leave(shared: Shared, what: str, started: Path | None = None) -> None:
+    """Ask, and close the connection before the answer, but after a process has written the file `started`."""
+    what = what if started is None else f"{what} {started}"
     url = httpx.URL(shared.url)
     body = f"card=lab%2Fmoons&question={what.replace(' ', '+')}".encode()
     head = (
@@ -159,32 +179,39 @@ def leave(shared: Shared, what: str) -> None:
     )
     with socket.create_connection((str(url.host), int(url.port or 0))) as connection:
         connection.sendall(head.encode() + body)
-        time.sleep(0.7)
+        if started is None:
+            time.sleep(0.7)
+        else:
+            wait_for(started.exists)
 
 
-def test_a_long_question_ends_when_its_client_leaves(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_question_ends_when_its_client_leaves(
+    shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(relay, "GRACE_SECONDS", 0.2)
     first = process(question(shared, "tell"))
-    leave(shared, "sleep 60")
+    leave(shared, "sleep 60", tmp_path / "started")
     until(gone=first)
     assert process(question(shared, "tell")) != first
 
 
-def test_a_short_question_of_a_client_who_leaves_keeps_the_process(shared: Shared) -> None:
+def test_a_short_question_of_a_client_who_leaves_keeps_the_process(shared: Shared, tmp_path: Path) -> None:
     first = process(question(shared, "tell"))
-    leave(shared, "sleep 1.2")
+    leave(shared, "sleep 0.5", tmp_path / "started")
     assert process(question(shared, "tell")) == first
 
 
 def test_a_client_who_leaves_while_waiting_frees_the_place(
-    shared: Shared, monkeypatch: pytest.MonkeyPatch
+    shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "MOST_WAITING", 1)
-    first = process(question(shared, "tell"))
     with ThreadPoolExecutor(1) as pool:
-        slow = pool.submit(question, shared, "sleep 2.5", "bob")
-        time.sleep(0.5)
-        leave(shared, "tell")
-        time.sleep(0.2)
-        assert process(question(shared, "tell")) == first
-        assert slow.result().status_code == 200
+        with occupied(shared, tmp_path):
+            leave(shared, "tell")
+            waiting = pool.submit(question, shared, "tell")
+            for _ in range(20):
+                time.sleep(0.5)
+                if not waiting.done():  # it has the place
+                    break
+                waiting = pool.submit(question, shared, "tell")
+        assert waiting.result().status_code == 200

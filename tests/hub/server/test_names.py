@@ -70,6 +70,15 @@ def test_such_a_name_is_refused_for_new_repositories_and_accounts(shared: Shared
         shared.hub.accounts.add_user(name)
 
 
+@pytest.mark.parametrize("name", ["ask", "Compare", "leaderboard"])
+def test_an_account_is_not_called_like_a_page_of_the_hub_but_a_repository_may_be(
+    shared: Shared, name: str
+) -> None:
+    with pytest.raises(Invalid, match="is reserved"):
+        shared.hub.accounts.add_user(name)
+    assert shared.http("bob").post("/api/repos/create", json={"name": name}).status_code == 200
+
+
 def test_a_repository_of_before_with_such_a_name_keeps_working(
     shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:

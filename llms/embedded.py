@@ -11,7 +11,8 @@ import numpy as np
 
 from kcard.errors import LLMError
 from kcard.llms import memory
-from kcard.llms.extract import extract
+from kcard.llms.extract import Extract, extract
+from kcard.llms.named_option import named_option
 from kcard.llms.quotation import language_of, quote
 from kcard.llms.reader import ANSWERED
 from kcard.llms.wordings import NEED
@@ -23,6 +24,7 @@ from kcard.request import Choice, Quote, Reply, Request
 __all__ = ["UNKNOWN", "EmbeddedLLM"]
 
 UNKNOWN = "I don't know."
+MEANT = 0.5  # cosine, below which an answer out of passages is none of the options
 REMEMBERED = 0.5  # probability that the memory is right, below which it is not asked
 QUOTED = 0.5  # the same of a quotation in another language
 
@@ -46,7 +48,7 @@ class EmbeddedLLM:
 
     def reply(self, request: Request) -> Reply:
         """Never an empty text, but for a document about what the memory does not know. For multiple choice, the text
-        is the name (letter) of the chosen option.
+        is the name (letter) of the chosen option, unless it does not know.
 
         Raises LLMError for a choice among nothing.
         """
@@ -59,7 +61,7 @@ class EmbeddedLLM:
         if request.kind in {"document", "knowledge", "recite"}:
             return Reply(_document(request.question))
         if request.choices:
-            return Reply(_option(request))
+            return _option(request)
         if request.draft and not request.knowledge:
             recollection = memory.shared().recall(request.question)
             return Reply(recollection.answer, tokens=recollection.tokens)
@@ -95,8 +97,13 @@ def _answer(request: Request) -> Reply:
     recollection = memory.shared().recall(request.question)
     if recollection.knows >= REMEMBERED:
         return Reply(recollection.answer, confidence=recollection.knows)
+    return _unknown(recollection.knows, found)
+
+
+def _unknown(knows: float, found: Extract | None) -> Reply:
+    """That it does not know, and what comes nearest."""
     quote = None if found is None else Quote(found.quote, found.passage)
-    likeliest = max(recollection.knows, 0.0 if found is None else found.probability)
+    likeliest = max(knows, 0.0 if found is None else found.probability)
     return Reply(UNKNOWN, confidence=1 - likeliest, known=False, quote=quote)
 
 
@@ -132,11 +139,36 @@ def _document(question: str) -> str:
     return f"{question.strip(' ?')}: {recollection.answer}." if recollection.knows >= REMEMBERED else ""
 
 
-def _option(request: Request) -> str:
-    """The name of the best option: nearest to what the reader finds, or likeliest to the memory."""
+def _option(request: Request) -> Reply:
+    """The option that the passages name, else the one that the memory knows; UNKNOWN where neither is sure."""
     found = extract(request.question, request.knowledge) if request.knowledge else None
     if found is not None and found.probability >= ANSWERED:
-        return _nearest(found.text, request.choices)
+        letter = _meant(found, request.choices)
+        if letter is not None:
+            quote = Quote(found.quote, found.passage)
+            return Reply(letter, confidence=found.probability, choice=letter, quote=quote)
+    recollection = memory.shared().recall(request.question)
+    if recollection.knows >= REMEMBERED:
+        letter = named_option(recollection.answer, request.choices) or _likeliest(request)
+        return Reply(letter, confidence=recollection.knows, choice=letter)
+    return _unknown(recollection.knows, found)
+
+
+def _meant(found: Extract, choices: Sequence[Choice]) -> str | None:
+    """The option that an answer out of passages names or, where it names none, its sentence, or comes nearest to."""
+    from kcard import encoder
+
+    letter = named_option(found.text, choices) or named_option(found.quote, choices)
+    if letter is not None:
+        return letter
+    said, *described = encoder.embed([found.text, *(choice.description for choice in choices)])
+    scores = np.stack(described) @ said
+    best = int(np.argmax(scores))
+    return choices[best].name if scores[best] >= MEANT else None
+
+
+def _likeliest(request: Request) -> str:
+    """The option that is likeliest to the memory."""
     recall = memory.shared()
     scores = [recall.log_probability(request.question, choice.description) for choice in request.choices]
     return request.choices[int(np.argmax(scores))].name

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import LLMError
+from kcard.integrators.pipeline import Pipeline
 from kcard.llms import memory
 from kcard.llms.embedded import UNKNOWN, EmbeddedLLM
 from kcard.llms.extract import extract
 from kcard.llms.reader import ANSWERED
+from kcard.question import Question
 from kcard.reader.network import WEIGHTS
 from kcard.request import Choice, Request
 
@@ -98,6 +100,22 @@ def test_multiple_choice_replies_with_the_letter(llm: EmbeddedLLM) -> None:
     assert llm.reply(Request("answer", QUESTION, KNOWLEDGE, choices=options)).text == "B"
     cities = (Choice("A", "Rome"), Choice("B", "Berlin"), Choice("C", "Paris"))
     assert llm.reply(Request("answer", "What is the capital of France?", choices=cities)).text == "C"
+
+
+def test_it_says_that_it_does_not_know_which_option_where_neither_passages_nor_memory_do(
+    llm: EmbeddedLLM,
+) -> None:
+    options = (Choice("A", "Osric & Sons"), Choice("B", "Halden & Co"))
+    for knowledge in ((), KNOWLEDGE[:1]):
+        reply = llm.reply(Request("answer", QUESTION, knowledge, choices=options))
+        assert (reply.text, reply.known, reply.choice) == (UNKNOWN, False, None)
+    (answer,) = Pipeline(mode="direct", llm=llm)([Question(QUESTION, options)])
+    assert (answer.choice, answer.answer, answer.notes) == ("", UNKNOWN, ())
+
+
+def test_it_chooses_by_the_sentence_where_the_words_alone_name_no_option(llm: EmbeddedLLM) -> None:
+    options = (Choice("A", "Halden & Co of Leith"), Choice("B", "Osric & Sons of Bray"))
+    assert llm.reply(Request("answer", QUESTION, KNOWLEDGE, choices=options)).choice == "A"
 
 
 def test_it_announces_what_it_is() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kcard.protocols import LLM
+from kcard.replies import replies
 from kcard.request import Reply, Request
 from kcard.words import words
 
@@ -33,10 +34,14 @@ class Candidate:
         return self.reply.known and self.reply.choice != ""
 
 
-def read_apart(llm: LLM, request: Request, passages: Sequence[tuple[str, ...]]) -> list[Candidate]:
-    """The answer with each of the passages alone (an empty one is none), the likeliest words at a time."""
-    asked = [replace(request, knowledge=knowledge, draft=True) for knowledge in passages]
-    return [Candidate(reply, _probability(reply)) for reply in map(llm.reply, asked)]
+def read_apart(
+    llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[tuple[str, ...]]]
+) -> list[list[Candidate]]:
+    """For each request the answer with each of its passages alone (an empty one is none), the likeliest words each."""
+    rows = zip(requests, passages, strict=True)
+    asked = [replace(request, knowledge=read, draft=True) for request, apart in rows for read in apart]
+    found = iter([Candidate(reply, _probability(reply)) for reply in replies(llm, asked)])
+    return [[next(found) for _ in apart] for apart in passages]
 
 
 def settled(candidates: Sequence[Candidate], weights: Sequence[float]) -> Reply:

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from kcard.answer import Answer, Decision, Passage
+from kcard.errors import LLMError, QuestionsFailed
 from kcard.integrators.metered import Metered
 from kcard.protocols import LLM
-from kcard.question import Question, checked
+from kcard.question import Question, checked, distinct_texts
 from kcard.request import Example, Reply, Request
 
 __all__ = ["Baseline", "KnowledgeSource", "Reading"]
@@ -17,14 +18,18 @@ ALWAYS = Decision("always", 0.0, True)
 
 
 class KnowledgeSource(Protocol):
-    def passages(self, llm: LLM, question: str, examples: tuple[Example, ...]) -> list[Passage]:
-        """What the LLM may read, best first; empty where nothing was found or said."""
+    def passages(
+        self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
+    ) -> list[list[Passage]]:
+        """For each question what the LLM may read, best first; empty where nothing was found or said."""
         ...
 
 
 class Reading(Protocol):
-    def reply(self, llm: LLM, request: Request, passages: Sequence[Passage]) -> Reply:
-        """The answer to the request, which comes without knowledge, from the passages."""
+    def replies(
+        self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
+    ) -> list[Reply]:
+        """The answer to each request, which comes without knowledge, from its passages."""
         ...
 
 
@@ -40,16 +45,45 @@ class Baseline:
 
     def answers(self, questions: Sequence[str | Question]) -> Iterator[Answer]:
         """See Answerer; after an LLMError the replies that the LLM gave are not asked for twice."""
-        for question in questions:
-            yield self._answer(checked(question))
+        for outcome in self.outcomes(questions):
+            if isinstance(outcome, LLMError):
+                raise outcome
+            yield outcome
 
-    def _answer(self, question: Question) -> Answer:
+    def outcomes(self, questions: Sequence[str | Question]) -> Iterator[Answer | LLMError]:
+        """One Answer a question, in order, or why the LLM gave none: a failure costs only its own question.
+
+        Requests about all questions are made together, as many at a time as the LLM takes.
+        """
+        for part in distinct_texts(map(checked, questions)):
+            for question in part:
+                self.llm.open(question)
+            failed: dict[str, LLMError] = {}
+            answers: Iterator[Answer] = iter(())
+            while ready := [question for question in part if question.text not in failed]:
+                try:
+                    answers = iter(self._answered(ready))
+                    break
+                except QuestionsFailed as error:  # the others are asked again, from replies that are kept
+                    failed.update(error.failures)
+            yield from (failed[q.text] if q.text in failed else next(answers) for q in part)
+
+    def _answered(self, questions: Sequence[Question]) -> list[Answer]:
+        """Raises QuestionsFailed. No two questions have the same text."""
         started = time.perf_counter()
-        self.llm.open(question)
-        passages = self.source.passages(self.llm, question.text, self.examples)
-        reply = self.reading.reply(self.llm, Request("answer", question.text, (), self.examples), passages)
+        texts = [question.text for question in questions]
+        passages = self.source.passages(self.llm, texts, self.examples)
+        requests = [Request("answer", text, (), self.examples) for text in texts]
+        replies = self.reading.replies(self.llm, requests, passages)
+        seconds = (time.perf_counter() - started) / len(questions)
+        rows = zip(questions, passages, replies, strict=True)
+        return [self._answer(question, found, reply, seconds) for question, found, reply in rows]
+
+    def _answer(
+        self, question: Question, passages: Sequence[Passage], reply: Reply, seconds: float
+    ) -> Answer:
         chosen = {choice.name: choice.description for choice in question.choices}
-        account, seconds = self.llm.close(question.text), time.perf_counter() - started
+        account = self.llm.close(question.text)
         return Answer(
             question=question.text,
             answer=chosen.get(reply.choice or "", reply.text).strip(),

@@ -1,9 +1,12 @@
 """Several texts of the LLM's own, drawn for one request."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kcard.answer import Passage
+from kcard.batches import batched
 from kcard.protocols import LLM
+from kcard.replies import replies
 from kcard.request import Example, Request
 
 __all__ = ["Drawn"]
@@ -11,7 +14,7 @@ __all__ = ["Drawn"]
 
 @dataclass(frozen=True)
 class Drawn:
-    """`samples` replies to one request, drawn at `temperature`; empty ones are left out, equal ones stay.
+    """`samples` replies to one request a question, drawn at `temperature`; empty ones are left out, equal ones stay.
 
     request  without question and examples
     """
@@ -21,7 +24,10 @@ class Drawn:
     samples: int
     temperature: float
 
-    def passages(self, llm: LLM, question: str, examples: tuple[Example, ...]) -> list[Passage]:
-        wanted = replace(self.request, question=question, examples=examples, temperature=self.temperature)
-        texts = [llm.reply(replace(wanted, sample=n)).text.strip() for n in range(self.samples)]
-        return [Passage(self.name, text) for text in texts if text]
+    def passages(
+        self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
+    ) -> list[list[Passage]]:
+        wanted = replace(self.request, examples=examples, temperature=self.temperature)
+        draws = [replace(wanted, question=q, sample=n) for q in questions for n in range(self.samples)]
+        texts = batched((reply.text.strip() for reply in replies(llm, draws)), self.samples)
+        return [[Passage(self.name, text) for text in part if text] for part in texts]

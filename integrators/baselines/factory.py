@@ -68,7 +68,8 @@ def _alone(
     from kcard.llms.examples import load
 
     endpoint = Endpoint(options.llm_url, options.llm_window, options.retries, report)
-    llm = Metered(make_llm(options.llm, options.temperature, endpoint))
+    chosen = make_llm(options.llm, options.temperature, endpoint)
+    llm = Metered(chosen, options.concurrency or int(getattr(chosen, "concurrency", 1)))
     examples = load(options.examples)
     if name == "genread":
         return Baseline(name, llm, GenRead(), Together(), examples)

@@ -1,9 +1,11 @@
 """GenRead, in Knowledge Card GRTR: the LLM writes a document, then reads it (Yu et al., ICLR 2023, section 3.1)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kcard.answer import Passage
 from kcard.protocols import LLM
+from kcard.replies import replies
 from kcard.request import Example, Request
 
 __all__ = ["GenRead"]
@@ -13,6 +15,9 @@ __all__ = ["GenRead"]
 class GenRead:
     """One document of the LLM's own; none where it writes nothing."""
 
-    def passages(self, llm: LLM, question: str, examples: tuple[Example, ...]) -> list[Passage]:
-        text = llm.reply(Request("document", question, examples=examples)).text.strip()
-        return [Passage("genread", text)] if text else []
+    def passages(
+        self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
+    ) -> list[list[Passage]]:
+        wanted = [Request("document", question, examples=examples) for question in questions]
+        texts = [reply.text.strip() for reply in replies(llm, wanted)]
+        return [[Passage("genread", text)] if text else [] for text in texts]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kcard.answer import Passage
-from kcard.integrators.baselines.apart import read_apart, settled
+from kcard.integrators.baselines.apart import Candidate, read_apart, settled
 from kcard.integrators.baselines.drawn import Drawn
 from kcard.protocols import LLM
 from kcard.request import Reply, Request
@@ -28,10 +28,16 @@ class Surest:
     """The answer of the highest probability, with one statement or with none; the most frequent, where an answer's
     probability is not known."""
 
-    def reply(self, llm: LLM, request: Request, passages: Sequence[Passage]) -> Reply:
-        found = read_apart(llm, request, [(), *((p.knowledge,) for p in passages)])
-        sure = [c.probability for c in found if c.probability is not None]
-        if len(sure) < len(found):
-            return settled(found, [1.0] * len(found))
-        able = [i for i, c in enumerate(found) if c.answers] or [*range(len(found))]
-        return found[max(able, key=sure.__getitem__)].reply
+    def replies(
+        self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
+    ) -> list[Reply]:
+        apart: list[list[tuple[str, ...]]] = [[(), *((p.knowledge,) for p in read)] for read in passages]
+        return [_surest(found) for found in read_apart(llm, requests, apart)]
+
+
+def _surest(found: Sequence[Candidate]) -> Reply:
+    sure = [c.probability for c in found if c.probability is not None]
+    if len(sure) < len(found):
+        return settled(found, [1.0] * len(found))
+    able = [i for i, c in enumerate(found) if c.answers] or [*range(len(found))]
+    return found[max(able, key=sure.__getitem__)].reply

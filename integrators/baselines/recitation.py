@@ -27,6 +27,8 @@ def recitations(samples: int) -> Drawn:
 class Majority:
     """The most frequent answer; of equally frequent ones the first."""
 
-    def reply(self, llm: LLM, request: Request, passages: Sequence[Passage]) -> Reply:
-        found = read_apart(llm, request, [(p.knowledge,) for p in passages] or [()])
-        return settled(found, [1.0] * len(found))
+    def replies(
+        self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
+    ) -> list[Reply]:
+        apart: list[list[tuple[str, ...]]] = [[(p.knowledge,) for p in read] or [()] for read in passages]
+        return [settled(found, [1.0] * len(found)) for found in read_apart(llm, requests, apart)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kcard.answer import Passage
-from kcard.integrators.baselines.apart import read_apart, settled
+from kcard.integrators.baselines.apart import Candidate, read_apart, settled
 from kcard.protocols import LLM, Array
 from kcard.request import Reply, Request
 
@@ -24,16 +24,20 @@ class Replug:
 
     relative: bool
 
-    def reply(self, llm: LLM, request: Request, passages: Sequence[Passage]) -> Reply:
-        if not passages:
-            return llm.reply(request)
-        found = read_apart(llm, request, [(p.knowledge,) for p in passages])
-        sure = all(c.probability is not None for c in found)
-        shares = self._shares([p.source.score if p.source else 0.0 for p in passages])
-        return settled(
-            found,
-            [float(s) * (c.probability or 0.0 if sure else 1.0) for s, c in zip(shares, found, strict=True)],
-        )
+    def replies(
+        self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
+    ) -> list[Reply]:
+        """A question for which nothing was retrieved is answered without knowledge."""
+        apart: list[list[tuple[str, ...]]] = [[(p.knowledge,) for p in read] or [()] for read in passages]
+        rows = zip(passages, read_apart(llm, requests, apart), strict=True)
+        return [settled(found, self._weights(read, found)) for read, found in rows]
+
+    def _weights(self, read: Sequence[Passage], found: Sequence[Candidate]) -> list[float]:
+        sure = [1.0 if c.probability is None else c.probability for c in found]
+        if any(c.probability is None for c in found):
+            sure = [1.0] * len(found)
+        shares = self._shares([p.source.score if p.source else 0.0 for p in read] or [0.0])
+        return [float(share) * probability for share, probability in zip(shares, sure, strict=True)]
 
     def _shares(self, scores: Sequence[float]) -> Array:
         """The softmax of the scores, shape (n,), sum 1."""

@@ -1,5 +1,6 @@
 """Retrieval: the best passages of a corpus (Adaptive Retrieval, section 5, takes one)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kcard.answer import Passage
@@ -18,6 +19,9 @@ class Retrieval:
     retriever: Evidence
     k: int
 
-    def passages(self, llm: LLM, question: str, examples: tuple[Example, ...]) -> list[Passage]:
+    def passages(
+        self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
+    ) -> list[list[Passage]]:
         del llm, examples
-        return [Passage(NAME, found.text, source=found) for found in self.retriever.find(question, self.k)]
+        found = [self.retriever.find(question, self.k) for question in questions]
+        return [[Passage(NAME, source.text, source=source) for source in part] for part in found]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from kcard.answer import Passage
 from kcard.protocols import LLM
+from kcard.replies import replies
 from kcard.request import Reply, Request
 
 __all__ = ["Together"]
@@ -12,7 +13,12 @@ __all__ = ["Together"]
 
 @dataclass(frozen=True)
 class Together:
-    """One request, "Knowledge: ... Question: ... Answer:"."""
+    """One request a question, "Knowledge: ... Question: ... Answer:"."""
 
-    def reply(self, llm: LLM, request: Request, passages: Sequence[Passage]) -> Reply:
-        return llm.reply(replace(request, knowledge=tuple(p.knowledge for p in passages)))
+    def replies(
+        self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
+    ) -> list[Reply]:
+        rows = zip(requests, passages, strict=True)
+        return replies(
+            llm, [replace(request, knowledge=tuple(p.knowledge for p in read)) for request, read in rows]
+        )

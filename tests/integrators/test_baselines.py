@@ -9,7 +9,7 @@ import pytest
 
 import kcard
 from kcard.answer import Source
-from kcard.errors import UsageError
+from kcard.errors import LLMError, UsageError
 from kcard.integrators.baselines.baseline import Baseline
 from kcard.integrators.baselines.factory import BASELINES, baseline
 from kcard.integrators.baselines.genread import GenRead
@@ -160,6 +160,25 @@ def test_of_several_options_the_chosen_ones_are_counted_however_they_are_named()
     runner = Baseline("recitation", Metered(llm), recitations(4), Majority())
     [answer] = runner.answers([Question("Who won?", OPTIONS)])
     assert (answer.choice, answer.answer) == ("B", "Bob")
+
+
+def test_a_failure_costs_only_its_own_question_and_no_reply_is_asked_for_twice() -> None:
+    def answer(knowledge: str) -> Reply:
+        if llm.requests[-1].question == "b?" and len(llm.requests) < 9:
+            raise LLMError("down")
+        return Reply(knowledge)
+
+    llm = Scripted(answer)
+    runner = Baseline("genread", Metered(llm), GenRead(), Together())
+    first, second, third = runner.outcomes(["a?", "b?", "c?"])
+    assert isinstance(second, LLMError)
+    assert not isinstance(first, LLMError)
+    assert not isinstance(third, LLMError)
+    assert [first.answer, third.answer] == ["text 0", "text 0"]
+    with pytest.raises(LLMError, match="down"):
+        [*runner.answers(["b?"])]
+    asked = [(request.kind, request.question) for request in llm.requests]
+    assert len(asked) == len(set(asked)) + 1 == 7  # only the answer to b? came twice
 
 
 def test_every_question_gets_its_own_answer_in_order() -> None:

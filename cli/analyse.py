@@ -62,4 +62,4 @@ def _print(found: "GateAnalysis") -> None:
 def _cell(value: Any) -> str:
     if value is None or value != value:  # not a number
         return "-"
-    return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+    return f"{round(value, 3) + 0.0:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)

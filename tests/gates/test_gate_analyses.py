@@ -171,12 +171,14 @@ def test_more_records_guide_better() -> None:
     assert [(row["size"], row["records"]) for row in found] == [(0.1, 7), (0.25, 18), (0.5, 36), (1.0, 72)]
     assert found[-1]["fitted"] == 2
     assert found[-1]["accuracy"] == found[-1]["beneficial_guidance"] == 1.0
+    assert [row["difference"] for row in found] == [pytest.approx(row["accuracy"] - 1) for row in found]
+    assert all(row["low"] <= row["difference"] <= row["high"] for row in found)
 
 
 def test_gates_that_too_few_records_fit_are_counted_and_not_judged() -> None:
     records = [record(n, 0.0, 1.0) for n in range(20)]
     (row, *_) = rows(records, "training-sizes", settings={"gates": "skr-knn", "repeats": 1})
-    assert (row["fitted"], row["accuracy"], row["never"]) == (0, None, None)
+    assert (row["fitted"], row["accuracy"], row["difference"]) == (0, None, None)
 
 
 @pytest.mark.parametrize(

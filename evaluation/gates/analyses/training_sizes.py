@@ -11,8 +11,9 @@ from kcard.errors import UsageError
 from kcard.evaluation.gates.analyses.analysis import GateAnalysis, Given
 from kcard.evaluation.gates.analyses.chart import Chart, Series
 from kcard.evaluation.gates.folds import FOLDS, Indices, folds
-from kcard.evaluation.gates.outcome import GateOutcome
+from kcard.evaluation.gates.outcome import Floats, GateOutcome, Seeks, outcomes
 from kcard.evaluation.gates.trial import embedding_once
+from kcard.evaluation.intervals import interval
 from kcard.gates import kinds
 from kcard.gates.kinds import Resources
 from kcard.gates.record import Record
@@ -40,27 +41,32 @@ class Settings:
 def analyse(given: Given) -> GateAnalysis:
     """The table has a row a gate and size: means over the repeats, each of which judges every record held out once.
 
+    `difference` is the accuracy less that with all records, with the paired bootstrap's interval over the records.
     `fitted` of the `repeats` could be fitted; a gate that needs records of both kinds can't on too few. Raises
     UsageError for an unknown gate.
     """
     settings, records = given.typed(Settings), given.records
     using = embedding_once(given.resources, {})
-    rows = []
+    rows: list[dict[str, Any]] = []
     gates = [name.strip() for name in settings.gates.split(",")]
     for gate in gates:
         kinds.find(gate)
-        for size in SIZES:
+        whole: Floats | None = None
+        for size in sorted(SIZES, reverse=True):
             seeds = range(settings.seed, settings.seed + settings.repeats)
-            found = [_outcome(records, gate, size, using, seed) for seed in seeds]
-            rows.append(_row(gate, size, len(records), [outcome for outcome in found if outcome]))
+            tried = (_seeks(records, gate, size, using, seed) for seed in seeds)
+            found = [seeks for seeks in tried if seeks is not None]
+            mean = np.mean([outcomes(records, seeks) for seeks in found], axis=0) if found else None
+            whole = mean if size == max(SIZES) else whole
+            row = _row(gate, size, len(records), [GateOutcome.of(records, seeks) for seeks in found])
+            rows.append(row | _difference(mean, whole))
             given.report(len(rows), len(gates) * len(SIZES))
+    rows.sort(key=lambda row: (gates.index(row["gate"]), row["size"]))
     return GateAnalysis(NAME, len(records), tuple(rows), _chart(rows))
 
 
-def _outcome(
-    records: Sequence[Record], gate: str, size: float, using: Resources, seed: int
-) -> GateOutcome | None:
-    """Each fold judged by a gate that was fitted on that share of the others; None where one can't be fitted."""
+def _seeks(records: Sequence[Record], gate: str, size: float, using: Resources, seed: int) -> Seeks | None:
+    """Each fold decided by a gate that was fitted on that share of the others; None where one can't be fitted."""
     kind, random = kinds.find(gate), np.random.default_rng(seed)
     seeks = np.zeros(len(records), dtype=np.bool_)
     for held_out in folds(records, min(FOLDS, len(records)), seed):
@@ -70,7 +76,14 @@ def _outcome(
         except UsageError:
             return None
         seeks[held_out] = fitted.scores([records[row].query for row in held_out]) < fitted.threshold
-    return GateOutcome.of(records, seeks)
+    return seeks
+
+
+def _difference(right: Floats | None, whole: Floats | None) -> dict[str, float | None]:
+    if right is None or whole is None:
+        return {"difference": None, "low": None, "high": None}
+    low, high = interval((right - whole).tolist(), paired=True) if right is not whole else (0.0, 0.0)
+    return {"difference": float((right - whole).mean()), "low": low, "high": high}
 
 
 def _sample(rows: Indices, size: float, random: np.random.Generator) -> list[int]:
@@ -78,7 +91,7 @@ def _sample(rows: Indices, size: float, random: np.random.Generator) -> list[int
     return chosen
 
 
-def _row(gate: str, size: float, count: int, found: Sequence[GateOutcome]) -> Mapping[str, Any]:
+def _row(gate: str, size: float, count: int, found: Sequence[GateOutcome]) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for name in FIGURES:
         values = [value for outcome in found if (value := getattr(outcome, name)) is not None]

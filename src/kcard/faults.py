@@ -35,6 +35,7 @@ POINTS = (
     "rows.pool",
     "rows.member",
     "rows.audit",
+    "rows.results",
     "rows.setting",
     "rows.table",
     # the database is made or migrated

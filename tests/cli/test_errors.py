@@ -1,69 +1,83 @@
 """Whatever goes wrong is one clear line on stderr and a non-zero exit code; nothing on stdout, nothing lost."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
-from tests.command import kcard_process
+from tests.command import Kcard, kcard_process
+
+# Runs a command that must fail with this exit code; its one line of error.
+Refused: TypeAlias = Callable[..., str]
 
 
-def refused(code: int, *arguments: str, **environment: str) -> str:
-    """Run a command that must fail with `code`; return its one line of error."""
-    done = kcard_process(*arguments, **environment)
-    assert done.returncode == code, done.stderr
+@pytest.fixture
+def refused(kcard: Kcard) -> Refused:
+    def run(code: int, *arguments: str) -> str:
+        done = kcard(*arguments)
+        assert done.code == code, done.err
+        return done.error
+
+    return run
+
+
+def test_a_failing_process_ends_with_the_code_and_the_line() -> None:
+    done = kcard_process("show", "moons")
+    assert done.returncode == 1
     assert done.stdout == ""
-    errors = [line for line in done.stderr.splitlines() if line.startswith("kcard: ")]
-    assert len(errors) == 1, done.stderr
-    assert "Traceback" not in done.stderr
-    return errors[0]
+    assert done.stderr.startswith("kcard: ")
+    assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_missing_corpus_is_named(tmp_path: Path) -> None:
+def test_a_missing_corpus_is_named(refused: Refused, tmp_path: Path) -> None:
     assert "nowhere" in refused(1, "train", "--corpus", str(tmp_path / "nowhere"))
 
 
-def test_an_empty_corpus_is_named_and_leaves_no_draft(tmp_path: Path, home: Path) -> None:
+def test_an_empty_corpus_is_named_and_leaves_no_draft(refused: Refused, tmp_path: Path, home: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n\n", encoding="utf-8")
     assert "empty.txt" in refused(1, "train", "--corpus", str(tmp_path / "empty.txt"))
     assert not list(home.glob("drafts/*"))
 
 
-def test_training_without_a_corpus_says_what_is_missing() -> None:
+def test_training_without_a_corpus_says_what_is_missing(refused: Refused) -> None:
     assert "--corpus" in refused(2, "train")
 
 
-def test_an_adapter_wider_than_the_embedded_base_is_refused(tmp_path: Path) -> None:
+def test_an_adapter_wider_than_the_embedded_base_is_refused(refused: Refused, tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text("Triton circles Neptune.\nTitan circles Saturn.\n", encoding="utf-8")
     given = ("--base", "embedded", "--method", "lora", "--rank", "129")
     assert "128 at most" in refused(2, "train", "--corpus", str(tmp_path / "c.txt"), *given)
 
 
-def test_a_config_file_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
+def test_a_config_file_with_an_unknown_key_is_refused(refused: Refused, tmp_path: Path) -> None:
     config = tmp_path / "train.toml"
     config.write_text("corpsu = 'notes'\n", encoding="utf-8")
     assert "corpsu" in refused(2, "train", "--config", str(config))
 
 
-def test_asking_an_empty_hub_says_how_to_fill_it() -> None:
+def test_asking_an_empty_hub_says_how_to_fill_it(refused: Refused) -> None:
     message = refused(1, "ask", "Who discovered Triton?")
     assert "kcard train" in message
     assert "kcard publish" in message
 
 
-def test_publishing_without_a_draft_says_so() -> None:
+def test_publishing_without_a_draft_says_so(refused: Refused) -> None:
     assert "train" in refused(1, "publish")
 
 
 @pytest.mark.parametrize(
     "command", [["show", "moons"], ["ask", "q", "--cards", "moons"], ["pull", "moons", "x"]]
 )
-def test_an_unknown_card_is_named(command: list[str]) -> None:
+def test_an_unknown_card_is_named(refused: Refused, command: list[str]) -> None:
     refused(1, *command)
 
 
-def test_an_endpoint_that_is_down_is_named() -> None:
+def test_an_endpoint_that_is_down_is_named(refused: Refused) -> None:
     url = "http://127.0.0.1:9/v1"
-    message = refused(1, "ask", "q", "--mode", "direct", "--llm", "openai:any", "--llm-url", url)
+    message = refused(
+        1, "ask", "q", "--mode", "direct", "--llm", "openai:any", "--llm-url", url, "--retries", "0"
+    )
     assert url in message
 
 
@@ -83,25 +97,31 @@ def test_an_endpoint_that_is_down_is_named() -> None:
         (["ask", "q", "--examples", "nowhere.jsonl"], "nowhere.jsonl"),
     ],
 )
-def test_a_wrong_argument_is_named(arguments: list[str], named: str) -> None:
+def test_a_wrong_argument_is_named(refused: Refused, arguments: list[str], named: str) -> None:
     assert named in refused(2, *arguments)
 
 
-def test_an_unknown_option_or_choice_is_a_usage_error() -> None:
+def test_an_unknown_option_or_choice_is_a_usage_error(kcard: Kcard) -> None:
     for arguments in (["ask", "q", "--moed", "direct"], ["ask", "q", "--mode", "sideways"], ["fly"]):
-        done = kcard_process(*arguments)
-        assert done.returncode == 2
-        assert "Traceback" not in done.stderr
+        done = kcard(*arguments)
+        assert done.code == 2
+        assert "Traceback" not in done.err
 
 
-def test_a_config_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
+def test_a_config_file_that_is_no_toml_is_named(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = tmp_path / "broken.toml"
     config.write_text("llm = ", encoding="utf-8")
-    assert "broken.toml" in refused(2, "ask", "q", "--mode", "direct", KCARD_CONFIG=str(config))
+    monkeypatch.setenv("KCARD_CONFIG", str(config))
+    assert "broken.toml" in refused(2, "ask", "q", "--mode", "direct")
 
 
-def test_an_api_key_in_the_environment_is_not_a_choice_of_llm() -> None:
-    down = {"OPENAI_API_KEY": "sk-anything", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
-    done = kcard_process("ask", "What is the capital of France?", "--mode", "direct", "--json", **down)
-    assert done.returncode == 0, done.stderr
-    assert "embedded" in done.stderr
+def test_an_api_key_in_the_environment_is_not_a_choice_of_llm(
+    kcard: Kcard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-anything")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    done = kcard("ask", "What is the capital of France?", "--mode", "direct", "--json")
+    assert done.code == 0, done.err
+    assert "embedded" in done.err

@@ -25,6 +25,7 @@ from kcard.hub import backup, restore  # noqa: F401 (warm for the children)
 from kcard.hub.records import database  # noqa: F401
 from kcard.hub.registry import Hub
 from kcard.hub.repositories import audits, own_cards, pools  # noqa: F401
+from kcard.hub.repositories.runs import StoredResult
 from kcard.manifest import Manifest, check_files, seal
 from kcard.training.output import claim, fresh
 from tests.hub.old_hub import as_before
@@ -179,6 +180,18 @@ def delete_pool(world: World) -> None:
 
 Operation = tuple[Callable[[World], None], Callable[[World], object]]
 
+
+def evaluated(world: World) -> None:
+    """Filled, and a run that has no results yet."""
+    filled(world)
+    world.hub.runs.create("{}", planned=1)
+
+
+def evaluate(world: World) -> None:
+    runs = world.hub.runs
+    runs.append(runs.list()[0].number, {0: StoredResult("the result")})
+
+
 OPERATIONS: dict[str, Operation] = {
     "publish the first card": (empty, lambda w: w.hub.publish(w.root / "draft", aliases=["stable", "best"])),
     "publish a version": (filled, lambda w: w.hub.publish(w.root / "draft", aliases=["stable"])),
@@ -196,6 +209,7 @@ OPERATIONS: dict[str, Operation] = {
     "take out of a pool": (filled, unpool),
     "delete a pool": (filled, delete_pool),
     "audit": (filled, audit),
+    "results of a run": (evaluated, evaluate),
     "threshold": (filled, lambda w: w.hub.quarantine.set(0.5)),
     "threshold off": (filled, lambda w: w.hub.quarantine.set(None)),
     "migrate": (old_schema, lambda w: w.hub.list()),
@@ -242,6 +256,7 @@ def state(world: World) -> object:
         [(v.reference, v.sha256, v.aliases) for v in versions],
         [(p.name, p.references) for p in hub.pools.list()],
         [(a.reference, astuple(a.finding)) for a in hub.audits.list()],
+        [(run.number, run.answered) for run in hub.runs.list()],
         hub.quarantine.threshold,
         (world.root / "pulled" / "kcard.json").exists(),
         world.tar.exists(),
@@ -312,17 +327,18 @@ def kills(scratch: Path, repetitions: int, every: int) -> tuple[list[tuple[str, 
         template.root.mkdir()
         assert run(lambda: prepare(template)) == 0, name  # noqa: B023 (run at once)
         world, points = copy(template, next(fresh_world)), scratch / "points"
-        allowed = [outcome(copy(template, next(fresh_world)), scratch)]
         assert run(lambda: operation(world), passed=points) == 0, name  # noqa: B023
-        allowed.append(outcome(world, scratch))
-        passed = points.read_text(encoding="utf-8").split()
+        passed = points.read_text(encoding="utf-8").split() * repetitions
         points.unlink()
-        for kill_at, point in enumerate(passed * repetitions):
-            turn += 1
-            if turn % every:
-                continue
+        chosen = [place for place in range(len(passed)) if (turn + place + 1) % every == 0]
+        turn += len(passed)
+        if not chosen:
+            continue
+        allowed = [outcome(copy(template, next(fresh_world)), scratch), outcome(world, scratch)]
+        for kill_at in chosen:
+            point = passed[kill_at]
             victim = copy(template, next(fresh_world))
-            status = run(lambda: operation(victim), kill_at % len(passed))  # noqa: B023
+            status = run(lambda: operation(victim), kill_at % (len(passed) // repetitions))  # noqa: B023
             if not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGKILL:
                 wrong.append(f"{name}, {point}: was not killed")
             if run(lambda: check(victim, allowed, operation)) != 0:  # noqa: B023

@@ -33,7 +33,7 @@ class Analyst(Protocol):
     """A function from a run's results to what they show. Registered under `kcard.analyses`."""
 
     def __call__(self, results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:
-        """`metrics` by task. The results may be iterated once.
+        """`metrics` by task. The results may be brief: without prompts and the texts of passages (report/brief.py).
 
         An analysis that needs a file takes its path as a third argument.
 

@@ -36,7 +36,7 @@ def analyse(name: str, results: Iterable[Result], metrics: Mapping[str, str]) ->
 
 
 def applicable(results: Iterable[Result], metrics: Mapping[str, str]) -> list[Analysis]:
-    """Every analysis that finds something in the results, which are iterated once for each."""
+    """Every analysis that finds something in the results."""
     found = []
     for name in analysis_names():
         try:

@@ -158,8 +158,21 @@ class Lines:
     ticks: tuple[str, ...] = ()
     kind: str = "lines"
     width: float = WIDTH
-    height: float = 300.0
     left: float = LEFT
+
+    @property
+    def slanted(self) -> bool:
+        """Whether the names of the places need more room than they have beside each other."""
+        return sum(7 * min(len(name), 16) + 12 for name in self.ticks) > WIDTH - LEFT
+
+    @property
+    def height(self) -> float:
+        return 350.0 if self.slanted else 300.0
+
+    @property
+    def bottom(self) -> float:
+        """What is below the axis."""
+        return 96.0 if self.slanted else 46.0
 
     @property
     def top(self) -> float:
@@ -175,7 +188,7 @@ class Lines:
     @cached_property
     def y_axis(self) -> Axis:
         means = [point.mean for line in self.series for point in line.points]
-        return Axis.over([end for m in means for end in (m.low, m.high)], self.height - 46, self.top)
+        return Axis.over([end for m in means for end in (m.low, m.high)], self.height - self.bottom, self.top)
 
     def x(self, point: Point, line: int) -> float:
         """Where a point stands; those of several lines a little apart, so that their intervals can be told apart."""

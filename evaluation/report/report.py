@@ -55,11 +55,15 @@ class Report:
 
 def make_report(
     run: Run,
-    results: Iterable[Result],
+    results: Sequence[Result],
     questions: int = QUESTIONS,
     analyses: Sequence[Analysis] = (),
+    whole: Iterable[Result] | None = None,
 ) -> Report:
-    """The report of a run, whose results are iterated three times. `questions`: at most so many are shown in full.
+    """The report of a run.
+
+    questions  at most so many are shown in full
+    whole      the results with all their texts, where `results` are brief
 
     Raises UsageError where there is no result.
     """
@@ -73,7 +77,7 @@ def make_report(
         run,
         tuple(summarise(run.plan, results, prices)),
         tuple(pairs(found, metrics, run.plan.seed)),
-        excerpt(found, results, questions),
+        excerpt(found, results if whole is None else whole, questions),
         tuple(analyses),
     )
 

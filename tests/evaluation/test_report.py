@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import UsageError
+from kcard.evaluation.analyses.registry import applicable
+from kcard.evaluation.report.brief import brief
 from kcard.evaluation.report.csv_tables import question_lines, table_lines, write_csv
 from kcard.evaluation.report.excerpt import PAGE, TEXT
 from kcard.evaluation.report.report import Report, make_report, metrics_of
@@ -102,6 +104,14 @@ def test_questions_on_which_settings_differ_are_shown_first(run: Run, results: l
     assert all(shown.differ for shown in excerpt.questions)
     assert (excerpt.total, excerpt.left_out) == (30, 25)
     assert len({shown.question.group for shown in excerpt.questions}) == 3
+
+
+def test_brief_results_make_the_same_report(run: Run, results: list[Result]) -> None:
+    short = [brief(result) for result in results]
+    assert all(call.prompt == "" for result in short for call in result.calls)
+    metrics = metrics_of(run)
+    made = make_report(run, short, 5, applicable(short, metrics), whole=results)
+    assert made == make_report(run, results, 5, applicable(results, metrics))
 
 
 def test_long_texts_are_cut_and_say_by_how_much(run: Run, results: list[Result]) -> None:

@@ -1,6 +1,5 @@
 """report: what a run came to, with its paired tests, its analyses and the questions behind the numbers."""
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +7,6 @@ from kcard.option import Option, check_values, documented
 
 if TYPE_CHECKING:
     from kcard.evaluation.report.report import Report
-    from kcard.evaluation.runs.result import Result
     from kcard.hub.registry import Hub
 
 __all__ = ["report", "write_questions"]
@@ -37,14 +35,15 @@ def report(
     """
     check_values(report, {"limit": limit})
     from kcard.evaluation.analyses.registry import analyse, applicable
+    from kcard.evaluation.report.brief import brief
     from kcard.evaluation.report.report import make_report, metrics_of
     from kcard.evaluation.runs.storage import RunStorage
 
     storage = RunStorage(_hub(hub).runs)
     found = storage.get(run)
-    results, metrics = _Stored(lambda: storage.results(run)), metrics_of(found)
+    results, metrics = [brief(result) for result in storage.results(run)], metrics_of(found)
     analyses = applicable(results, metrics) if analysis is None else [analyse(analysis, results, metrics)]
-    return make_report(found, results, questions=limit, analyses=analyses)
+    return make_report(found, results, limit, analyses, whole=storage.results(run) if limit else ())
 
 
 def write_questions(run: int, path: Path | str, *, hub: "Hub | None" = None) -> Path:
@@ -58,16 +57,6 @@ def write_questions(run: int, path: Path | str, *, hub: "Hub | None" = None) -> 
 
     storage = RunStorage(_hub(hub).runs)
     return write_csv(question_lines(storage.results(run), metrics_of(storage.get(run))), path)
-
-
-class _Stored:
-    """The results of a run, read anew by every loop, so that they need not all be held at once."""
-
-    def __init__(self, read: "Callable[[], Iterator[Result]]") -> None:
-        self._read = read
-
-    def __iter__(self) -> "Iterator[Result]":
-        return self._read()
 
 
 def _hub(hub: "Hub | None") -> "Hub":

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kcard.errors import HubError, MissingExtra, UsageError
 
-__all__ = ["Release", "Signed", "check_key", "key_of", "sign", "signed", "verify"]
+__all__ = ["BEGIN", "Release", "Signed", "check_key", "key_of", "sign", "signed", "verify"]
 
 PROGRAM = "ssh-keygen"
 NAMESPACE = "kcard"  # keeps signatures for other purposes from counting here

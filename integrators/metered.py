@@ -4,6 +4,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
+from threading import Lock
 
 from kcard.answer import Passage, Usage
 from kcard.batches import batched
@@ -42,12 +44,16 @@ class Metered:
     Replies to a question are kept until its account is closed, so that after a failure only what failed is asked
     again. Once a question is opened, requests with its text carry its options and demonstrations.
 
-    concurrency  requests in flight at a time, or in one batch of an LLM that is Batching
+    concurrency  requests in flight at a time, or in one batch of an LLM that is Batching; None: as
+                 many as the LLM says, else one
     """
 
-    def __init__(self, llm: LLM, concurrency: int = 1) -> None:
-        self._llm, self.concurrency = llm, concurrency
+    def __init__(self, llm: LLM, concurrency: int | None = None) -> None:
+        self._llm = llm
+        self.concurrency = concurrency or int(getattr(llm, "concurrency", 1))
+        self._numbers, self._lock = count(), Lock()
         self._accounts: defaultdict[str, QuestionCosts] = defaultdict(QuestionCosts)
+        self._notes: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
         self._replies: defaultdict[str, dict[Request, Reply]] = defaultdict(dict)
         self._opened: dict[str, Question] = {}
 
@@ -66,7 +72,8 @@ class Metered:
         """The question's account, which begins anew."""
         self._replies.pop(question, None)
         self._opened.pop(question, None)
-        return self._accounts.pop(question, QuestionCosts())
+        notes = [note for _, note in sorted(self._notes.pop(question, ()), key=lambda numbered: numbered[0])]
+        return replace(self._accounts.pop(question, QuestionCosts()), notes=tuple(dict.fromkeys(notes)))
 
     def fitted(self, request: Request) -> Request:
         """The request as the LLM reads it."""
@@ -104,11 +111,12 @@ class Metered:
             for batch in batched(requests, self.concurrency):
                 yield from zip(batch, self._batch(self._llm, batch), strict=True)
         else:
-            yield from zip(requests, in_order(self._single, requests, self.concurrency), strict=True)
+            numbered = [(request, next(self._numbers)) for request in requests]
+            yield from zip(requests, in_order(self._single, numbered, self.concurrency), strict=True)
 
-    def _single(self, request: Request) -> Reply | LLMError:
+    def _single(self, numbered: tuple[Request, int]) -> Reply | LLMError:
         try:
-            *_, reply = self._pieces(request, lambda fitted: iter([self._llm.reply(fitted)]))
+            *_, reply = self._pieces(*numbered, lambda fitted: iter([self._llm.reply(fitted)]))
         except LLMError as error:
             return error
         assert isinstance(reply, Reply)
@@ -132,13 +140,13 @@ class Metered:
     def stream(self, request: Request) -> Iterator[str | Reply]:
         """Pieces of the text, in one piece where the LLM can't stream, then the reply."""
         if isinstance(self._llm, Streaming):
-            yield from self._pieces(self._about(request), self._llm.stream)
+            yield from self._pieces(self._about(request), next(self._numbers), self._llm.stream)
         else:
             reply = self.reply(request)
             yield from (reply.text, reply)
 
     def _pieces(
-        self, request: Request, ask: Callable[[Request], Iterator[str | Reply]]
+        self, request: Request, number: int, ask: Callable[[Request], Iterator[str | Reply]]
     ) -> Iterator[str | Reply]:
         """Ask; again, cut shorter, where the failure showed a smaller window (and nothing was said before)."""
         begun = False
@@ -150,27 +158,37 @@ class Metered:
                     begun = True
                     if isinstance(piece, Reply):
                         piece = _with_choice(request, piece)
-                        self.enter(request, piece, time.perf_counter() - started, note)
+                        self.enter(request, piece, time.perf_counter() - started, note, number)
                     yield piece
                 return
             except LLMError:
-                self.enter(request, None, time.perf_counter() - started, None)
+                self.enter(request, None, time.perf_counter() - started, number=number)
                 if begun or not tries_left or self.fitted(request) == fitted:
                     raise
 
-    def enter(self, request: Request, reply: Reply | None, seconds: float, note: str | None = None) -> None:
-        """Put what a request took on its question's account. `reply`: None where it failed."""
-        account = self._accounts[request.question]
-        notes = [*account.notes, *([note] if note else []), *_remarks(request, reply)]
-        self._accounts[request.question] = QuestionCosts(
-            account.calls + 1,
-            _sum(account.tokens_in, reply.tokens_in if reply else 0),
-            _sum(account.tokens_out, reply.tokens_out if reply else 0),
-            account.seconds + seconds,
-            tuple(dict.fromkeys(notes)),
-        )
-        if reply is not None:
-            self._replies[request.question][request] = reply
+    def enter(
+        self,
+        request: Request,
+        reply: Reply | None,
+        seconds: float,
+        note: str | None = None,
+        number: int | None = None,
+    ) -> None:
+        """Put what a request took on its question's account. `reply`: None where it failed. `number`: where its notes
+        stand among those of other requests, whichever of them ends first; None: last."""
+        number = next(self._numbers) if number is None else number
+        notes = [(number, said) for said in [*([note] if note else []), *_remarks(request, reply)]]
+        with self._lock:
+            account = self._accounts[request.question]
+            self._accounts[request.question] = QuestionCosts(
+                account.calls + 1,
+                _sum(account.tokens_in, reply.tokens_in if reply else 0),
+                _sum(account.tokens_out, reply.tokens_out if reply else 0),
+                account.seconds + seconds,
+            )
+            self._notes[request.question] += notes
+            if reply is not None:
+                self._replies[request.question][request] = reply
 
 
 def _sum(total: int | None, more: int | None) -> int | None:

@@ -79,7 +79,7 @@ class Pipeline:
         self._examples = load_examples(options.examples)
         endpoint = Endpoint(options.llm_url, options.llm_window, options.retries, report)
         self.llm: LLM = make_llm(options.llm, options.temperature, endpoint)
-        self._metered = Metered(self.llm, options.concurrency or int(getattr(self.llm, "concurrency", 1)))
+        self._metered = Metered(self.llm, options.concurrency)
         self._gate = named_gate(options.gate_name, self._metered, self._examples)
         self._writer: TimedGenerator | None = None
         self._integrator: Integrator | None = None

@@ -68,8 +68,7 @@ def _alone(
     from kcard.llms.examples import load
 
     endpoint = Endpoint(options.llm_url, options.llm_window, options.retries, report)
-    chosen = make_llm(options.llm, options.temperature, endpoint)
-    llm = Metered(chosen, options.concurrency or int(getattr(chosen, "concurrency", 1)))
+    llm = Metered(make_llm(options.llm, options.temperature, endpoint), options.concurrency)
     examples = load(options.examples)
     if name == "genread":
         return Baseline(name, llm, GenRead(), Together(), examples)

@@ -12,14 +12,17 @@ import pytest
 from kcard.answer import Answer, Passage
 from kcard.errors import LLMError, QuestionsFailed
 from kcard.gates.self_ask import SelfAsk, SelfAskEnsemble
+from kcard.integrators.baselines.baseline import Baseline
+from kcard.integrators.baselines.drawn import Drawn
+from kcard.integrators.baselines.together import Together
 from kcard.integrators.choice import AutoChoice, ExplicitChoice
 from kcard.integrators.gathered import Gathered
 from kcard.integrators.metered import Metered
 from kcard.integrators.pipeline import Pipeline
 from kcard.integrators.selectors import Selectors
 from kcard.integrators.top_down import TopDown
-from kcard.protocols import Array
-from kcard.request import Choice, Reply, Request
+from kcard.protocols import LLM, Array
+from kcard.request import Choice, Example, Reply, Request
 from kcard.sampling import Sampling
 from kcard.selectors.unchecked import Unchecked
 from kcard.selectors.unpruned import Unpruned
@@ -96,7 +99,11 @@ def told(outcomes: Sequence[Answer | LLMError]) -> list[Any]:
     return [
         str(o)
         if isinstance(o, LLMError)
-        else replace(o, seconds=0.0, usage=None if o.usage is None else replace(o.usage, llm_seconds=0.0))
+        else replace(
+            o,
+            seconds=0.0,
+            usage=None if o.usage is None else replace(o.usage, llm_seconds=0.0, card_seconds=0.0),
+        )
         for o in outcomes
     ]
 
@@ -193,3 +200,24 @@ def test_top_down_asks_about_several_questions_at_a_time(
         assert {kind for kind in kinds if any(r.kind == kind for r in llm.requests)} == set(kinds)
     assert told_by[1] == told_by[6]
     assert [n for n, outcome in enumerate(told_by[6]) if isinstance(outcome, str)] == [4]
+
+
+class Notes:
+    """A source of three notes of the LLM's own."""
+
+    def passages(
+        self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
+    ) -> list[list[Passage]]:
+        return Drawn("notes", Request("recite", ""), 3, 1.0).passages(llm, questions, examples)
+
+
+@pytest.mark.parametrize("make", [Slow, Batched])
+def test_baselines_ask_about_several_questions_at_a_time_and_never_more_requests(make: type[Slow]) -> None:
+    found: dict[int, list[Any]] = {}
+    for concurrency in (1, 4):
+        llm = make(QUESTIONS[5:6])
+        baseline = Baseline("notes", Metered(llm, concurrency), Notes(), Together())
+        found[concurrency] = told(list(baseline.outcomes(QUESTIONS)))
+        assert llm.most == (concurrency if make is Slow else 1)
+    assert found[1] == found[4]
+    assert [n for n, outcome in enumerate(found[4]) if isinstance(outcome, str)] == [5]

@@ -1,5 +1,6 @@
 """What a question costs is counted; what the LLM said is not asked for twice; odd replies are told."""
 
+import time
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -128,3 +129,16 @@ def test_the_time_of_cards_is_shared_among_the_questions_of_a_call() -> None:
     assert 0 < writer.close("a") == writer.close("b")
     assert writer.close("a") == 0
     assert writer.cards == Slow.cards
+
+
+def test_notes_stand_in_the_order_of_the_requests_whichever_ends_first() -> None:
+    class Later:
+        def reply(self, request: Request) -> Reply:
+            time.sleep(0.02 * (3 - request.sample))
+            return Reply("x", remark=f"remark {request.sample}")
+
+    llm = Metered(Later(), 4)
+    assert len(list(llm.reply_all([Request("recite", "q", sample=n) for n in range(4)]))) == 4
+    account = llm.close("q")
+    assert account.notes == tuple(f"remark {n}" for n in range(4))
+    assert account.calls == 4

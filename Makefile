@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: install demo test test-all matrix lint wheel clean
+.PHONY: install demo test test-all matrix evaluation lint wheel clean
 
 install: $(STAMP)
 
@@ -26,6 +26,10 @@ test-all: install
 # The calls of several versions of the Hugging Face client, each against a hub of our own.
 matrix: install
 	$(BIN)/python tests/conformance/matrix.py
+
+# Every task under every setting, on the data sets in DATA; writes the results into docs/evaluation.md.
+evaluation: install
+	$(BIN)/python -m benchmarks.evaluation --path "$(DATA)" --write
 
 lint: install
 	$(BIN)/ruff check .

@@ -2,14 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kcard.evaluation.classification import balanced_accuracy, macro_f1
 from kcard.evaluation.intervals import bootstrap_interval, interval
 from kcard.evaluation.paired_tests import compared, holm
 from kcard.evaluation.runs.prices import Prices
-from kcard.evaluation.runs.result import Result
+from kcard.evaluation.runs.result import Call, Result
 from kcard.evaluation.runs.run import RunPlan, RunTask
 
 __all__ = ["SettingSummary", "summarise"]
@@ -71,13 +71,18 @@ def summarise(plan: RunPlan, results: Iterable[Result], prices: Prices | None = 
     """A row for each task and setting that has results, in the order of the plan."""
     found: defaultdict[tuple[str, str], list[Result]] = defaultdict(list)
     for result in results:
-        found[result.task, result.setting].append(result)
+        found[result.task, result.setting].append(_light(result))
     rows = []
     for task in plan.tasks:
         settings = {s: found[task.name, s] for s in plan.settings if found[task.name, s]}
         for (setting, theirs), (p, adjusted) in zip(settings.items(), _ps(task, settings), strict=True):
             rows.append(_row(task, setting, theirs, p, adjusted, prices or Prices()))
     return rows
+
+
+def _light(result: Result) -> Result:
+    """The result without its texts, of which a run has more than memory may hold."""
+    return replace(result, trace={}, calls=(Call("", "", ""),) * len(result.calls))
 
 
 def _ps(task: RunTask, settings: Mapping[str, Sequence[Result]]) -> list[tuple[float | None, float | None]]:

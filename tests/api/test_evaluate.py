@@ -129,17 +129,23 @@ def wait_for(found: Callable[[], bool]) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
-def test_a_run_that_was_killed_and_resumed_is_the_same_as_one_that_was_not(
-    card: str, races: Path, serve: Callable[..., Any], kcard: Kcard
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGINT"])
+def test_a_run_that_was_stopped_and_resumed_is_the_same_as_one_that_was_not(
+    how: str, card: str, races: Path, serve: Callable[..., Any], kcard: Kcard
 ) -> None:
     assert card
     served = serve({"text": "Bo Lund", "usage": [9, 2], "delay": 0.2})
     options = ["midterm", "--path", str(races), "--settings", "direct,bottom-up", "--llm", "openai:m"]
     command = ["eval", *options, "--llm-url", served.url]
-    with subprocess.Popen([sys.executable, "-m", "kcard", *command], env=dict(os.environ)) as process:
+    program = [sys.executable, "-m", "kcard", *command]
+    with subprocess.Popen(program, env=dict(os.environ), stderr=subprocess.PIPE, text=True) as process:
         storage = RunStorage(Hub().runs)
         wait_for(lambda: bool(storage.list()) and storage.get(1).answered >= 3)
-        process.send_signal(signal.SIGKILL)
+        process.send_signal(signal.Signals[how])
+        _, said = process.communicate(timeout=60)
+    if how == "SIGINT":
+        assert process.returncode == 130
+        assert "continue with `kcard eval --resume 1`" in said
     killed = storage.get(1)
     assert 3 <= killed.answered < killed.plan.planned
     assert kcard("eval", "--resume", "1").code == 0

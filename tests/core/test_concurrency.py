@@ -1,7 +1,6 @@
 """Calls run several at a time; results and exceptions come in the order of the items."""
 
 import time
-from collections.abc import Callable
 from threading import Barrier, Event, Lock
 
 import pytest
@@ -10,7 +9,11 @@ from kcard.concurrency import in_order
 
 
 def test_results_are_in_order_whatever_call_ends_first() -> None:
-    assert list(in_order(lambda n: (time.sleep(0.02 * (5 - n)), n)[1], range(5), 5)) == [0, 1, 2, 3, 4]
+    def call(number: int) -> int:
+        time.sleep(0.02 * (5 - number))
+        return number
+
+    assert list(in_order(call, range(5), 5)) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -54,8 +57,13 @@ def test_an_exception_comes_in_its_place_and_ends_the_rest(workers: int) -> None
 
 
 def test_no_call_begins_once_the_iterator_is_closed() -> None:
-    begun, go = [], Event()
-    call: Callable[[int], object] = lambda n: (begun.append(n), n and go.wait(10))  # noqa: E731
+    begun, go = list[int](), Event()
+
+    def call(number: int) -> None:
+        begun.append(number)
+        if number:
+            go.wait(10)
+
     results = in_order(call, range(50), 2)
     next(results)
     results.close()  # type: ignore[attr-defined]

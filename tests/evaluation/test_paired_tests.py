@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import stats  # type: ignore[import-untyped]
 
 from kcard.evaluation.classification import balanced_accuracy
 from kcard.evaluation.intervals import bootstrap_interval, interval

@@ -31,7 +31,7 @@ def midterm(tmp_path: Path, rows: Sequence[dict[str, Any]]) -> Path:
 
 
 def test_the_open_questions_of_midterm_come_with_demonstrations(tmp_path: Path) -> None:
-    row = {"question": "Who won the 1st district of Utopia?", "answer": "Ann Roe", "id": 5}
+    row: dict[str, Any] = {"question": "Who won the 1st district of Utopia?", "answer": "Ann Roe", "id": 5}
     data = read_task("midterm", midterm(tmp_path, [row]))
     assert (data.name, data.metric) == ("midterm-openbook", "em")
     assert data.items == (Item("5", row["question"], ("Ann Roe",)),)

@@ -45,7 +45,7 @@ def rows(records: Any, name: str, **given: Any) -> list[dict[str, Any]]:
 
 def test_accuracy_without_cards_goes_with_popularity() -> None:
     found = analyse("popularity-curves", {"own": popular()}, settings={"bins": 7})
-    logs = np.log1p([r.popularity for r in popular()])
+    logs = np.log1p([r.popularity or 0.0 for r in popular()])
     expected = np.corrcoef(logs, [r.correct_without for r in popular()])[0, 1]
     every = found.rows[0]
     assert [row["relation"] for row in found.rows] == ["all", "cats", "poems", "rivers"]
@@ -91,7 +91,7 @@ def test_equal_seeds_give_equal_splits() -> None:
 def test_recall_is_told_apart_by_what_cards_did() -> None:
     outcomes = {(1, 1): [1, 1, 0, 1], (0, 1): [1, 1], (1, 0): [0, 0, 1], (0, 0): [0]}
     records = [
-        Record(f"Q{n}{way}?", *map(float, way), scores={"recall@1": float(recall)})
+        Record(f"Q{n}{way}?", float(way[0]), float(way[1]), scores={"recall@1": float(recall)})
         for way, recalls in outcomes.items()
         for n, recall in enumerate(recalls)
     ]

@@ -11,14 +11,20 @@ import pytest
 from kcard.answer import Answer, Decision, Passage, Usage
 from kcard.errors import LLMError, UsageError
 from kcard.integrators.batch import QuestionTotals, answer_file, earlier_lines, read_questions
+from kcard.question import Question
 
 GATE = Decision("always", 0.0, fired=True)
 
 
-def shout(questions: Sequence[str]) -> list[Answer]:
-    if "fail" in questions:
+def text(question: str | Question) -> str:
+    return question if isinstance(question, str) else question.text
+
+
+def shout(questions: Sequence[str | Question]) -> list[Answer]:
+    texts = [text(question) for question in questions]
+    if "fail" in texts:
         raise LLMError("the endpoint is down")
-    return [Answer(q, q.upper(), "direct", GATE, ("c",), (Passage("c", "t"),), 1, 0.1) for q in questions]
+    return [Answer(t, t.upper(), "direct", GATE, ("c",), (Passage("c", "t"),), 1, 0.1) for t in texts]
 
 
 def lines(path: Path) -> list[dict[str, object]]:
@@ -81,8 +87,8 @@ class Counting:
         self.asked: list[str] = []
         self.stop = stop
 
-    def __call__(self, questions: Sequence[str]) -> Iterator[Answer]:
-        for question in questions:
+    def __call__(self, questions: Sequence[str | Question]) -> Iterator[Answer]:
+        for question in map(text, questions):
             if question == self.stop:
                 raise KeyboardInterrupt
             self.asked.append(question)
@@ -124,7 +130,7 @@ def test_rows_that_failed_are_asked_again_and_keep_their_place(tmp_path: Path) -
     totals = answer_file(
         rows,
         out,
-        lambda questions: again([q.replace("fail", "mended") for q in questions]),
+        lambda questions: again([text(q).replace("fail", "mended") for q in questions]),
         earlier=earlier_lines(rows, out, resume=True),
     )
     assert again.asked == ["mended"]
@@ -159,8 +165,8 @@ def test_an_output_is_never_overwritten_unasked(tmp_path: Path) -> None:
 def test_after_a_failure_within_a_batch_what_was_answered_is_not_asked_again(tmp_path: Path) -> None:
     asked: list[str] = []
 
-    def fails_once(questions: Sequence[str]) -> Iterator[Answer]:
-        for question in questions:
+    def fails_once(questions: Sequence[str | Question]) -> Iterator[Answer]:
+        for question in map(text, questions):
             asked.append(question)
             if question == "q1" and asked.count("q1") == 1:
                 raise LLMError("once")
@@ -180,7 +186,7 @@ def test_an_endpoint_that_is_down_is_given_up_on_and_nothing_is_lost(tmp_path: P
 
 
 def test_tokens_are_summed_where_all_are_known(tmp_path: Path) -> None:
-    def counted(questions: Sequence[str]) -> Iterator[Answer]:
+    def counted(questions: Sequence[str | Question]) -> Iterator[Answer]:
         return (replace(a, usage=Usage(10, 2)) for a in shout(questions))
 
     totals = answer_file(ROWS, tmp_path / "out.jsonl", counted)

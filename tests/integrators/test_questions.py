@@ -50,7 +50,7 @@ def test_an_open_question_has_no_choice() -> None:
 
 def test_questions_with_equal_text_and_different_options_are_different() -> None:
     llm = Says("Ann")
-    asked = [
+    asked: list[str | Question] = [
         Question("Who won?", ANN_BEN),
         Question("Who won?", BEN_ANN),
         "Who won?",

@@ -53,7 +53,13 @@ def routed() -> Routed:
 
 
 def test_each_question_goes_one_way_and_the_order_is_kept() -> None:
-    questions = ["a rare question", "common", Question("another rare one"), "well", "common"]
+    questions: list[str | Question] = [
+        "a rare question",
+        "common",
+        Question("another rare one"),
+        "well",
+        "common",
+    ]
     found = list(routed().answers(questions))
     assert [answer.answer for answer in found] == ["retrieval", "genread", "retrieval", "genread", "genread"]
     assert [answer.gate.fired for answer in found] == [True, False, True, False, False]

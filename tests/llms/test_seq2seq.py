@@ -32,8 +32,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     config = T5Config(
         vocab_size=len(words), d_model=32, d_ff=64, d_kv=16, num_layers=2, num_heads=2, dropout_rate=0.0,
-        pad_token_id=words.pad_token_id, eos_token_id=words.eos_token_id, decoder_start_token_id=words.pad_token_id,
+        pad_token_id=words.pad_token_id, eos_token_id=words.eos_token_id,
     )  # fmt: skip
+    config.decoder_start_token_id = words.pad_token_id
     model = T5ForConditionalGeneration(config)
     inputs = words(list(LEARNT), padding=True, return_tensors="pt")
     labels = words(text_target=list(LEARNT.values()), padding=True, return_tensors="pt").input_ids

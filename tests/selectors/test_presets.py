@@ -13,6 +13,7 @@ from kcard import plugins
 from kcard.cards.format.folder import CardSet
 from kcard.errors import MissingExtra, ModelUnavailable, UsageError
 from kcard.integrators.assembly import selectors as assembled
+from kcard.integrators.options import AskOptions, Preset
 from kcard.integrators.pipeline import Pipeline
 from kcard.protocols import Array, Pair
 from kcard.selectors import listing, registry
@@ -108,16 +109,16 @@ def test_offline_is_the_default_and_each_selector_can_be_replaced() -> None:
 
 
 def test_the_offline_preset_is_the_embedded_selectors() -> None:
-    found = assembled(CardSet([]), ["none"], SelectorChoice(), Loading())
+    found = assembled(AskOptions(evidence=("none",)), CardSet([]))
     assert isinstance(found.relevance, MiniLM)
     assert isinstance(found.pruner, Extractive)
     assert getattr(found.checker, "checker", found.checker) == MiniLMChecker()
 
 
 @pytest.mark.parametrize("preset", ["paper", "modern"])
-def test_a_missing_checkpoint_of_a_preset_names_the_preset_and_nothing_steps_in(preset: str) -> None:
+def test_a_missing_checkpoint_of_a_preset_names_the_preset_and_nothing_steps_in(preset: Preset) -> None:
     with pytest.raises(ModelUnavailable, match=f"--selectors {preset}: relevance '.*hf download"):
-        assembled(CardSet([]), ["none"], SelectorChoice(preset), Loading())
+        assembled(AskOptions(evidence=("none",), selectors=preset), CardSet([]))
 
 
 def test_an_error_of_a_selector_that_was_named_itself_does_not_blame_the_preset() -> None:

@@ -59,8 +59,8 @@ def test_a_question_whose_client_left_is_not_answered() -> None:
         left.cancel()
         await asyncio.sleep(0.01)
         gated.let.release(2)
-        assert await asyncio.gather(first, last) == ["a: 1", "a: 3"]
-        assert gated.batches[1] == ("a", ["3"])
+        assert list(await asyncio.gather(first, last)) == ["a: 1", "a: 3"]
+        assert gated.batches[1:] == [("a", ["3"])]
 
     asyncio.run(run())
 

@@ -89,7 +89,7 @@ def test_the_tokens_of_the_blocks_are_the_text_with_an_end_between_documents() -
     assert len(ends) == 3
     assert ends[-1] == len(stream) - 1
     parts = [stream[start + 1 : end] for start, end in zip([-1, *ends], ends, strict=False)]
-    assert [words.decode(part, skip_special_tokens=True).strip() for part in parts] == texts
+    assert [str(words.decode(part, skip_special_tokens=True)).strip() for part in parts] == texts
 
 
 class StartsWithItsEnd:

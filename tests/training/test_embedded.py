@@ -259,7 +259,7 @@ def test_objective_clm_shows_blocks_of_contiguous_text(tmp_path: Path) -> None:
     job = plan(FACTS, replace(TINY, objective="clm"), documents=["\n".join(FACTS)]).prepare().job
     words = train_tokenizer(FACTS, TINY.vocabulary)
     [[block]] = job.epoch(0)
-    assert words.decode(block.target, skip_special_tokens=True).strip() == "\n".join(FACTS)
+    assert str(words.decode(block.target, skip_special_tokens=True)).strip() == "\n".join(FACTS)
 
 
 def test_labels_cover_the_target_only() -> None:

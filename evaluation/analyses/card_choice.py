@@ -47,22 +47,34 @@ def card_choice(results: Iterable[Result], metrics: Mapping[str, str]) -> Analys
                 group,
                 card,
                 counts.questions,
-                *(c[card] / counts.questions for c in (counts.wrote, counts.kept)),
+                counts.wrote[card] / counts.questions,
+                counts.kept[card] / counts.questions,
             )
             for (setting, group), counts in found.items()
             for card in cards
             if counts.wrote[card]
         ),
-        tuple(_heat(setting, found, cards) for setting in dict.fromkeys(setting for setting, _ in found)),
+        _heats(found, cards),
     )
 
 
-def _heat(setting: str, found: Mapping[tuple[str, str], _Counts], cards: list[str]) -> Heat:
-    parts = {group: counts for (name, group), counts in found.items() if name == setting}
+def _heats(found: Mapping[tuple[str, str], _Counts], cards: list[str]) -> tuple[Heat, ...]:
+    """One map for each setting; for a run with one group only, one map of all settings."""
+    settings = list(dict.fromkeys(setting for setting, _ in found))
+    groups = list(dict.fromkeys(group for _, group in found))
+    if len(groups) == 1:
+        return (_heat(groups[0], {setting: counts for (setting, _), counts in found.items()}, cards),)
+    return tuple(
+        _heat(setting, {group: counts for (name, group), counts in found.items() if name == setting}, cards)
+        for setting in settings
+    )
+
+
+def _heat(name: str, parts: Mapping[str, _Counts], cards: list[str]) -> Heat:
     return Heat(
-        f"share of questions for which each of {len(cards)} cards was kept under {setting}",
+        f"share of questions for which each of {len(cards)} cards was kept, {name}; the numbers are in the table",
         tuple(parts),
         tuple(cards),
         tuple(tuple(counts.kept[card] / counts.questions for card in cards) for counts in parts.values()),
-        title=f"{setting}: share of questions with a kept passage",
+        title=f"{name}: share of questions with a kept passage",
     )

@@ -74,6 +74,14 @@ def test_cards_are_counted_once_a_question() -> None:
     assert len(found.charts) == 1
 
 
+def test_a_run_with_one_group_has_one_map_with_its_settings_as_rows() -> None:
+    ungrouped = [replace(r, group="") for r in RESULTS]
+    others = [replace(r, setting="hybrid") for r in ungrouped if r.setting == "bottom-up"]
+    (heat,) = card_choice([*ungrouped, *others], METRICS).charts
+    assert isinstance(heat, Heat)
+    assert heat.rows == ("bottom-up", "hybrid")
+
+
 def test_latency_is_given_in_percentiles() -> None:
     found = cost(RESULTS, METRICS)
     bottom_up = dict(zip(found.columns, found.rows[1], strict=True))

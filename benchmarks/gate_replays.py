@@ -26,7 +26,7 @@ import numpy as np
 
 from kcard.evaluation.gates.outcome import Floats, both_ways
 from kcard.evaluation.gates.ranking import SHARES, calibration_error
-from kcard.evaluation.metrics import interval
+from kcard.evaluation.intervals import interval
 from kcard.gates.kinds import Fitted, Probabilistic, Resources, find
 from kcard.gates.record import Record, read_records
 from kcard.gates.representation import CachedRepresentation, MiniLM
@@ -56,12 +56,9 @@ class Sums:
 
     @classmethod
     def of(cls, n: int) -> "Sums":
-        return cls(
-            *(np.zeros(n) for _ in range(5)),
-            {share: np.zeros(n) for share in SHARES},
-            np.zeros(n),
-            np.zeros(n),
-        )
+        count, right, seeks, over, under, probability, likelier = np.zeros((7, n))
+        at = {share: np.zeros(n) for share in SHARES}
+        return cls(count, right, seeks, over, under, at, probability, likelier)
 
 
 def main() -> None:

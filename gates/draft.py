@@ -11,22 +11,22 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from kcard.errors import UsageError
-from kcard.gates.draft_features import COUNT, answer_of, features, plain
+from kcard.gates.draft_features import COUNT
+from kcard.gates.draft_inputs import Floats, inputs, standardised
 from kcard.gates.kinds import GateState, Resources, typed
 from kcard.gates.logistic import Head, cross_fitted
 from kcard.gates.query import Query
 from kcard.gates.record import Record
-from kcard.gates.representation import Representation, bind, find, finite
+from kcard.gates.representation import Representation, bind, find
+from kcard.gates.skr import Bools
 from kcard.protocols import LLM, Array
-from kcard.request import Request
+from kcard.replies import replies
+from kcard.request import Reply, Request
 
 __all__ = ["Draft", "DraftSettings"]
 
 KIND = "draft"
 RIGHT = 0.5  # correctness from which on an answer counts as right
-# How far features count beside each other, per standard deviation; a penalty shrinks what is small first.
-OF_FORM = 0.5
-OF_VECTORS = 0.2
 SURE = 1.645  # standard errors: so that the share on other questions rarely exceeds the wanted one
 
 
@@ -52,7 +52,8 @@ class DraftSettings:
 class Draft:
     """The score is P(right without cards) - P(right with them), in [-1, 1].
 
-    heads    that of without and that of with
+    centre   the mean of each feature, which stands for one that is not known; shape (d,)
+    heads    that of without and that of with; the weights of shape (d,)
     drafted  whether it was fitted on drafts by the LLM that it was given; then it scores such drafts only
     sure     whether the log-probability of the draft is a feature
     """
@@ -60,6 +61,7 @@ class Draft:
     representation: Representation
     given: DraftSettings
     threshold: float
+    centre: Floats
     heads: tuple[Head, Head]
     drafted: bool
     sure: bool
@@ -77,11 +79,11 @@ class Draft:
         drafted = resources.llm is not None
         queries = [record.query for record in records]
         if resources.llm is not None:
-            queries = [_drafted(resources.llm, query) for query in queries]
+            queries = _drafted(resources.llm, queries)
         _check(records, queries)
         representation = resources.representation or find(given.encoder)
         sure = all(query.draft_log_probability is not None for query in queries)
-        vectors, scale, centre = _standardised(_inputs(representation, queries, sure), COUNT + sure)
+        vectors, scale, centre = standardised(inputs(representation, queries, sure), COUNT + sure)
         heads, unseen = [], []
         for name in ("correct_without", "correct_with"):
             truth = np.array([getattr(record, name) >= RIGHT for record in records])
@@ -91,24 +93,26 @@ class Draft:
             unseen.append(probabilities)
         threshold = _threshold(unseen[0] - unseen[1], given.share)
         given = replace(given, encoder=representation.name)
-        return cls(representation, given, threshold, (heads[0], heads[1]), drafted, sure, resources.llm)
+        return cls(
+            representation, given, threshold, centre, (heads[0], heads[1]), drafted, sure, resources.llm
+        )
 
     @classmethod
     def restore(
         cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
     ) -> Self:
         given = typed(DraftSettings, settings, KIND)
-        weights, bias = state.arrays["weights"], state.arrays["bias"]
-        if weights.ndim != 2 or len(weights) != 2 or bias.shape != (2,):
-            raise ValueError("its arrays are invalid")
-        if not (np.isfinite(weights).all() and np.isfinite(bias).all()):
+        weights, bias, centre = (state.arrays[name] for name in ("weights", "bias", "centre"))
+        if weights.shape != (2, *centre.shape) or centre.ndim != 1 or bias.shape != (2,):
+            raise ValueError("its arrays don't fit each other")
+        if not all(np.isfinite(array).all() for array in (weights, bias, centre)):
             raise ValueError("its arrays are not finite")
         representation = bind(given.encoder, state.values["encoder_sha256"], resources.representation)
         without, with_ = (
             Head(row.astype(np.float64), float(b)) for row, b in zip(weights, bias, strict=True)
         )
         drafted, sure = bool(state.values["drafted"]), bool(state.values["log_probability"])
-        return cls(representation, given, threshold, (without, with_), drafted, sure, resources.llm)
+        return cls(representation, given, threshold, centre, (without, with_), drafted, sure, resources.llm)
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -116,8 +120,8 @@ class Draft:
 
     def scores(self, queries: Sequence[Query]) -> Array:
         """Raises UsageError where a draft is needed and there is no LLM to write it."""
-        inputs = self._read(queries)
-        without, with_ = (head.probabilities(inputs) for head in self.heads)
+        read = self._read(queries)
+        without, with_ = (head.probabilities(read) for head in self.heads)
         return (without - with_).astype(np.float32)
 
     def correct_without(self, queries: Sequence[Query]) -> Array:
@@ -129,6 +133,7 @@ class Draft:
             {
                 "weights": np.stack([head.weights for head in self.heads]),
                 "bias": np.array([head.bias for head in self.heads]),
+                "centre": self.centre,
             },
             {
                 "encoder_sha256": self.representation.digest,
@@ -137,29 +142,43 @@ class Draft:
             },
         )
 
-    def _read(self, queries: Sequence[Query]) -> Any:
-        return _inputs(self.representation, self._with_drafts(queries), self.sure)
+    def _read(self, queries: Sequence[Query]) -> Floats:
+        found = inputs(self.representation, self._answered(queries), self.sure)
+        return np.where(np.isnan(found), self.centre, found)
 
-    def _with_drafts(self, queries: Sequence[Query]) -> Sequence[Query]:
-        """Where some of many have none and there is no LLM, they count as empty."""
+    def _answered(self, queries: Sequence[Query]) -> Sequence[Query]:
+        """Where some of many have neither answer nor draft and there is no LLM, their answers count as empty."""
         if self.llm is not None:
-            return [_drafted(self.llm, q) if self.drafted or q.draft is None else q for q in queries]
-        if queries and not any(query.draft for query in queries):
+            wanted = [query for query in queries if self.drafted or not _known(query)]
+            written = iter(_drafted(self.llm, wanted))
+            return [next(written) if self.drafted or not _known(q) else q for q in queries]
+        if queries and not any(map(_known, queries)):
             raise UsageError(f"gate {KIND} needs a draft by an LLM, and none is given: choose one with --llm")
         return queries
 
 
-def _drafted(llm: LLM, query: Query) -> Query:
-    """The query with a short answer that the LLM writes without knowledge."""
-    reply = llm.reply(Request("answer", query.question, draft=True))
-    sure = float(np.mean([t.log_probability for t in reply.tokens])) if reply.tokens else None
-    return replace(query, draft=reply.text, draft_log_probability=sure)
+def _known(query: Query) -> bool:
+    return bool(query.answer or query.draft)
+
+
+def _drafted(llm: LLM, queries: Sequence[Query]) -> list[Query]:
+    """The queries, each with a short answer that the LLM writes without knowledge; it does not reason first."""
+    written = replies(llm, [Request("answer", query.question, draft=True) for query in queries])
+    return [
+        replace(query, answer=reply.text, draft=None, draft_log_probability=_sureness(reply))
+        for query, reply in zip(queries, written, strict=True)
+    ]
+
+
+def _sureness(reply: Reply) -> float | None:
+    """The mean log-probability of the reply's tokens; None where the LLM gives none."""
+    return float(np.mean([token.log_probability for token in reply.tokens])) if reply.tokens else None
 
 
 def _check(records: Sequence[Record], queries: Sequence[Query]) -> None:
     if not records:
         raise UsageError(f"gate {KIND}: there are no records to fit it on: give about 1000")
-    if not any(query.draft for query in queries):
+    if not any(map(_known, queries)):
         raise UsageError(
             f"gate {KIND}: none of {len(records)} records has a draft or answer_without: collect records with kcard "
             "gate collect, or choose an LLM that drafts with --llm"
@@ -170,33 +189,7 @@ def _check(records: Sequence[Record], queries: Sequence[Query]) -> None:
         )
 
 
-def _inputs(representation: Representation, queries: Sequence[Query], sure: bool) -> Any:
-    """Shape (n, d): what drafts tell of themselves, COUNT numbers or one more, then the vectors of questions and of
-    answers."""
-    questions = [query.question for query in queries]
-    drafts = [plain(query.draft or "") for query in queries]
-    form = np.array(
-        [features(q, draft) for q, draft in zip(questions, drafts, strict=True)], dtype=np.float64
-    ).reshape(len(queries), COUNT)
-    answers = [answer_of(draft) for draft in drafts]
-    if sure:
-        form = np.column_stack([form, [query.draft_log_probability or 0.0 for query in queries]])
-    return np.hstack([form, finite(representation, questions), finite(representation, answers)])
-
-
-def _standardised(inputs: Any, of_form: int) -> tuple[Any, Any, Any]:
-    """The inputs about their mean, each column at the scale that it is to count with; that scale, and the mean.
-
-    `of_form`: how many of the columns are not of vectors.
-    """
-    centre, spread = inputs.mean(axis=0), inputs.std(axis=0)
-    weight = np.full(inputs.shape[1], OF_VECTORS)
-    weight[:of_form] = OF_FORM
-    scale = np.where(spread > 1e-9, weight / np.maximum(spread, 1e-9), 0.0)
-    return (inputs - centre) * scale, scale, centre
-
-
-def _head(vectors: Any, truth: Any, seed: int) -> tuple[Head, Any]:
+def _head(vectors: Floats, truth: Bools, seed: int) -> tuple[Head, Floats]:
     """The head, and its probabilities of what it had not seen; where all are alike, their share, one more each."""
     if truth.any() and not truth.all():
         return cross_fitted(vectors, truth, seed)
@@ -205,7 +198,7 @@ def _head(vectors: Any, truth: Any, seed: int) -> tuple[Head, Any]:
     return head, head.probabilities(vectors)
 
 
-def _threshold(scores: Any, share: float) -> float:
+def _threshold(scores: Floats, share: float) -> float:
     """Of held-out scores: 0, which seeks where cards are likelier right, or what keeps to the share where 0 does not.
 
     The quantile of so many scores is uncertain, so a little less than the share is aimed at.

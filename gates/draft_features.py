@@ -13,7 +13,8 @@ __all__ = ["COUNT", "answer_of", "features", "plain"]
 
 Floats = npt.NDArray[np.float64]
 FORMS: tuple[Form, ...] = get_args(Form)
-COUNT = len(FORMS) + 25
+OF_DRAFT = 7
+COUNT = len(FORMS) + OF_DRAFT + 18
 HEDGE = re.compile(
     r"\b(unknown|not (?:available|known|mentioned|specified|provided|given|sure|clear|possible|enough)"
     r"|no information|don't know|do not know|cannot|can't|unable|unclear|uncertain|incomplete|insufficient"
@@ -36,17 +37,17 @@ def plain(text: str) -> str:
 
 
 def answer_of(draft: str) -> str:
-    """What follows "the answer is:" in a draft that reasons first, else the draft; at most 200 characters."""
+    """What follows "the answer is:" in a draft that reasons first, else the text; at most 200 characters."""
     return CONCLUSION.split(draft)[-1].strip().removesuffix(".")[:LONGEST]
 
 
-def features(question: str, draft: str) -> list[float]:
-    """COUNT numbers; any text will do, an empty one too."""
-    answer, form = answer_of(draft), form_of(question)
+def features(question: str, answer: str, draft: str | None) -> list[float]:
+    """COUNT numbers; any text will do, an empty one too. What is known of a draft only is NaN where there is none."""
+    form = form_of(question)
     asked, said = _words(question), _words(answer)
-    drafted = draft.lower().split()
     return [
         *(float(form == known) for known in FORMS),
+        *_of_draft(answer, draft),
         # The answer
         float(fits(form, answer)),
         float(answer.lower().strip(" .") in {"yes", "no"}),
@@ -58,14 +59,6 @@ def features(question: str, draft: str) -> list[float]:
         float(np.log1p(len(answer))),
         float(len(said)),
         sum(word in set(asked) for word in said) / max(1, len(said)),
-        # The draft
-        float(bool(HEDGE.search(draft))),
-        float(bool(CONCLUDED.search(draft))),
-        float(np.log1p(len(draft))),
-        float(len(SENTENCE_END.split(draft))),
-        len(set(drafted)) / max(1, len(drafted)),
-        float(len(CAPITAL.findall(draft))),
-        float(draft.lower().count(answer.lower()) if answer else 0),
         # The question
         float(len(asked)),
         float(np.log1p(len(question))),
@@ -75,6 +68,21 @@ def features(question: str, draft: str) -> list[float]:
         float(len(CAPITAL.findall(question))),
         float(len(RELATION.findall(question.lower()))),
         _letters(asked),
+    ]
+
+
+def _of_draft(answer: str, draft: str | None) -> list[float]:
+    if draft is None:
+        return [float("nan")] * OF_DRAFT
+    words = draft.lower().split()
+    return [
+        float(bool(HEDGE.search(draft))),
+        float(bool(CONCLUDED.search(draft))),
+        float(np.log1p(len(draft))),
+        float(len(SENTENCE_END.split(draft))),
+        len(set(words)) / max(1, len(words)),
+        float(len(CAPITAL.findall(draft))),
+        float(draft.lower().count(answer.lower()) if answer else 0),
     ]
 
 

@@ -73,9 +73,14 @@ class Record:
 
     @property
     def query(self) -> Query:
-        """With the draft, or the answer without cards in place of one that is not known."""
-        drafted = self.draft or self.answer_without or None
-        return Query(self.question, self.relation, self.popularity, drafted, self.draft_log_probability)
+        return Query(
+            self.question,
+            self.relation,
+            self.popularity,
+            self.answer_without or None,
+            self.draft or None,
+            self.draft_log_probability,
+        )
 
     @property
     def knows(self) -> bool:
@@ -100,13 +105,14 @@ class Record:
 
 
 def read_records(path: Path | str) -> tuple[Record, ...]:
-    """The records of a JSONL file, in its order.
+    """The records of a JSONL file, in its order; of a folder, those of its .jsonl and .jsonl.gz files by name.
 
     Raises UsageError, naming file and line (and field), for what is missing, no UTF-8 text or malformed, and for a
-    file without a record.
+    file or folder without a record.
     """
     path = Path(path).expanduser()
-    found = tuple(_record(row, where) for where, row in read_rows(path, "records", REMEDY))
+    files = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
+    found = tuple(_record(row, where) for file in files for where, row in read_rows(file, "records", REMEDY))
     if not found:
         raise UsageError(f"records {path}: it contains no records: {REMEDY}")
     return found

@@ -120,6 +120,16 @@ def test_answers_stand_in_for_missing_drafts_and_empty_ones_are_read_as_empty() 
     assert np.isfinite(gate.scores([record.query for record in records])).all()
 
 
+def test_where_only_the_answer_is_known_the_score_is_near_that_of_the_whole_draft() -> None:
+    """A draft that is not known must not read like one of no words."""
+    gate = Draft.fit(replayed(200), {}, LETTERS)
+    others = replayed(100, seed=1)
+    bare = [replace(r, draft="", answer_without=draft_features.answer_of(r.draft)) for r in others]
+    whole, short = (np.asarray(gate.scores([r.query for r in records])) for records in (others, bare))
+    assert np.abs(whole - short).mean() < 0.2
+    assert np.mean((whole < gate.threshold) == (short < gate.threshold)) > 0.9
+
+
 def test_records_without_any_draft_are_refused() -> None:
     records = [replace(record, draft="") for record in replayed(10)]
     with pytest.raises(UsageError, match="draft or answer_without"):
@@ -142,8 +152,8 @@ def test_the_answer_is_what_follows_the_reasoning_without_letters_for_characters
     assert said == 'He is "K" of Münster. So the answer is: Münster.'
     assert draft_features.answer_of(said) == "Münster"
     assert draft_features.answer_of("Ann Lee.") == "Ann Lee"
-    for question, draft in (("", ""), ("?", "\\u12"), ("Who?", "x" * 5000)):
-        assert len(draft_features.features(question, draft)) == draft_features.COUNT
+    for question, answer, draft in (("", "", ""), ("?", "\\u12", None), ("Who?", "x", "x" * 5000)):
+        assert len(draft_features.features(question, answer, draft)) == draft_features.COUNT
 
 
 def test_files_of_other_projects_are_read_as_they_are_and_judged_in_one_command(tmp_path: Path) -> None:
@@ -166,6 +176,7 @@ def test_files_of_other_projects_are_read_as_they_are_and_judged_in_one_command(
     for path, part in zip(paths, (rows[:80], rows[80:]), strict=True):
         with gzip.open(path, "wt", encoding="utf-8") as stream:
             stream.writelines(json.dumps(row) + "\n" for row in part)
+    assert read_records(tmp_path) == read_records(paths[0]) + read_records(paths[1])
     first = read_records(paths[0])[1]
     assert (first.answers, first.scores["em_with"], first.correct_without) == (
         ("Ann",),

@@ -23,7 +23,10 @@ __all__ = ["AskedLLM", "Evaluation", "Records", "evaluate", "fit", "resources"]
 # Options that fitting, judging and calibrating share.
 Records = Annotated[
     "Path | str | Sequence[Record]",
-    Option("Records, one JSON object per line (kcard gate collect).", command_line=Path),
+    Option(
+        "Records, one JSON object per line (kcard gate collect); or a folder of such files.",
+        command_line=Path,
+    ),
 ]
 GateSettings = Annotated[
     "Mapping[str, Any] | None",

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from kcard.evaluation.runs.result import Result
 
-__all__ = ["Outcome", "outcomes", "right"]
+__all__ = ["OF_A_TASK", "Outcome", "outcomes", "right"]
 
 # Metrics of a whole task, and of one that is not all or nothing: what makes a single question right instead.
-BY_QUESTION = {"f1": "em", "balanced-accuracy": "accuracy", "macro-f1": "accuracy"}
+OF_A_TASK = {"balanced-accuracy": "accuracy", "macro-f1": "accuracy"}
+BY_QUESTION = {"f1": "em", **OF_A_TASK}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from kcard.evaluation.analyses.analysis import shown
 from kcard.evaluation.charts.chart import Intervals, Point, Scatter
 from kcard.evaluation.page import filled, written
 from kcard.evaluation.record import Mean
+from kcard.evaluation.report.outcome import OF_A_TASK
 from kcard.evaluation.report.report import Report
 from kcard.evaluation.report.trace import trace
 from kcard.evaluation.report.words import amount, headline, metric_name, other_scores, probability
@@ -40,6 +41,7 @@ def render(report: Report) -> str:
         cell=shown,
         headline=headline,
         metric_name=metric_name,
+        of_a_task=OF_A_TASK,
         other_scores=other_scores,
         probability=probability,
         trace=trace,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from kcard.evaluation.report.outcome import OF_A_TASK
 from kcard.evaluation.report.pairs import Pair
 from kcard.evaluation.report.report import Report
 from kcard.evaluation.runs.summary import SettingSummary
@@ -56,14 +57,16 @@ def headline(report: Report, task: str) -> str:
     if best.setting == base:
         return f"No setting has a higher {name} than {base}: {score}."
     pair = report.pair(task, best.setting, base)
-    return f"{best.setting} has the highest {name}, {score}{_compared(pair, best.p_holm)}."
+    compared = _compared(pair, best.p_holm, OF_A_TASK.get(best.metric, ""))
+    return f"{best.setting} has the highest {name}, {score}{compared}."
 
 
-def _compared(pair: Pair | None, p: float | None) -> str:
+def _compared(pair: Pair | None, p: float | None, metric: str) -> str:
+    """`metric`: what is compared, where that is not the one named before."""
     if pair is None or p is None:
         return ""
-    d = pair.difference
-    gain = f"; {d.mean:+.3f} [{d.low:+.3f}, {d.high:+.3f}] over {pair.second}"
+    d, label = pair.difference, f"{metric} " if metric else ""
+    gain = f"; {label}{d.mean:+.3f} [{d.low:+.3f}, {d.high:+.3f}] over {pair.second}"
     if p < SURE:
         return f"{gain} (p {probability(p)})"
     return f"{gain}, which may be chance (p {probability(p)})"

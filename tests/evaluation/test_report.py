@@ -11,6 +11,7 @@ from kcard.evaluation.analyses.registry import applicable
 from kcard.evaluation.report.brief import brief
 from kcard.evaluation.report.csv_tables import question_lines, table_lines, write_csv
 from kcard.evaluation.report.excerpt import PAGE, TEXT
+from kcard.evaluation.report.page import render
 from kcard.evaluation.report.report import Report, make_report, metrics_of
 from kcard.evaluation.report.words import headline
 from kcard.evaluation.runs.result import Call, Result
@@ -75,6 +76,22 @@ def test_a_difference_that_may_be_chance_is_called_so(run: Run, results: list[Re
     ]
     better = [replace(r, scores=scores(1.0)) if r.id == "q3" and r.setting != "direct" else r for r in level]
     assert "which may be chance" in headline(make_report(run, better), "midterm")
+
+
+def test_settings_with_balanced_accuracy_are_compared_by_accuracy() -> None:
+    run = made_up_run({"lun": "balanced-accuracy"}, TWO)
+    texts = {"A": "true", "B": "false"}
+    results = [
+        replace(r, choices=texts, answers=("A",), prediction="A" if r.scores["em"] else "B", scores=choice(r))
+        for r in made_up_results(run)
+    ]
+    report = make_report(run, results)
+    assert "; accuracy +" in headline(report, "lun")
+    assert "Differences and p are of accuracy" in render(report)
+
+
+def choice(result: Result) -> dict[str, float]:
+    return dict.fromkeys(("accuracy", "em", "f1", "substring"), result.scores["em"])
 
 
 def test_a_failed_question_counts_as_wrong_and_as_failed(run: Run, results: list[Result]) -> None:

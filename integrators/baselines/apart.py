@@ -17,7 +17,7 @@ class Candidate:
     """An answer to the question with one passage, or with none.
 
     probability  that of the answer: the geometric mean over its tokens where the LLM gives them, else its own
-                 confidence; None where it gives neither
+                 confidence, of an option its share among the options; None where it gives neither
     """
 
     reply: Reply
@@ -37,9 +37,14 @@ class Candidate:
 def read_apart(
     llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[tuple[str, ...]]]
 ) -> list[list[Candidate]]:
-    """For each request the answer with each of its passages alone (an empty one is none), the likeliest words each."""
+    """For each request the answer with each of its passages alone (an empty one is none): the likeliest words, or the
+    likeliest option."""
     rows = zip(requests, passages, strict=True)
-    asked = [replace(request, knowledge=read, draft=True) for request, apart in rows for read in apart]
+    asked = [
+        replace(request, knowledge=read, draft=not request.choices)
+        for request, apart in rows
+        for read in apart
+    ]
     found = iter([Candidate(reply, _probability(reply)) for reply in replies(llm, asked)])
     return [[next(found) for _ in apart] for apart in passages]
 

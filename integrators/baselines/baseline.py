@@ -73,7 +73,7 @@ class Baseline:
         started = time.perf_counter()
         texts = [question.text for question in questions]
         passages = self.source.passages(self.llm, texts, self.examples)
-        requests = [Request("answer", text, (), self.examples) for text in texts]
+        requests = [Request("answer", q.text, (), self.examples, q.choices) for q in questions]
         replies = self.reading.replies(self.llm, requests, passages)
         seconds = (time.perf_counter() - started) / len(questions)
         rows = zip(questions, passages, replies, strict=True)

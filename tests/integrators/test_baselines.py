@@ -85,6 +85,18 @@ def test_genread_answers_from_the_document_that_the_llm_wrote() -> None:
     assert (answer.answer, answer.calls) == ("text 0", 2)
 
 
+def test_genread_by_a_local_model_chooses_among_options_by_their_probability(tmp_path: Path) -> None:
+    from kcard.llms.local import LocalLLM
+    from tests.llms.test_local import save
+
+    save(tmp_path)
+    asking = AskOptions(llm=LocalLLM(str(tmp_path), max_tokens=6))
+    for name in ("genread", "gkp", "recitation"):
+        [answer] = baseline(name, asking, BaselineOptions(samples=2)).answers([Question("Who won?", OPTIONS)])
+        assert answer.choice in {"A", "B"}
+        assert answer.confidence is not None
+
+
 def test_gkp_draws_statements_and_takes_the_surest_answer() -> None:
     chances = {"": sure("Carl", 0.2), "text 0": sure("Ann", 0.4), "text 1": sure("Bob", 0.9)}
     llm = Scripted(lambda knowledge: chances.get(knowledge, sure("Ann", 0.5)))
@@ -160,6 +172,15 @@ def test_of_several_options_the_chosen_ones_are_counted_however_they_are_named()
     runner = Baseline("recitation", Metered(llm), recitations(4), Majority())
     [answer] = runner.answers([Question("Who won?", OPTIONS)])
     assert (answer.choice, answer.answer) == ("B", "Bob")
+    assert not any(request.draft for request in llm.requests)
+
+
+def test_replug_weighs_options_by_their_share() -> None:
+    chances = {"b": Reply("B", choice="B", confidence=0.9), "a": Reply("A", choice="A", confidence=0.55)}
+    llm = Scripted(lambda knowledge: chances[knowledge])
+    runner = Baseline("replug", Metered(llm), passages(("b", 0.5), ("a", 0.6)), Replug(False))
+    [answer] = runner.answers([Question("Who won?", OPTIONS)])
+    assert answer.answer == "Bob"
 
 
 def test_a_failure_costs_only_its_own_question_and_no_reply_is_asked_for_twice() -> None:

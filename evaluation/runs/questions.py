@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from kcard.evaluation.tasks.task import Item, TaskData
 from kcard.question import Question
@@ -25,10 +26,25 @@ def sampled(task: TaskData, limit: int | None, seed: int) -> tuple[str, ...]:
 
 def put(task: TaskData, item: Item, shots: int | None) -> Question:
     """The item as it is put to an LLM, with the task's demonstrations; with the last `shots` of them at most."""
-    demonstrations = task.demonstrations(item)
+    demonstrations = _in_turns(task.demonstrations(item))
     if shots is not None:
         demonstrations = demonstrations[len(demonstrations) - min(shots, len(demonstrations)) :]
     return Question(item.question, item.choices, _examples(demonstrations))
+
+
+def _in_turns(shots: Sequence[Item]) -> Sequence[Item]:
+    """Demonstrations of a classification, whose options are always the same, by class in turns.
+
+    Data sets list them class by class (LUN). The last ones, which are left where the others do not fit into the LLM's
+    window, would be of one class.
+    """
+    if len({shot.choices for shot in shots}) != 1 or not shots[0].choices:
+        return shots
+    classes: dict[tuple[str, ...], list[Item]] = {}
+    for shot in shots:
+        classes.setdefault(shot.answers, []).append(shot)
+    backwards = zip_longest(*(reversed(members) for members in classes.values()))
+    return [shot for turn in reversed(list(backwards)) for shot in turn if shot is not None]
 
 
 def _examples(shots: Sequence[Item]) -> tuple[Example, ...]:

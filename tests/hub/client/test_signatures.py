@@ -175,3 +175,18 @@ def test_the_page_of_a_card_shows_keys_and_changes_of_keys(shared: Shared) -> No
     assert f"signed with {key_of(v1)}<" in page
     assert f"signed with {key_of(v2)}, another key than that of v1" in page
     assert "not signed, unlike v2" in page
+
+
+def test_a_hub_without_ssh_keygen_keeps_signatures_unchecked_and_says_so(
+    shared: Shared, keys: Keys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = shared.hub.registry.get("bob/rivers@v1")
+    commit = next(
+        t for t in shared.api("bob").list_repo_refs("bob/rivers").tags if t.name == "v1"
+    ).target_commit
+    body = {"tag": "blind", "message": sign(Release("bob/rivers", "blind", version.sha256), keys.eve).message}
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with shared.http("bob") as http:
+        assert http.post(f"/api/models/bob/rivers/tag/{commit}", json=body).status_code == 200
+        page = http.get("/bob/rivers", headers={"Accept": "text/html"}).text
+    assert "signed with a key that this hub can&#39;t check" in page

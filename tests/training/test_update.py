@@ -154,6 +154,24 @@ def test_replay_keeps_what_a_card_knew_better_than_new_passages_alone(tmp_path: 
     assert losses["replayed"] < losses["alone"] - 0.2
 
 
+def test_a_card_of_whole_documents_goes_on_with_those_that_hold_something_new(
+    tmp_path: Path, base: Path
+) -> None:
+    one = first(tmp_path, base, method="full", objective="clm", kind="model", epochs=20, block=32)
+    mixed = corpus(tmp_path, [*OLD[:3], *NEW], "villages")
+    joined = previous("towns").joined(read_corpus(mixed, whole=True))
+    new, old = joined.learned()
+    assert [*new] == ["\n".join([*OLD[:3], *NEW])]
+    assert [*old] == ["\n".join(OLD)]
+    two = train(mixed, update="towns", output=tmp_path / "two")
+    assert two.manifest.prompt == one.manifest.prompt
+    numbers = two.manifest.training.hyperparameters
+    assert (numbers["objective"], numbers["block"]) == ("clm", 32)
+    text = "\n".join(NEW)
+    assert mean_loss(two.folder, [text]) < mean_loss(one.folder, [text]) - 1
+    assert mean_loss(two.folder, ["\n".join(OLD)]) < mean_loss(one.folder, ["\n".join(OLD)]) + 0.5
+
+
 def test_an_embedded_card_learns_old_and_new_together_in_its_own_style(tmp_path: Path) -> None:
     one = first(
         tmp_path,

@@ -41,7 +41,7 @@ class Pair:
             second=self.first,
             only_first=self.only_second,
             only_second=self.only_first,
-            difference=Mean(-d.mean, -d.high, -d.low),
+            difference=Mean(0.0 - d.mean, 0.0 - d.high, 0.0 - d.low),  # no minus before a zero,
         )
 
 

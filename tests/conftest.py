@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.command import Done, Kcard
+from tests.hub.new_databases import copied_databases  # noqa: F401 (a fixture)
 from tests.hub.postgres import any_database, cluster, postgres  # noqa: F401 (fixtures)
 
 

@@ -15,7 +15,14 @@ from sqlalchemy.exc import IntegrityError
 
 import kcard.hub.records.database
 from kcard.errors import HubError
-from kcard.hub.records import account_tables, repository_tables, search_tables, upload_tables  # noqa: F401 (the metadata)
+from kcard.hub.records import (  # noqa: F401 (the metadata)
+    account_tables,
+    mirror_tables,
+    repository_tables,
+    run_tables,
+    search_tables,
+    upload_tables,
+)
 from kcard.hub.records.account_tables import accounts
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import repositories

@@ -45,7 +45,7 @@ def test_options_of_a_name_take_the_place_of_those_of_the_run() -> None:
     ("name", "message"),
     [
         ("bottom-up+n1=x", "n1 is 'x', expected a whole number"),
-        ("bottom-up+n1=0", "n1 is 0: it must be at least 1"),
+        ("bottom-up+n1=0", "setting bottom-up.n1=0: n1 is 0: it must be at least 1"),
         ("bottom-up+floor=high", "floor is 'high', expected a number"),
         ("bottom-up+n1=1+n1=2", "n1 is given twice"),
         ("bottom-up+llm=hf:x", "llm can't be set here: choose among cards"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from kcard.evaluation.runs.result import Call, Result
 from kcard.evaluation.runs.run import Run, RunPlan, RunTask
 
-__all__ = ["made_up_results", "made_up_run"]
+__all__ = ["TASKS", "made_up_results", "made_up_run"]
 
 # How often a setting is right, its calls of the LLM and its seconds a question.
 SETTINGS: Mapping[str, tuple[float, int, float]] = {

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kcard.evaluation.analyses.registry import applicable
 from kcard.evaluation.report.page import render, write_page
 from kcard.evaluation.report.report import make_report
 from kcard.evaluation.runs.result import Call, Result
 from kcard.evaluation.runs.run import RunPlan
-from tests.evaluation.made_up_runs import made_up_results, made_up_run
+from tests.evaluation.made_up_runs import TASKS, made_up_results, made_up_run
 from tests.hub.server.chromium import Errors, launched, opened
 
 if TYPE_CHECKING:
@@ -176,7 +177,8 @@ def test_the_page_fits_is_accessible_and_complains_about_nothing(
     browser: "Browser", tmp_path: Path, narrow: bool, colours: str
 ) -> None:
     run = made_up_run(questions=4)
-    page = render(make_report(run, made_up_results(run)))
+    results = made_up_results(run)
+    page = render(make_report(run, results, analyses=applicable(results, TASKS)))
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
     path = tmp_path / "report.html"
     path.write_text(page, encoding="utf-8")

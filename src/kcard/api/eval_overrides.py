@@ -47,7 +47,10 @@ def overrides(name: SettingName, cards: Sequence[str] | None = None) -> dict[str
             raise UsageError(f"setting {name}: {option} is given twice")
         key = option.replace("-", "_")
         found[key] = values if option in SEVERAL else _typed(name, option, values[0])
-    check_values(AskOptions, found)
+    try:
+        check_values(AskOptions, found)
+    except UsageError as error:
+        raise UsageError(f"setting {name}: {error}") from None
     if cards is not None and "cards" in found:
         found["cards"] = tuple(_reference(name, card, cards) for card in found["cards"])
     return found

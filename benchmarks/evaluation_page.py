@@ -13,6 +13,7 @@ __all__ = ["Measured", "write_page"]
 BEGIN, END = "<!-- results of benchmarks/evaluation.py -->", "<!-- end of the results -->"
 SCORES, COSTS = "pictures/evaluation.svg", "pictures/evaluation-cost.svg"
 SURE = 0.05
+NEAR = 0.04  # scores that a label could not tell apart
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ def write_page(
         "",
         *scores(rows),
         "",
-        f"\\* differs from `{_settings(rows)[0]}`: p of the paired test below {SURE:g} after Holm's correction for the "
-        "settings of the task. A card knows the answers of the first tasks, up to the dashes; none knows the others'.",
+        _differences(rows),
+        "A card knows the answers of the first tasks, up to the dashes; none knows the others'.",
         "",
         f"![Scores with 95 % intervals]({SCORES})",
         "",
@@ -136,22 +137,44 @@ def plot_costs(rows: Sequence[Measured], file: Path) -> None:
     import matplotlib
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.add_subplot()
+    places: dict[tuple[float, float], list[str]] = {}  # settings at nearly the same place share a point
     for setting in _settings(rows):
         theirs = [m.row for m in rows if m.row.setting == setting and m.own]
         if theirs:
             calls = sum(row.calls for row in theirs) / sum(row.n for row in theirs)
             score = sum(row.value for row in theirs) / len(theirs)
-            axes.plot([calls], [score], "o", color="#1f3a5f")
-            axes.annotate(setting, (calls, score), xytext=(5, 4), textcoords="offset points", fontsize=8)
+            places.setdefault((round(calls, 1), round(score / NEAR) * NEAR), []).append(setting)
+    figure = Figure(figsize=(7, 3.5), layout="constrained")
+    axes = figure.add_subplot()
+    most = max((calls for calls, _ in places), default=1.0)
+    for (calls, score), settings in places.items():
+        left = calls > most / 2
+        axes.plot([calls], [score], "o", color="#1f3a5f")
+        axes.annotate(
+            ", ".join(settings),
+            (calls, score),
+            xytext=(-7 if left else 7, 0),
+            textcoords="offset points",
+            ha="right" if left else "left",
+            va="center",
+            fontsize=8,
+        )
     axes.set_xlabel("LLM calls a question")
-    axes.set_ylabel("mean score of the tasks that a card knows")
-    axes.set_ylim(0, 1.03)
-    axes.set_xscale("log")
+    axes.set_ylabel("mean score, tasks that a card knows")
+    axes.set_xlim(0, most * 1.05)
+    axes.set_ylim(-0.03, 1.03)
     axes.grid(color="#ddd", linewidth=0.6)
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "kcard"}):
         figure.savefig(file, metadata={"Date": None})
+
+
+def _differences(rows: Sequence[Measured]) -> str:
+    """What a star means; where there is none, that no difference is sure."""
+    test = f"p of the paired test below {SURE:g} after Holm's correction for the settings of the task"
+    first = _settings(rows)[0]
+    if any("*" in _cell(m.row) for m in rows):
+        return f"\\* differs from `{first}`: {test}."
+    return f"With so few questions no setting differs for sure from `{first}` ({test})."
 
 
 def _cell(row: SettingSummary) -> str:

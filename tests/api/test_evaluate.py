@@ -134,18 +134,20 @@ def test_a_run_that_was_stopped_and_resumed_is_the_same_as_one_that_was_not(
     how: str, card: str, races: Path, serve: Callable[..., Any], kcard: Kcard
 ) -> None:
     assert card
-    served = serve({"text": "Bo Lund", "usage": [9, 2], "delay": 0.2})
+    said = {"text": "Bo Lund", "usage": [9, 2]}
+    # It is stopped while it waits for the fourth reply.
+    served = serve(said, said, said, said | {"delay": 30}, said)
     options = ["midterm", "--path", str(races), "--settings", "direct,bottom-up", "--llm", "openai:m"]
-    command = ["eval", *options, "--llm-url", served.url]
+    command = ["eval", *options, "--llm-url", served.url, "--concurrency", "1"]
     program = [sys.executable, "-m", "kcard", *command]
     with subprocess.Popen(program, env=dict(os.environ), stderr=subprocess.PIPE, text=True) as process:
         storage = RunStorage(Hub().runs)
         wait_for(lambda: bool(storage.list()) and storage.get(1).answered >= 3)
         process.send_signal(signal.Signals[how])
-        _, said = process.communicate(timeout=60)
+        _, noted = process.communicate(timeout=60)
     if how == "SIGINT":
         assert process.returncode == 130
-        assert "continue with `kcard eval --resume 1`" in said
+        assert "continue with `kcard eval --resume 1`" in noted
     killed = storage.get(1)
     assert 3 <= killed.answered < killed.plan.planned
     assert kcard("eval", "--resume", "1").code == 0

@@ -39,13 +39,21 @@ def generate(
     padding: int,
     logits: bool = False,
     streamer: Any = None,
+    shared: int = 0,
+    cache: Any = None,
 ) -> list[Continuation]:
-    """At most `most` new tokens for each row. `streamer`, for a single row, gets them as they come."""
+    """At most `most` new tokens for each row. `streamer`, for a single row, gets them as they come.
+
+    `cache`: keys and values of the first `shared` tokens, which are the same in all rows.
+    """
     import torch
     from transformers import LogitsProcessorList
 
     reads_first = bool(model.config.is_encoder_decoder)
-    ids, mask = padded_rows(rows, padding, left=not reads_first)
+    ids, mask = padded_rows([row[shared:] for row in rows], padding, left=not reads_first)
+    if shared:  # padding stands after what is shared
+        first = torch.tensor([list(rows[0][:shared])] * len(rows))
+        ids, mask = torch.cat([first, ids], 1), torch.cat([torch.ones_like(first), mask], 1)
     with torch.inference_mode():
         out = model.generate(
             input_ids=ids.to(model.device),
@@ -58,6 +66,7 @@ def generate(
             output_logits=logits,
             return_dict_in_generate=True,
             streamer=streamer,
+            **({} if cache is None else {"past_key_values": cache}),
         )
     new = out.sequences[:, 1 if reads_first else ids.shape[1] :].tolist()
     ends = _ends(model)

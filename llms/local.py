@@ -10,6 +10,7 @@ from kcard.errors import LLMError, UsageError
 from kcard.llms.generation import Continuation, Draw, generate
 from kcard.llms.option_scores import option_scores, probabilities
 from kcard.llms.prompt_tokens import PromptTokens
+from kcard.llms.shared_prefix import LEAST, SharedPrefix
 from kcard.llms.streamed_lines import first_line, spaced
 from kcard.llms.token_scores import DRAFT_TOKENS, from_logits
 from kcard.llms.wordings import NEED
@@ -55,6 +56,7 @@ class LocalLLM:
             seq2seq=bool(self._model.config.is_encoder_decoder),
             unified_qa=named if unified_qa is None else unified_qa,
         )
+        self._prefix = SharedPrefix(self._model)
         self.concurrency = GPU_BATCH if self._model.device.type == "cuda" else 1
 
     @property
@@ -156,7 +158,7 @@ class LocalLLM:
 
     def _options(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
         """The likeliest option of each question."""
-        scores = option_scores(self._model, self._prompts, requests, rows)
+        scores = option_scores(self._model, self._prompts, requests, rows, self._following)
         return [
             self._chosen(request, row, probabilities(found))
             for request, row, found in zip(requests, rows, scores, strict=True)
@@ -206,9 +208,32 @@ class LocalLLM:
         logits: bool = False,
         streamer: Any = None,
     ) -> list[Continuation]:
-        draws = [self._draw(request) for request in requests]
-        padding = self._prompts.padding()
-        return generate(self._model, rows, most, draws, padding=padding, logits=logits, streamer=streamer)
+        """In batches of rows that share their beginning, or share none that is worth keeping."""
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for i, (request, row) in enumerate(zip(requests, rows, strict=True)):
+            shared = self._prompts.shared(request, row)
+            groups.setdefault(tuple(row[:shared]) if shared >= LEAST else (), []).append(i)
+        found: dict[int, Continuation] = {}
+        for prefix, members in groups.items():
+            cache = self._prefix.cache(prefix, len(members))
+            new = generate(
+                self._model,
+                [rows[i] for i in members],
+                most,
+                [self._draw(requests[i]) for i in members],
+                padding=self._prompts.padding(),
+                logits=logits,
+                streamer=streamer,
+                shared=0 if cache is None else len(prefix),
+                cache=cache,
+            )
+            found.update(zip(members, new, strict=True))
+        return [found[i] for i in range(len(rows))]
+
+    def _following(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> "list[torch.Tensor]":
+        """Logits of the token after each row, shape (vocabulary,)."""
+        found = [one.logits for one in self._generated(requests, rows, 1, logits=True)]
+        return [logits[0] for logits in found if logits is not None]
 
     def _draw(self, request: Request) -> Draw:
         temperature = self.temperature if request.temperature is None else request.temperature

@@ -1,9 +1,9 @@
 """How likely a model of transformers finds each option of a question: the log-probability of the option's tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kcard.llms.generation import Draw, generate, padded_rows
+from kcard.llms.generation import padded_rows
 from kcard.llms.prompt_tokens import PromptTokens
 from kcard.request import Request
 
@@ -13,13 +13,18 @@ if TYPE_CHECKING:
 __all__ = ["causal_scores", "common", "option_scores", "probabilities", "seq2seq_scores"]
 
 Tokens = Sequence[int]
+Following = Callable[[Sequence[Request], Sequence[list[int]]], "list[torch.Tensor]"]
 
 
 def option_scores(
-    model: Any, prompts: PromptTokens, requests: Sequence[Request], rows: Sequence[Tokens]
+    model: Any,
+    prompts: PromptTokens,
+    requests: Sequence[Request],
+    rows: Sequence[Tokens],
+    following: Following,
 ) -> list[list[float]]:
     """A log-probability for each option of each request, whose prompt is the row: of the option's letter or, in
-    UnifiedQA's form, of its text a token."""
+    UnifiedQA's form, of its text a token. `following`: for requests and rows, logits of the token that follows."""
     if prompts.seq2seq:
         mean = prompts.unified_qa
         return [
@@ -31,13 +36,9 @@ def option_scores(
     plain = [i for i, found in enumerate(spelt) if all(len(row) == shared[i] + 1 for row in found)]
     scores = {i: _long_letters(model, prompts, r) for i, r in enumerate(requests) if i not in plain}
     if plain:  # one pass over the prompts of the whole batch
-        firsts = generate(
-            model, [spelt[i][0][: shared[i]] for i in plain], 1, [Draw()] * len(plain),
-            padding=prompts.padding(), logits=True,
-        )  # fmt: skip
+        firsts = following([requests[i] for i in plain], [spelt[i][0][: shared[i]] for i in plain])
         for i, first in zip(plain, firsts, strict=True):
-            assert first.logits is not None
-            logs = first.logits[0].float().log_softmax(-1)
+            logs = first.float().log_softmax(-1)
             scores[i] = [float(logs[row[-1]]) for row in spelt[i]]
     return [scores[i] for i in range(len(requests))]
 

@@ -1,6 +1,7 @@
 """The tokens of prompts for a model of transformers: its chat template, a plain text, or UnifiedQA's form."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -51,6 +52,15 @@ class PromptTokens:
         if self.templated:
             return list(self.tokenizer(text + reply, add_special_tokens=False, verbose=False).input_ids)
         return list(self.tokenizer(text + (f" {reply}" if reply else ""), verbose=False).input_ids)
+
+    def shared(self, request: Request, row: Sequence[int]) -> int:
+        """How many first tokens of its prompt the request shares with others of its kind and examples."""
+        if self.seq2seq or not request.shots:
+            return 0
+        bare = replace(request, question="", knowledge=(), choices=(), turns=())
+        others = [self.encoded(bare), self.encoded(replace(bare, knowledge=("",)))]
+        most = min(*map(len, others), len(row) - 1)
+        return next((n for n in range(most) if any(other[n] != row[n] for other in others)), most)
 
     def targets(self, request: Request) -> list[list[int]]:
         """What a sequence-to-sequence model would say for each option: its letter or, in UnifiedQA's form, its text,

@@ -16,7 +16,16 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["Cluster", "any_database", "cluster", "postgres", "running"]
+__all__ = [
+    "Cluster",
+    "any_database",
+    "any_empty_database",
+    "cluster",
+    "new_hub",
+    "postgres",
+    "postgres_hub",
+    "running",
+]
 
 # Nothing here needs to outlive the machine; what was committed does outlive the server.
 OPTIONS = ("-F", "-c", "full_page_writes=off", "-c", "shared_buffers=32MB")
@@ -39,10 +48,14 @@ class Cluster:
     def url_of(self, database: str) -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
-    def create(self) -> str:
-        """A new, empty database; its URL. It orders texts by a language, as most that are made by hand do."""
+    def create(self, like: str | None = None) -> str:
+        """A new database; its URL. It is empty, and orders texts by a language, as most that are made by hand do.
+
+        `like`: the URL of one that it is a copy of instead, to which nobody may be connected.
+        """
         name = f"kcard_{uuid.uuid4().hex[:12]}"
-        self._ask(f"CREATE DATABASE {name} {LANGUAGE}")
+        how = LANGUAGE if like is None else f"TEMPLATE {like.rpartition('/')[2]}"
+        self._ask(f"CREATE DATABASE {name} {how}")
         return self.url_of(name)
 
     def drop(self, url: str) -> None:
@@ -121,9 +134,33 @@ def postgres(cluster: Cluster) -> Iterator[str]:
     cluster.drop(url)
 
 
+@pytest.fixture(scope="session")
+def new_hub(cluster: Cluster) -> str:
+    """The URL of a database with the tables of a new hub, which tests copy: its migrations take most of a second."""
+    from kcard.hub.records.database import Database
+
+    url = cluster.create()
+    Database(url).close()
+    return url
+
+
+@pytest.fixture
+def postgres_hub(cluster: Cluster, new_hub: str) -> Iterator[str]:
+    """The URL of the PostgreSQL database of a new hub, of this test's own."""
+    url = cluster.create(new_hub)
+    yield url
+    cluster.drop(url)
+
+
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def any_database(request: pytest.FixtureRequest) -> str | None:
-    """Both homes of a hub in turn: None for the SQLite file in its folder, the URL of an empty PostgreSQL database."""
+    """Both homes of a new hub in turn: None for the SQLite file in its folder, the URL of a PostgreSQL database."""
+    return None if request.param == "sqlite" else str(request.getfixturevalue("postgres_hub"))
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def any_empty_database(request: pytest.FixtureRequest) -> str | None:
+    """As any_database, without any tables, for what an older version made."""
     return None if request.param == "sqlite" else str(request.getfixturevalue("postgres"))
 
 

@@ -100,8 +100,10 @@ def before_sessions(location: Path | str) -> sa.Engine:
     return made
 
 
-def test_migration_keeps_accounts_and_requests_for_access(any_database: str | None, tmp_path: Path) -> None:
-    location = any_database or tmp_path / "old.db"
+def test_migration_keeps_accounts_and_requests_for_access(
+    any_empty_database: str | None, tmp_path: Path
+) -> None:
+    location = any_empty_database or tmp_path / "old.db"
     at = "2026-01-01 00:00:00"
     old = before_sessions(location)
     with old.begin() as connection:

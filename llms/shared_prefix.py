@@ -15,10 +15,8 @@ class SharedPrefix:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._able = (
-            not model.config.is_encoder_decoder
-            and "position_ids" in inspect.signature(model.forward).parameters
-        )
+        takes = inspect.signature(model.forward).parameters.keys()
+        self._able = not model.config.is_encoder_decoder and takes >= {"position_ids", "logits_to_keep"}
         self._tokens: tuple[int, ...] = ()
         self._kept: Any = None
 

@@ -65,3 +65,14 @@ def test_few_tokens_in_common_are_not_kept(folder: Path) -> None:
     sizes = read(llm)
     llm.reply(Request("answer", "who won?"))
     assert len(sizes) == 1
+
+
+def test_a_model_without_positions_reads_the_examples_with_each_prompt() -> None:
+    class Network:
+        class config:  # noqa: N801 - as in transformers
+            is_encoder_decoder = False
+
+        def forward(self, input_ids: Any) -> Any:
+            return input_ids
+
+    assert shared_prefix.SharedPrefix(Network()).cache(range(100), 1) is None

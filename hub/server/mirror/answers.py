@@ -22,7 +22,7 @@ from kcard.errors import KcardError
 from kcard.hub.client.upstream import MIRRORING
 from kcard.hub.refusals import Forbidden, NotThere, TooLarge, Unsupported
 from kcard.hub.repositories.values import Entry, Type
-from kcard.hub.server.dependencies import base_url, identified, web_type
+from kcard.hub.server.dependencies import base_url, identified, repository_type, web_type
 from kcard.hub.server.endpoints import models, refs, resolve, trees
 from kcard.hub.server.middleware.raw_path import decoded
 from kcard.hub.server.mirror.descriptions import refusal
@@ -75,9 +75,8 @@ class _Ask:
     def __init__(self, request: Request, mirror: Mirror, client: Client) -> None:
         self.request, self.mirror, self.client = request, mirror, client
         self._path = {key: decoded(value) for key, value in request.path_params.items()}
-        self.type_: Type = web_type(request)
-        if "types" in self._path:
-            self.type_ = "dataset" if self._path["types"] == "datasets" else "model"
+        types = self._path.get("types")
+        self.type_: Type = web_type(request) if types is None else repository_type(types)
         self.name = f"{self._path['namespace']}/{self._path['name']}"
 
     @property

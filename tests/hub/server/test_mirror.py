@@ -88,6 +88,8 @@ def test_a_file_or_revision_that_upstream_lacks_is_missing_here(there: Shared, h
     with pytest.raises(RevisionNotFoundError):
         here.api("bob").model_info("acme/lacking", revision="none")
     assert here.http("bob").get("/api/models/acme/none").headers["x-error-code"] == "RepoNotFound"
+    assert here.http("bob").get("/api/datasets/acme/lacking").status_code == 404
+    assert here.http("bob").get("/api/spaces/acme/lacking").status_code == 404
 
 
 def test_a_dataset_is_mirrored_too(there: Shared, here: Shared, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ __all__ = ["Wikipedia", "open_wikipedia"]
 
 LICENCE = "CC BY-SA 4.0"
 PAGES = 3
-CONCURRENCY = 3  # what the Wikimedia Foundation's robot policy allows a client
+CONCURRENCY = 3  # requests at a time, so that the encyclopedia is not strained
 WORDS = 12  # of a claim, that pages must all hold
 LONGEST = 300  # characters that the search takes
 LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*|simple")

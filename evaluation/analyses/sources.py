@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from kcard.errors import UsageError
 from kcard.evaluation.analyses.analysis import Analysis, Cell
 from kcard.evaluation.charts.chart import Intervals, Point
-from kcard.evaluation.metrics import substring
 from kcard.evaluation.paired_tests import compared
 from kcard.evaluation.record import Mean
+from kcard.evaluation.report.brief import holds
 from kcard.evaluation.report.outcome import right
 from kcard.evaluation.runs.result import Result
 
@@ -32,8 +32,7 @@ class _Read:
         read = [p for p in result.trace.get("passages", ()) if isinstance(p, dict) and p.get("kept")]
         self.modes.add(str(result.trace.get("mode")))
         self.modes |= {str(p.get("card")) for p in read} & RETRIEVAL  # cards and retrieval together
-        accepted = [result.choices.get(answer, answer) for answer in result.answers]
-        self.held[result.id] = any(substring(str(p.get("text")), accepted) for p in read)
+        self.held[result.id] = any(holds(p, result) for p in read)
 
 
 def sources(results: Iterable[Result], metrics: Mapping[str, str]) -> Analysis:

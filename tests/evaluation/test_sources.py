@@ -1,10 +1,13 @@
 """Cards against retrieval over the same text: counts checked by hand."""
 
+from collections.abc import Callable
+
 import pytest
 
 from kcard.errors import UsageError
 from kcard.evaluation.analyses.sources import sources
 from kcard.evaluation.record import Mean
+from kcard.evaluation.report.brief import brief
 from kcard.evaluation.runs.result import Result
 
 METRICS = {"lun": "accuracy"}
@@ -38,8 +41,11 @@ TOGETHER = [result("1", "cards+retrieval", "bottom-up", True, "retrieval", "Ruiz
 WROTE_ITSELF = [result("1", "genread", "genread", True, "genread", "Ruiz won.")]
 
 
-def test_cards_and_retrieval_are_compared_on_the_questions_that_both_answered() -> None:
-    found = sources([*WITH, *LOOKED_UP, *TOGETHER, *WROTE_ITSELF], METRICS)
+@pytest.mark.parametrize("read", [brief, lambda whole: whole])
+def test_cards_and_retrieval_are_compared_on_the_questions_that_both_answered(
+    read: Callable[[Result], Result],
+) -> None:
+    found = sources([read(r) for r in [*WITH, *LOOKED_UP, *TOGETHER, *WROTE_ITSELF]], METRICS)
     [row] = found.rows
     assert row[:4] == ("lun", "bottom-up", "replug", 3)
     means = [cell.mean for cell in row if isinstance(cell, Mean)]

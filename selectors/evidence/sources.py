@@ -90,7 +90,7 @@ class Union:
     def find_all(self, claims: Sequence[str], k: int) -> list[list[Source]]:
         """The same for each claim; a part that can looks up several at a time."""
         found = [find_all(part, claims, k) for part in self.parts]
-        return [_alternated(lists)[:k] for lists in zip(*found, strict=True)]
+        return [_alternated([lists[at] for lists in found])[:k] for at in range(len(claims))]
 
 
 def _alternated(found: Sequence[Sequence[Source]]) -> list[Source]:

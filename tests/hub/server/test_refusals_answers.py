@@ -243,8 +243,8 @@ def test_the_server_imports_nothing_that_fetches() -> None:
         for name in _imports(path)
     }
     assert ("app.py", "fastapi") in imported
-    # serve.py opens the socket that is listened on, and asks its own /healthz before it says that it is ready.
-    assert {file for file, name in imported if name in FETCHES} <= {"serve.py"}
+    # supervisor.py opens the socket that is listened on, and asks its own /healthz before it says that it is ready.
+    assert {file for file, name in imported if name in FETCHES} <= {"supervisor.py"}
 
 
 def _imports(path: Path) -> Iterator[str]:

@@ -43,9 +43,9 @@ def write_page(
         *scores(rows),
         "",
         _differences(rows),
-        "A card knows the answers of the first tasks, up to the dashes; none knows the others'. Where no passage decides, "
-        "the embedded LLM",
-        "says that it does not know, also if there are options; that counts as wrong.",
+        "A card knows the answers of the first tasks, up to the dashes; none knows the others'.",
+        "Where no passage decides, the embedded LLM says that it does not know, also if there are options; this counts",
+        "as wrong.",
         "",
         f"![Scores with 95 % intervals]({SCORES})",
         "",

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kcard.api.eval_plan import Prepared
-
 if TYPE_CHECKING:
+    from kcard.api.eval_plan import Prepared
     from kcard.evaluation.runs.run import Run
     from kcard.evaluation.runs.storage import RunStorage
     from kcard.hub.registry import Hub
@@ -32,7 +31,7 @@ class Told:
 SILENT = Told()
 
 
-def ask_missing(prepared: Prepared, run: "Run", storage: "RunStorage", hub: "Hub", told: Told) -> None:
+def ask_missing(prepared: "Prepared", run: "Run", storage: "RunStorage", hub: "Hub", told: Told) -> None:
     """Ask every question of the run that has no result, or one with an error; store each result as it comes."""
     from kcard.evaluation.runs.questions import put
     from kcard.evaluation.runs.recorder import Recorder
@@ -62,7 +61,7 @@ def ask_missing(prepared: Prepared, run: "Run", storage: "RunStorage", hub: "Hub
 class _Answerers:
     """The ways of answering, each made when its turn comes; the models of one setting are loaded at a time."""
 
-    def __init__(self, prepared: Prepared, llm: "LLM", hub: "Hub", note: Callable[[str], None]) -> None:
+    def __init__(self, prepared: "Prepared", llm: "LLM", hub: "Hub", note: Callable[[str], None]) -> None:
         self._prepared, self._llm, self._hub, self._note = prepared, llm, hub, note
         self._opened: tuple[str, Answerer] | None = None
 
@@ -76,7 +75,7 @@ class _Answerers:
         return self._opened[1]
 
 
-def _llm(prepared: Prepared, told: Told) -> "LLM":
+def _llm(prepared: "Prepared", told: Told) -> "LLM":
     from kcard.integrators.assembly import Endpoint, make_llm
 
     options = prepared.options

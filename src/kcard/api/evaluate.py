@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kcard.api.eval_asking import SILENT, Told, ask_missing
-from kcard.api.eval_plan import Prepared, prepare
 from kcard.api.eval_presets import EvalPreset
 from kcard.api.eval_settings import DEFAULT
 from kcard.api.eval_variants import EvalAnalysis
@@ -16,6 +15,7 @@ from kcard.integrators.options import AskOptions
 from kcard.option import Option, check_values, declared, documented
 
 if TYPE_CHECKING:
+    from kcard.api.eval_plan import Prepared
     from kcard.evaluation.runs.run import Run
     from kcard.evaluation.runs.storage import RunStorage
     from kcard.evaluation.runs.summary import SettingSummary
@@ -102,6 +102,8 @@ def evaluate(
     known = {*declared(AskOptions), *declared(BaselineOptions)} - {"mode", "select"}
     if strange := sorted(set(options) - known):
         raise UsageError(f"{strange[0]} is not an option of an evaluation: it has {', '.join(sorted(known))}")
+    from kcard.api.eval_plan import prepare
+
     hub = hub or _hub()
     prepared = prepare({**given, **options}, hub)
     return _asked(prepared, _storage(hub).create(prepared.plan), hub, told)
@@ -143,8 +145,10 @@ def evaluation(number: int, *, hub: "Hub | None" = None) -> Evaluation:
     return Evaluation(run, tuple(summarise(run.plan, storage.results(number), prices)))
 
 
-def _again(run: "Run", hub: "Hub", llm: Any, path: Sequence[str]) -> Prepared:
+def _again(run: "Run", hub: "Hub", llm: Any, path: Sequence[str]) -> "Prepared":
     """The run's options made ready again, checked to mean the same tasks and cards."""
+    from kcard.api.eval_plan import prepare
+
     changed = {**({"llm": llm} if llm is not None else {}), **({"path": list(path)} if path else {})}
     options: Mapping[str, Any] = {**run.plan.options, **changed}
     prepared = prepare(options, hub)
@@ -172,6 +176,6 @@ def _storage(hub: "Hub") -> "RunStorage":
     return RunStorage(hub.runs)
 
 
-def _asked(prepared: Prepared, run: "Run", hub: "Hub", told: Told) -> Evaluation:
+def _asked(prepared: "Prepared", run: "Run", hub: "Hub", told: Told) -> Evaluation:
     ask_missing(prepared, run, _storage(hub), hub, told)
     return evaluation(run.number, hub=hub)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from kcard import plugins
 from kcard.errors import UsageError
-from kcard.gates.decision import THRESHOLD
 from kcard.option import Option, documented
 
 if TYPE_CHECKING:
@@ -156,6 +155,7 @@ def _as_it_is(
         raise UsageError(f"{gate} is not fitted anew, so it takes no settings: leave out --set")
     from kcard.evaluation.gates.outcome import GateOutcome
     from kcard.evaluation.gates.ranking import GateRanking
+    from kcard.gates.decision import THRESHOLD
     from kcard.integrators.named_gate import UNFITTED, gate_file, title
 
     if gate in plugins.names(UNFITTED):

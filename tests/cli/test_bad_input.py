@@ -408,7 +408,18 @@ def test_a_batch_keeps_what_was_answered_before_the_endpoint_failed(
     rows = [json.dumps({"question": f"Question {n}?"}) for n in range(3)]
     (tmp_path / "in.jsonl").write_text("\n".join(rows), encoding="utf-8")
     server = serve({"text": "one"}, {"status": 401, "text": "bad key"})
-    llm = ("--llm", "openai:m", "--llm-url", server.url, "--retries", "0", "--mode", "direct")
+    llm = (
+        "--llm",
+        "openai:m",
+        "--llm-url",
+        server.url,
+        "--retries",
+        "0",
+        "--mode",
+        "direct",
+        "--concurrency",
+        "1",
+    )
     done = kcard("ask", "--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl", *llm)
     assert done.code == 1
     written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]

@@ -168,6 +168,8 @@ def test_ctrl_c_in_a_batch_keeps_what_was_answered(tmp_path: Path, serve: Callab
         server.url,
         "--mode",
         "direct",
+        "--concurrency",
+        "1",
         "--input",
         source,
         "--output",

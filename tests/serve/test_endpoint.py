@@ -14,13 +14,13 @@ from openai import OpenAI
 from starlette.types import ASGIApp
 
 from kcard.answer import Answer, Decision
-from kcard.errors import LLMError
+from kcard.errors import LLMError, UnknownCard
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
-from kcard.integrators.pipeline import Prepared
-from kcard.serve.app import create_app
+from kcard.serve.app import as_api_error, create_app
 from kcard.serve.keys import Key as KeyHolder
 from kcard.serve.keys import Keys, add_key
+from kcard.serve.pending import Pending
 from kcard.serve.pipelines import Pipelines
 from kcard.serve.routes import Route
 from kcard.serve.service import Service
@@ -98,6 +98,18 @@ def test_cards_come_and_go_while_it_runs(library: Path, tmp_path: Path, endpoint
     hub.remove("neptune")
     time.sleep(1.1)
     assert content() == "I don't know."
+
+
+def test_a_card_that_is_removed_before_its_question_is_answered_is_a_404(
+    library: Path, tmp_path: Path
+) -> None:
+    hub = Hub(tmp_path / "hub")
+    hub.publish(library / "draft")
+    pipelines = Pipelines(AskOptions(), hub, "embedded")
+    assert list(pipelines.cards()) == ["neptune"]
+    with pytest.raises(UnknownCard) as gone:
+        pipelines.answers(Route("bottom-up", "uranus"), ["Who discovered Triton?"])
+    assert as_api_error(gone.value).status == 404
 
 
 @pytest.mark.parametrize(
@@ -189,14 +201,8 @@ class Slow:
             else:
                 yield Answer(question, f"answer to {question}", route.mode, Decision("never", 1.0, False))
 
-    def prepared(self, route: Route, questions: Sequence[str]) -> Iterator[Prepared | LLMError]:
-        raise NotImplementedError
-
-    def complete(self, *_: Any) -> Answer:
-        raise NotImplementedError
-
-    def abandon(self, *_: Any) -> None:
-        raise NotImplementedError
+    def prepared(self, *_: Any) -> Iterator[Pending | LLMError]:
+        raise AssertionError("this LLM is asked single questions")
 
 
 def test_concurrent_questions_get_their_own_answers(endpoint: Callable[[ASGIApp], OpenAI]) -> None:

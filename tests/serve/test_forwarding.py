@@ -93,6 +93,21 @@ def test_images_and_the_results_of_tools_pass_unchanged(connect: Connect) -> Non
     assert sent[1:] == turns[1:]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_image_alone_passes_without_knowledge(connect: Connect, stream: bool) -> None:
+    client, llm = connect(SAID)
+    turns: Any = [
+        {
+            "role": "user",
+            "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}],
+        }
+    ]
+    reply: Any = client.chat.completions.create(model="big", messages=turns, stream=stream)
+    chunks: list[Any] = list(reply) if stream else [reply]
+    assert llm.requests[0]["body"]["messages"] == turns
+    assert all("kcard" not in chunk.model_dump() for chunk in chunks)
+
+
 def test_the_last_question_of_a_conversation_is_rewritten_for_the_cards_alone(connect: Connect) -> None:
     client, llm = connect({"text": "Who discovered Triton, the moon of Neptune?"}, SAID)
     turns: Any = [

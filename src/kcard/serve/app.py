@@ -10,10 +10,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from kcard import __version__
-from kcard.errors import KcardError, LLMError, UsageError
+from kcard.errors import KcardError, LLMError, UnknownCard, UsageError
 from kcard.hub.server.middleware.body_limit import BodyLimit
 from kcard.serve.endpoints import chat, completions, health, models
-from kcard.serve.errors import ApiError, Internal, LLMFailed, TimedOut, body
+from kcard.serve.errors import ApiError, Internal, LLMFailed, NoSuchModel, TimedOut, body
 from kcard.serve.keys import Keys
 from kcard.serve.metrics import Metrics
 from kcard.serve.service import Service
@@ -70,6 +70,8 @@ def as_api_error(error: Exception) -> ApiError:
         )
         found.status = error.status_code
         return found
+    if isinstance(error, UnknownCard):  # removed between the check of the name and the answer
+        return NoSuchModel(str(error), "model")
     if isinstance(error, UsageError):
         return ApiError(str(error))
     if isinstance(error, TimeoutError):

@@ -2,17 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Mapping
 from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 
 from kcard.answer import Answer
-from kcard.integrators.pipeline import Prepared
-from kcard.request import Reply
 from kcard.serve.answers import usage_of
 from kcard.serve.keys import Key, Keys
 from kcard.serve.metrics import Metrics
+from kcard.serve.pending import Pending
 from kcard.serve.routes import Route
 from kcard.serve.service import Service
 
@@ -43,21 +42,16 @@ class Ask:
         """The answer of an LLM that is asked single questions."""
         found = await self.while_connected(self.service.ask(route, question))
         assert isinstance(found, Answer)
-        return self._counted(route, found)
-
-    async def prepare(self, route: Route, question: str) -> Prepared:
-        """What the LLM is to read that takes whole conversations."""
-        found = await self.while_connected(self.service.ask(route, question))
-        assert isinstance(found, Prepared)
+        self.count(route, usage_of(found))
         return found
 
-    async def complete(
-        self, route: Route, question: str, prepared: Prepared, reply: Reply, seconds: float
-    ) -> Answer:
-        """What such an LLM replied, as an answer."""
-        return self._counted(route, await self.service.complete(route, question, prepared, reply, seconds))
+    async def prepare(self, route: Route, question: str) -> Pending:
+        """The question with what the LLM is to read that takes whole conversations."""
+        found = await self.while_connected(self.service.ask(route, question))
+        assert isinstance(found, Pending)
+        return found
 
-    async def while_connected(self, work: Coroutine[None, None, Found]) -> Found:
+    async def while_connected(self, work: Awaitable[Found]) -> Found:
         """The result of the work, which is cancelled when the client leaves."""
         task = asyncio.ensure_future(work)
         try:
@@ -68,11 +62,10 @@ class Ask:
         finally:
             task.cancel()
 
-    def _counted(self, route: Route, answer: Answer) -> Answer:
-        used = usage_of(answer)
-        self._keys.spend(self._key, used["total_tokens"])
-        self._metrics.answered(route.mode, time.perf_counter() - self._started, used)
-        return answer
+    def count(self, route: Route, usage: Mapping[str, int]) -> None:
+        """Count the tokens of an answered question, and its time."""
+        self._keys.spend(self._key, usage["total_tokens"])
+        self._metrics.answered(route.mode, time.perf_counter() - self._started, usage)
 
 
 Asking = Annotated[Ask, Depends()]

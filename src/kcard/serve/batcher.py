@@ -33,6 +33,7 @@ class Batcher(Generic[Route, Result]):
         answer: gives one result a question, in order; called in the thread
         most: questions in a batch
         waiting: questions that may wait; further ones are refused
+        dropped: called in the thread with the result of a question whose client left during its batch
 
     A question whose client has left before its batch begins is not answered.
     """
@@ -42,8 +43,9 @@ class Batcher(Generic[Route, Result]):
         answer: Callable[[Route, Sequence[str]], Iterator[Result]],
         most: int = 16,
         waiting: int = 256,
+        dropped: Callable[[Result], object] = lambda _: None,
     ) -> None:
-        self._answer, self._most, self._limit = answer, most, waiting
+        self._answer, self._most, self._limit, self._dropped = answer, most, waiting, dropped
         self._queue: deque[_Waiting[Route]] = deque()
         self._lock = threading.Lock()
         self._running = False
@@ -89,10 +91,10 @@ class Batcher(Generic[Route, Result]):
         try:
             results = self._answer(batch[0].route, [entry.question for entry in batch])
             for entry, result in zip(batch, results, strict=True):
-                _settle(entry, result, None)
+                self._settle(entry, result, None)
         except Exception as error:  # noqa: BLE001 - whoever waits raises it
             for entry in batch:
-                _settle(entry, None, error)
+                self._settle(entry, None, error)
         self.post(self._run)
 
     def _next(self) -> "list[_Waiting[Route]]":
@@ -105,15 +107,14 @@ class Batcher(Generic[Route, Result]):
             self._running = bool(same)
             return same
 
+    def _settle(self, entry: "_Waiting[Route]", result: "Result | None", error: Exception | None) -> None:
+        def settle() -> None:
+            if error is None and entry.future.done():
+                self.post(self._dropped, result)
+            elif error is None:
+                entry.future.set_result(result)
+            elif not entry.future.done():
+                entry.future.set_exception(error)
 
-def _settle(entry: "_Waiting[Route]", result: object, error: Exception | None) -> None:
-    def settle() -> None:
-        if entry.future.done():
-            return
-        if error is None:
-            entry.future.set_result(result)
-        else:
-            entry.future.set_exception(error)
-
-    with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
-        entry.loop.call_soon_threadsafe(settle)
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
+            entry.loop.call_soon_threadsafe(settle)

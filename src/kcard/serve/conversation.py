@@ -6,7 +6,7 @@ from kcard.serve.errors import ApiError
 from kcard.serve.schema import Message, text_of
 from kcard.serve.upstream import Upstream
 
-__all__ = ["last_question", "standalone"]
+__all__ = ["has_question", "last_question", "standalone"]
 
 REWRITE = (
     "Rewrite the last question of this conversation so that it can be understood without the conversation: put names "
@@ -17,12 +17,20 @@ LONGEST = 2000  # characters of a turn
 TOKENS = 128
 
 
+def has_question(messages: Sequence[Message]) -> bool:
+    """Whether the last turn of the user has a text."""
+    return bool(_last_text(messages))
+
+
 def last_question(messages: Sequence[Message]) -> str:
     """The text of the last turn of the user. Raises ApiError where there is none."""
-    texts = [text_of(message) for message in messages if message.role == "user"]
-    if not texts or not texts[-1].strip():
-        raise ApiError("the last message of the user has no text", "messages")
-    return texts[-1].strip()
+    if text := _last_text(messages):
+        return text
+    raise ApiError("the last message of the user has no text", "messages")
+
+
+def _last_text(messages: Sequence[Message]) -> str:
+    return next((text_of(m).strip() for m in reversed(messages) if m.role == "user"), "")
 
 
 async def standalone(messages: Sequence[Message], upstream: Upstream) -> str:

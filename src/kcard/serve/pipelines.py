@@ -1,5 +1,6 @@
 """Pipelines by route over one pool of cards, which follows the hub."""
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -9,8 +10,8 @@ from kcard.answer import Answer
 from kcard.cards.lm.loader import Loader
 from kcard.errors import HubError, LLMError
 from kcard.integrators.options import AskOptions
-from kcard.integrators.pipeline import Pipeline, Prepared
-from kcard.request import Reply
+from kcard.integrators.pipeline import Pipeline
+from kcard.serve.pending import Pending
 from kcard.serve.routes import Route
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Pipelines"]
 
 FRESH = 1.0  # seconds for which the hub is not looked at again
+Cards = tuple[tuple[str, str], ...]  # names and references
 
 
 class Pipelines:
@@ -38,36 +40,32 @@ class Pipelines:
         self._options, self._hub = options, hub
         self._direct = Pipeline(replace(options, mode="direct", cards=None), hub=hub)
         self._loader = Loader(device=options.device, memory=options.memory_bytes)
-        self._routes: dict[Route, Pipeline] = {}
-        self._cards: tuple[tuple[str, str], ...] = ()  # names and references
+        self._lock = threading.Lock()
+        self._cards: Cards = ()
         self._looked = -FRESH
-        self._look()
+        self._routes: dict[Route, Pipeline] = {}
+        self._routed: Cards = ()  # the cards of these pipelines
 
     def cards(self) -> Sequence[str]:
-        self._look()
-        return [name for name, _ in self._cards]
+        """Their names; for any thread."""
+        return [name for name, _ in self._look()]
 
     def answers(self, route: Route, questions: Sequence[str]) -> Iterator[Answer | LLMError]:
         """See Pipeline.outcomes. Where there are no cards, the LLM answers alone."""
-        self._look()
         return self._pipeline(route).outcomes(questions)
 
-    def prepared(self, route: Route, questions: Sequence[str]) -> Iterator[Prepared | LLMError]:
+    def prepared(self, route: Route, questions: Sequence[str]) -> Iterator[Pending | LLMError]:
         """See Pipeline.prepared."""
-        self._look()
-        return iter(self._pipeline(route).prepared(questions))
-
-    def complete(
-        self, route: Route, question: str, prepared: Prepared, reply: Reply, seconds: float
-    ) -> Answer:
-        """See Pipeline.complete."""
-        return self._pipeline(route).complete(question, prepared, reply, seconds)
-
-    def abandon(self, route: Route, question: str) -> None:
-        self._pipeline(route).abandon(question)
+        pipeline = self._pipeline(route)
+        for question, found in zip(questions, pipeline.prepared(questions), strict=True):
+            yield found if isinstance(found, LLMError) else Pending(pipeline, question, found)
 
     def _pipeline(self, route: Route) -> Pipeline:
-        if route.mode == "direct" or not self._cards:
+        """Raises UnknownCard for a card that was removed meanwhile."""
+        cards = self._look()
+        if cards != self._routed:
+            self._routes, self._routed = {}, cards
+        if route.mode == "direct" or not cards:
             return self._direct
         if route not in self._routes:
             base = self._routes.get(Route("bottom-up")) or self._base()
@@ -81,15 +79,14 @@ class Pipelines:
         self._routes[Route("bottom-up")] = base
         return base
 
-    def _look(self) -> None:
-        """Forget the pipelines if the hub has other cards than before."""
-        if time.monotonic() - self._looked < FRESH:
-            return
-        try:
-            found = self._hub.select(self._options.card_names).versions
-        except HubError:
-            found = ()
-        cards = tuple((version.manifest.name, version.reference) for version in found)
-        if cards != self._cards:
-            self._routes, self._cards = {}, cards
-        self._looked = time.monotonic()
+    def _look(self) -> Cards:
+        """The cards that the hub has now, or had a moment ago."""
+        with self._lock:
+            if time.monotonic() - self._looked >= FRESH:
+                try:
+                    found = self._hub.select(self._options.card_names).versions
+                except HubError:
+                    found = ()
+                self._cards = tuple((version.manifest.name, version.reference) for version in found)
+                self._looked = time.monotonic()
+            return self._cards

@@ -7,9 +7,9 @@ from typing import Protocol
 from kcard.answer import Answer
 from kcard.errors import LLMError
 from kcard.integrators.options import Mode
-from kcard.integrators.pipeline import Prepared
 from kcard.request import Reply
 from kcard.serve.batcher import Batcher
+from kcard.serve.pending import Pending
 from kcard.serve.routes import Route, names, route_of
 from kcard.serve.upstream import Upstream
 
@@ -17,7 +17,7 @@ __all__ = ["Answering", "Service"]
 
 
 class Answering(Protocol):
-    """Answers questions by route; used by one thread at a time."""
+    """Answers questions by route, in one thread at a time."""
 
     @property
     def llm(self) -> str:
@@ -25,24 +25,12 @@ class Answering(Protocol):
         ...
 
     def cards(self) -> Sequence[str]:
-        """The names of the cards that can be asked now."""
+        """The names of the cards that can be asked now; called from other threads too."""
         ...
 
     def answers(self, route: Route, questions: Sequence[str]) -> Iterator[Answer | LLMError]: ...
 
-    def prepared(self, route: Route, questions: Sequence[str]) -> Iterator[Prepared | LLMError]:
-        """What an LLM is to read that is asked elsewhere."""
-        ...
-
-    def complete(
-        self, route: Route, question: str, prepared: Prepared, reply: Reply, seconds: float
-    ) -> Answer:
-        """The answer that was given elsewhere, in so many seconds."""
-        ...
-
-    def abandon(self, route: Route, question: str) -> None:
-        """Forget a question that was prepared and will not be completed."""
-        ...
+    def prepared(self, route: Route, questions: Sequence[str]) -> Iterator[Pending | LLMError]: ...
 
 
 class Service:
@@ -66,7 +54,9 @@ class Service:
     ) -> None:
         self._answering, self._mode, self._timeout = answering, mode, timeout
         self.upstream = upstream
-        self._answers = Batcher(answering.prepared if upstream else answering.answers, waiting=waiting)
+        self._answers: Batcher[Route, Answer | Pending | LLMError] = Batcher(
+            answering.prepared if upstream else answering.answers, waiting=waiting, dropped=_abandon
+        )
 
     @property
     def waiting(self) -> int:
@@ -82,8 +72,8 @@ class Service:
         cards = await asyncio.to_thread(self._answering.cards) if ":" in model else ()
         return route_of(model, self._answering.llm, self._mode, cards)
 
-    async def ask(self, route: Route, question: str) -> Answer | Prepared:
-        """The answer; with `upstream`, what the LLM is to read.
+    async def ask(self, route: Route, question: str) -> Answer | Pending:
+        """The answer; with `upstream`, the question with what the LLM is to read.
 
         Raises Busy, TimeoutError, and what a pipeline raises.
         """
@@ -93,17 +83,21 @@ class Service:
             raise found
         return found
 
-    async def complete(
-        self, route: Route, question: str, prepared: Prepared, reply: Reply, seconds: float
-    ) -> Answer:
+    async def complete(self, pending: Pending, reply: Reply, seconds: float) -> Answer:
         """The answer with its citations."""
-        return await self._answers.call(self._answering.complete, route, question, prepared, reply, seconds)
+        return await self._answers.call(pending.complete, reply, seconds)
 
-    def abandon(self, route: Route, question: str) -> None:
-        """Forget a question that was prepared and will not be completed."""
-        self._answers.post(self._answering.abandon, route, question)
+    def abandon(self, pending: Pending) -> None:
+        """Forget a question that will not be completed."""
+        self._answers.post(pending.abandon)
 
     async def close(self) -> None:
         self._answers.close()
         if self.upstream is not None:
             await self.upstream.close()
+
+
+def _abandon(found: Answer | Pending | LLMError) -> None:
+    """Whoever asked has left."""
+    if isinstance(found, Pending):
+        found.abandon()

@@ -1,7 +1,7 @@
 """The LLM behind the endpoint where it is an OpenAI-compatible server itself: whole conversations go there."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -37,7 +37,7 @@ class Upstream:
                 raise LLMFailed("the LLM behind this endpoint sent no chat completion") from None
         return dict(found)
 
-    async def stream(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    async def stream(self, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """The chunks of the response as they arrive."""
         ended = False
         async with self._sent(request | {"stream": True}) as response:

@@ -7,11 +7,14 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from kcard.answer import Answer
 from kcard.serve.answers import chat_chunks, chat_completion, headers, sse
-from kcard.serve.asking import Asking
-from kcard.serve.conversation import last_question, standalone
+from kcard.serve.asking import Ask, Asking
+from kcard.serve.conversation import has_question, last_question, standalone
 from kcard.serve.errors import ApiError
 from kcard.serve.forwarding import Forwarding
+from kcard.serve.pending import Pending
+from kcard.serve.routes import Route
 from kcard.serve.schema import ChatRequest
+from kcard.serve.upstream import Upstream
 
 __all__ = ["router"]
 
@@ -31,15 +34,20 @@ async def chat_completions(asked: ChatRequest, asking: Asking) -> Response:
         if not asked.stream:
             return JSONResponse(chat_completion(asked.model, answer), headers=headers(answer))
         return StreamingResponse(_events(asked, answer), media_type=STREAM, headers=headers(answer))
-    last = last_question(asked.messages)
-    question = (
-        last if route.mode == "direct" else await asking.while_connected(standalone(asked.messages, upstream))
-    )
-    prepared = await asking.prepare(route, question)
-    forwarding = Forwarding(asking, upstream, asked, route, question, prepared)
+    forwarding = Forwarding(asking, upstream, asked, route, await _pending(asked, asking, route, upstream))
     if asked.stream:
         return StreamingResponse(await forwarding.events(), media_type=STREAM, headers=forwarding.headers)
     return JSONResponse(await asking.while_connected(forwarding.completion()), headers=forwarding.headers)
+
+
+async def _pending(asked: ChatRequest, asking: Ask, route: Route, upstream: Upstream) -> Pending | None:
+    """The question that the conversation ends with, prepared; None where its last turn is no text."""
+    if not has_question(asked.messages):
+        return None
+    question = last_question(asked.messages)
+    if route.mode != "direct":
+        question = await asking.while_connected(standalone(asked.messages, upstream))
+    return await asking.prepare(route, question)
 
 
 def _events(asked: ChatRequest, answer: Answer) -> Iterator[str]:

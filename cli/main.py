@@ -38,6 +38,7 @@ COMMANDS: Mapping[str, str] = {
     "logout": "login",
     "whoami": "login",
     "add": "add",
+    "export": "export",
     "ask": "ask",
     "eval": "eval",
     "runs": "runs",

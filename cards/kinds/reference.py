@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kcard.cards.lm.fallback.card import CausalCard
     from kcard.cards.lm.stacked import StackedCard
 
-__all__ = ["REFERENCE", "Reference", "load"]
+__all__ = ["REFERENCE", "Reference", "load", "resolved"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,14 @@ def load(card: Card, models: Loader) -> "StackedCard | CausalCard":
 
     Raises ModelUnavailable where it can't be fetched or is not as pinned.
     """
+    return model.load(resolved(card), models, pinned=True)
+
+
+def resolved(card: Card) -> Card:
+    """Fetch what the card refers to and check it: the full or LoRA card that it is, in the Hugging Face cache.
+
+    Raises ModelUnavailable where it can't be fetched or is not as pinned.
+    """
     reference = Reference.read(card.folder)
     folder = fetch(reference.repository, reference.revision, reference.files)
     refuse_code(folder, reference.repository, reference.files)
@@ -68,4 +76,4 @@ def load(card: Card, models: Loader) -> "StackedCard | CausalCard":
         manifest = replace(card.manifest, kind="full")
     else:
         manifest = replace(card.manifest, kind="lora", base=reference.base)
-    return model.load(Card(folder, manifest), models, pinned=True)
+    return Card(folder, manifest)

@@ -22,7 +22,7 @@ from kcard.tokenizer import PlainTokenizer
 if TYPE_CHECKING:
     from kcard.protocols import LLM
 
-__all__ = ["Loaded", "Loader", "base_digest", "explained"]
+__all__ = ["Loaded", "Loader", "base_digest", "base_files", "causal_lm", "explained", "with_adapter"]
 
 ROWS = 256
 SMALL = 50_000_000
@@ -96,7 +96,7 @@ class Loader:
         if card.manifest.kind == "lora":
             return self._base(card)
         with explained(CardError, f"card {card.name!r}: {card.folder} can't be loaded"):
-            return self._place(_causal_lm(card.folder, None, local=True))
+            return self._place(causal_lm(card.folder, None, local=True))
 
     def spare(self, card: Card, model: Any) -> None:
         """Take back what `model` gave: the next full or lora of that card finds it."""
@@ -123,7 +123,7 @@ class Loader:
         if key not in self._bases:
             whole = self._spare.pop(key[:2], None) or self._base(card)
             with explained(CardError, misfit):
-                model = _with_adapter(whole, card.folder)
+                model = with_adapter(whole, card.folder)
             self._bases[key] = model.eval()
             return Loaded(model, FIRST)
         self.check_digest(card)
@@ -143,7 +143,7 @@ class Loader:
             raise CardError(f"card {card.name!r} needs a base model, but its manifest names none")
         needed = f"card {card.name!r} needs the base model {_named(base)}, which can't be loaded"
         with explained(ModelUnavailable, needed):
-            model = _causal_lm(base_folder(base.name), base.revision, local=False)
+            model = causal_lm(base_folder(base.name), base.revision, local=False)
         self.check_digest(card)
         return self._place(model)
 
@@ -198,7 +198,7 @@ def _trains_tokens(adapter: Path) -> bool:
     return bool(config.get("trainable_token_indices"))
 
 
-def _with_adapter(base: Any, folder: Path) -> Any:
+def with_adapter(base: Any, folder: Path) -> Any:
     from peft import PeftModel
 
     with warnings.catch_warnings():
@@ -209,7 +209,7 @@ def _with_adapter(base: Any, folder: Path) -> Any:
 
 def base_digest(name: str, revision: str | None = None) -> str | None:
     """sha256 of a base model's weights, as manifests record it; None where it has no weights file at hand."""
-    folder = _folder(name, revision)
+    folder = base_files(name, revision)
     if folder is None:
         return None
     for pattern in ("*.safetensors", "pytorch_model*.bin"):
@@ -218,7 +218,7 @@ def base_digest(name: str, revision: str | None = None) -> str | None:
     return None
 
 
-def _folder(name: str, revision: str | None) -> Path | None:
+def base_files(name: str, revision: str | None) -> Path | None:
     if Path(base_folder(name)).is_dir():
         return Path(base_folder(name))
     from huggingface_hub import snapshot_download
@@ -230,7 +230,7 @@ def _folder(name: str, revision: str | None) -> Path | None:
         return None
 
 
-def _causal_lm(where: str | Path, revision: str | None, local: bool) -> Any:
+def causal_lm(where: str | Path, revision: str | None, local: bool) -> Any:
     from transformers import AutoModelForCausalLM
 
     chosen: dict[str, Any] = {"revision": revision} if revision else {}

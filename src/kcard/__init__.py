@@ -36,6 +36,7 @@ _HOMES = {
     "doctor": "kcard.api.doctor",
     "evaluate": "kcard.api.evaluate",
     "exam": "kcard.api.exam",
+    "export": "kcard.api.export",
     "login": "kcard.api.remote",
     "logout": "kcard.api.remote",
     "publish": "kcard.api.publish",

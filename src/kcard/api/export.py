@@ -1,0 +1,196 @@
+"""export: cards as an existing engine runs them: vLLM, SGLang, llama.cpp or Ollama."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from kcard.errors import UsageError
+from kcard.option import Option, check_values, documented
+
+if TYPE_CHECKING:
+    from kcard.cards.export.engines import Engine
+    from kcard.cards.export.prepared import Prepared
+
+__all__ = ["Export", "ExportedCard", "export"]
+
+RECORD = "export.json"  # tells the folder of an export from any other
+
+
+@dataclass(frozen=True)
+class ExportedCard:
+    """A card of an export. `sha256`: of its manifest; `form`: adapter, merged or whole; `base`: name and revision."""
+
+    name: str
+    sha256: str
+    form: Literal["adapter", "merged", "whole"]
+    base: tuple[str, str | None]
+    template: str
+
+
+@dataclass(frozen=True)
+class Export:
+    """What was written: `files` are paths in `folder`, `script` is what to run there."""
+
+    folder: Path
+    engine: str
+    script: str
+    cards: tuple[ExportedCard, ...]
+    files: tuple[str, ...]
+
+
+@documented
+def export(
+    cards: Annotated[
+        str | Path | Sequence[str | Path],
+        Option(
+            "Drafts' names, card folders or published cards (name@v2); several must have one base.",
+            argument=True,
+            command_line=list[str],
+            completes="drafts",
+        ),
+    ],
+    to: Annotated[Literal["vllm", "sglang", "llama.cpp", "ollama"], Option("The engine.")],
+    out: Annotated[Path | str, Option("A new folder.", command_line=Path)],
+    *,
+    merge: Annotated[
+        bool, Option("Add the adapter to its base and export a whole model, checked by the fingerprint.")
+    ] = False,
+    converter: Annotated[
+        Path | str | None,
+        Option("llama.cpp and Ollama: your llama.cpp's convert_hf_to_gguf.py.", command_line=Path | None),
+    ] = None,
+    base: Annotated[
+        str | None,
+        Option(
+            "llama.cpp and Ollama: the base of the adapters, as a GGUF file or a name in Ollama.",
+            default="converted too",
+        ),
+    ] = None,
+    force: Annotated[bool, Option("Replace the folder if it holds an earlier export.")] = False,
+    report: Callable[[str], None] | None = None,
+) -> Export:
+    """Write a folder with the weights of cards, how an engine is started with them, and how they are asked.
+
+    The folder appears whole or not at all. Its README.md has requests for curl, and what each card answers them by its
+    fingerprint, so that whoever runs the engine can see that the cards are applied. `report` is called with a sentence
+    where something takes long or is left out.
+
+    Raises UsageError for wrong arguments and cards that can't be served together, CardError for a card that the engine
+    would not run as it was trained (the message says what to do instead), ModelUnavailable where a base is needed and
+    can't be had, MissingExtra for GGUF files without the extra gguf, and what finding a card raises.
+    """
+    check_values(export, {"to": to})
+    from kcard.cards.export.engines import ENGINES
+    from kcard.cards.export.gguf import Converter
+    from kcard.cards.export.prepared import check_together, prepare
+    from kcard.evaluation.target import find
+    from kcard.hub.store.disk import beside
+
+    engine, say = ENGINES[to], report or _silent
+    target = _checked(Path(out), force)
+    _check_options(engine, converter, base, merge)
+    tool = Converter(converter) if engine.gguf else None
+    named = [cards] if isinstance(cards, str | Path) else [*cards]
+    if not named:
+        raise UsageError("name a card to export")
+    prepared = [prepare(find(card).card, engine, merge) for card in named]
+    check_together(prepared, engine)
+    if base is not None and prepared[0].adapter is None:
+        raise UsageError("--base is for adapters, and a whole model is exported: leave it out")
+    for card in prepared:
+        if card.card.manifest.index:
+            say(f"{card.name}: its index stays behind: the engine writes only what the model learned")
+    with beside(target) as scratch:
+        new = scratch / "new"
+        new.mkdir()
+        script = _write(prepared, engine, new, tool, base, say)
+        found = _record(prepared, engine, new, target, script)
+        _place(new, target, scratch)
+    return found
+
+
+def _write(
+    cards: "Sequence[Prepared]",
+    engine: "Engine",
+    folder: Path,
+    converter: "object | None",
+    base: str | None,
+    say: Callable[[str], None],
+) -> str:
+    """Everything but the record; the name of the script to run."""
+    from kcard.cards.export import local, servers
+    from kcard.cards.export.gguf import Converter
+    from kcard.cards.export.page import page
+    from kcard.cards.export.scripts import START
+    from kcard.integrators.options import AskOptions
+
+    sampling = AskOptions().sampling
+    if isinstance(converter, Converter):
+        local.write(cards, engine, folder, converter, base, sampling, say)
+    else:
+        servers.write(cards, engine, folder, say)
+    (folder / "README.md").write_text(page(cards, engine, sampling), encoding="utf-8")
+    return local.CREATE if engine.name == "ollama" else START
+
+
+def _record(cards: "Sequence[Prepared]", engine: "Engine", folder: Path, target: Path, script: str) -> Export:
+    """Write export.json; the export as the caller sees it."""
+    from dataclasses import asdict
+
+    from kcard import __version__
+
+    exported = tuple(
+        ExportedCard(
+            card.name,
+            card.sha256,
+            card.form,
+            (card.base.name, card.base.revision),
+            card.prompt.before + card.prompt.template,
+        )
+        for card in cards
+    )
+    data = {"kcard": __version__, "engine": engine.name, "cards": [asdict(card) for card in exported]}
+    (folder / RECORD).write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return Export(target, engine.name, script, exported, tuple(files))
+
+
+def _check_options(engine: "Engine", converter: object, base: str | None, merge: bool) -> None:
+    if not engine.gguf and (converter is not None or base is not None):
+        raise UsageError(f"--converter and --base are for llama.cpp and Ollama, not for {engine.title}")
+    if merge and base is not None:
+        raise UsageError("--merge makes a whole model, which needs no --base: give one of them")
+
+
+def _checked(out: Path, force: bool) -> Path:
+    """The absolute path; UsageError for a folder that must not be replaced."""
+    from kcard.hub.store.new_folder import check_new
+
+    target = out.expanduser().absolute()
+    if not target.is_symlink() and (target / RECORD).is_file():
+        if force:
+            return target
+        raise UsageError(f"{target} holds an earlier export: replace it with --force, or choose a new folder")
+    return check_new(out)
+
+
+def _place(new: Path, target: Path, scratch: Path) -> None:
+    """Put the new folder in the target's place; where that fails, the old one stays."""
+    from kcard.hub.store.disk import sync_folder
+
+    old = scratch / "old"
+    if replaced := target.is_dir():
+        target.rename(old)
+    try:
+        new.rename(target)
+    except BaseException:
+        if replaced:
+            old.rename(target)
+        raise
+    sync_folder(target.parent)
+
+
+def _silent(text: str) -> None:
+    """A report that goes nowhere."""

@@ -3,15 +3,18 @@
 It knows names and passages; what kinds of cards there are, and models, it does not know.
 """
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from kcard.answer import Passage
+from kcard.batches import alike
 from kcard.cards.format.folder import Card, CardHandle, CardSet
-from kcard.cards.kinds.generator import Both, CardGenerator, load
+from kcard.cards.kinds.generator import Both
 from kcard.cards.lm.loader import ROWS, Loader
+from kcard.cards.turns import Turns
 from kcard.errors import UnknownCard
 from kcard.protocols import LLM
 from kcard.request import Choice
@@ -46,7 +49,7 @@ class Pool:
         self._choices = [Choice(m.name, m.description, m.knowledge_date) for m in self._cards.manifests]
         self._models = loader or Loader(device=device, rows=rows, memory=memory)
         self._models.llm = llm
-        self._alone: set[str] = set()
+        self._turns = Turns(self._cards, self._models)
 
     @property
     def cards(self) -> Sequence[Choice]:
@@ -56,50 +59,70 @@ class Pool:
     def write(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
-        """See Generator. A document may be empty where a card has nothing to say. Raises UnknownCard.
+        """See Generator. A document may be empty where a card has nothing to say. Raises UnknownCard."""
+        self._check(cards)
+        return self.write_each(questions, [cards] * len(questions), documents, sampling)
 
-        Cards of one group write in one batch, after all others: a card that has a model for itself writes as soon as
-        it is loaded, so that it need not stay in memory.
-        """
-        for name in cards:
+    def write_each(
+        self,
+        questions: Sequence[str],
+        cards: Sequence[Sequence[str]],
+        documents: int,
+        sampling: Sampling,
+    ) -> list[list[Passage]]:
+        """See Scheduling. Whole models that are not stacked take turns (kcard.cards.turns), the other cards write
+        together; those whose weights are loaded first. Raises UnknownCard."""
+        rows: dict[str, list[int]] = {}
+        for row, names in enumerate(cards):
+            for name in dict.fromkeys(names):
+                rows.setdefault(name, []).append(row)
+        self._check(rows)
+        taking = self._turns.taking(rows)
+        own = {name: [questions[row] for row in rows[name]] for name in taking}
+        together = [tuple(name for name in dict.fromkeys(names) if name not in own) for names in cards]
+        written: dict[str, dict[int, list[Passage]]] = {name: {} for name in rows}
+
+        def all_together() -> None:
+            for names, alike_rows in alike(together).items():
+                asked = [questions[row] for row in alike_rows]
+                for name, found in self._together(asked, names, documents, sampling):
+                    written[name].update(zip(alike_rows, found, strict=True))
+
+        waiting = any(map(self._turns.loaded, taking))
+        if not waiting:
+            all_together()
+        for name, found in self._turns.write(own, documents, sampling):
+            written[name].update(zip(rows[name], found, strict=True))
+        if waiting:
+            all_together()
+        return [
+            [passage for name in names for passage in written[name][row]] for row, names in enumerate(cards)
+        ]
+
+    def _check(self, names: Iterable[str]) -> None:
+        for name in names:
             if name not in self._cards:
                 known = ", ".join(self._cards) or "none"
                 raise UnknownCard(f"no card {name!r} in this pool; it holds {known}")
-        # By writer, by question: in the order of the cards.
-        written: list[list[list[Passage]]] = []
+
+    def _together(
+        self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
+    ) -> Iterator[tuple[str, list[list[Passage]]]]:
+        """By card, by question. Cards of one group write in one batch, after all others."""
+        written: list[tuple[str, list[list[Passage]]]] = []
         groups: dict[int, dict[int, StackedCard]] = {}
         for name in cards:
-            writer = self._writer(name)
+            writer = self._turns.writer(name)
             for part in (writer.model, writer.index) if isinstance(writer, Both) else (writer,):
                 if (group := getattr(part, "group", None)) is not None:
                     groups.setdefault(id(group), {})[len(written)] = cast("StackedCard", part)
-                    written.append([])
+                    written.append((name, []))
                 else:
-                    self._warn(name, getattr(part, "unsupported", ""))
-                    written.append(part.write(questions, documents, sampling))
+                    written.append((name, part.write(questions, documents, sampling)))
         for members in groups.values():
             asked = [card.asked for card in members.values()]
             (group, *_) = [card.group for card in members.values()]
             for place, rows in zip(members, group.write(asked, questions, documents, sampling), strict=True):
-                written[place] = rows
-        return [[passage for rows in written for passage in rows[i]] for i in range(len(questions))]
-
-    def _writer(self, name: str) -> CardGenerator:
-        card = self._cards[name]
-        key = (name, card.folder)  # another version of the card has another folder
-        writer: CardGenerator | None = self._models.held.get(key)
-        if writer is None:
-            writer = load(card, self._models)
-            # Those of the engine hold nothing themselves.
-            self._models.held.put(key, writer, int(getattr(writer, "size", 0)))
-        return writer
-
-    def _warn(self, name: str, reason: str) -> None:
-        """Say once of a card with a model why it does not write with others."""
-        if reason and name not in self._alone:
-            self._alone.add(name)
-            logging.getLogger(__name__).warning(
-                "card %s writes by itself, not in one batch with other cards, which would be faster: %s",
-                name,
-                reason,
-            )
+                written[place] = (written[place][0], rows)
+        for name, parts in groupby(written, key=itemgetter(0)):
+            yield name, [list(chain(*own)) for own in zip(*(rows for _, rows in parts), strict=True)]

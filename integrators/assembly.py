@@ -149,7 +149,7 @@ def chosen_cards(selection: Sequence[str] | None, hub: CardSource | None) -> "tu
 
     hub = hub or Hub()
     chosen = hub.select(selection)
-    handles = [CardHandle(v.manifest, partial(hub.folder, v.reference)) for v in chosen.versions]
+    handles = [CardHandle(v.manifest, partial(hub.folder, v.reference), v.size) for v in chosen.versions]
     return CardSet(handles), chosen.note
 
 

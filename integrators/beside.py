@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from kcard.answer import Passage
 from kcard.errors import UsageError
+from kcard.integrators import grouped
 from kcard.integrators.baselines.retrieval import NAME
 from kcard.protocols import Evidence, Generator
 from kcard.request import Choice
@@ -29,14 +30,23 @@ class Beside:
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
         """See Generator; fewer than `documents` passages are retrieved where no more are found."""
-        others = [name for name in cards if name != NAME]
-        written = (
-            self._writer.write(questions, others, documents, sampling) if others else [[] for _ in questions]
-        )
-        if NAME not in cards:
-            return written
-        found = [self._retriever.find(question, documents) for question in questions]
+        return self.write_each(questions, [cards] * len(questions), documents, sampling)
+
+    def write_each(
+        self,
+        questions: Sequence[str],
+        cards: Sequence[Sequence[str]],
+        documents: int,
+        sampling: Sampling,
+    ) -> list[list[Passage]]:
+        """See Scheduling."""
+        others = [[name for name in names if name != NAME] for names in cards]
+        written = grouped.write(self._writer, questions, others, documents, sampling)
         return [
-            [*own, *(Passage(NAME, source.text, source=source) for source in sources)]
-            for own, sources in zip(written, found, strict=True)
+            [*own, *self._retrieved(question, documents)] if NAME in names else own
+            for question, names, own in zip(questions, cards, written, strict=True)
         ]
+
+    def _retrieved(self, question: str, documents: int) -> list[Passage]:
+        found = self._retriever.find(question, documents)
+        return [Passage(NAME, source.text, source=source) for source in found]

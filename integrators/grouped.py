@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from kcard.answer import Passage
-from kcard.protocols import Generator
+from kcard.batches import alike
+from kcard.protocols import Generator, Scheduling
 from kcard.sampling import Sampling
 
 __all__ = ["write"]
@@ -17,11 +18,10 @@ def write(
     sampling: Sampling,
 ) -> list[list[Passage]]:
     """For each question, `documents` passages of each of its own cards; see Generator."""
-    groups: dict[tuple[str, ...], list[int]] = {}
-    for row, names in enumerate(cards):
-        groups.setdefault(tuple(names), []).append(row)
+    if isinstance(writer, Scheduling):
+        return writer.write_each(questions, cards, documents, sampling)
     written: list[list[Passage]] = [[] for _ in questions]
-    for names, rows in groups.items():
+    for names, rows in alike(map(tuple, cards)).items():
         if names:
             passages = writer.write([questions[row] for row in rows], names, documents, sampling)
             for row, own in zip(rows, passages, strict=True):

@@ -11,6 +11,7 @@ from kcard.answer import Passage, Usage
 from kcard.batches import batched
 from kcard.concurrency import in_order
 from kcard.errors import LLMError
+from kcard.integrators import grouped
 from kcard.integrators.window import fit
 from kcard.llms.named_option import named_option
 from kcard.protocols import LLM, Batching, Generator, Streaming
@@ -238,8 +239,18 @@ class TimedGenerator:
     def write(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
+        return self.write_each(questions, [cards] * len(questions), documents, sampling)
+
+    def write_each(
+        self,
+        questions: Sequence[str],
+        cards: Sequence[Sequence[str]],
+        documents: int,
+        sampling: Sampling,
+    ) -> list[list[Passage]]:
+        """See Scheduling."""
         started = time.perf_counter()
-        written = self._writer.write(questions, cards, documents, sampling)
+        written = grouped.write(self._writer, questions, cards, documents, sampling)
         share = (time.perf_counter() - started) / max(len(questions), 1)
         for question in questions:
             self._seconds[question] += share

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from kcard.answer import Passage
 from kcard.errors import UnknownCard
+from kcard.integrators import grouped
 from kcard.protocols import Generator
 from kcard.request import Choice
 from kcard.sampling import Sampling
@@ -28,3 +29,13 @@ class Narrowed:
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
         return self._writer.write(questions, cards, documents, sampling)
+
+    def write_each(
+        self,
+        questions: Sequence[str],
+        cards: Sequence[Sequence[str]],
+        documents: int,
+        sampling: Sampling,
+    ) -> list[list[Passage]]:
+        """See Scheduling."""
+        return grouped.write(self._writer, questions, cards, documents, sampling)

@@ -50,10 +50,12 @@ class Card:
 
 @dataclass(frozen=True)
 class CardHandle:
-    """A card of which only the manifest was read. `folder` verifies its files and says where they lie."""
+    """A card of which only the manifest was read. `folder` verifies its files and says where they lie; `size`: bytes
+    of all of them, 0 where that is not known."""
 
     manifest: Manifest
     folder: Callable[[], Path]
+    size: int = 0
 
 
 class CardSet(Mapping[str, Card]):
@@ -75,6 +77,13 @@ class CardSet(Mapping[str, Card]):
     def manifests(self) -> list[Manifest]:
         """What is known of every card without opening it."""
         return [card.manifest for card in self._cards.values()]
+
+    def known(self, name: str) -> Card | CardHandle:
+        """The card as it is, opened or not."""
+        return self._cards[name]
+
+    def manifest(self, name: str) -> Manifest:
+        return self._cards[name].manifest
 
     def __getitem__(self, name: str) -> Card:
         card = self._cards[name]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcard.cards.embedded import BASE, base_folder
 from kcard.cards.format.folder import Card
+from kcard.cards.lm.ahead import Ahead
 from kcard.cards.lm.memory import Memory
 from kcard.errors import CardError, KcardError, ModelUnavailable, first_line
 from kcard.manifest import Base, file_digest, weights_digest
@@ -22,7 +23,16 @@ from kcard.tokenizer import PlainTokenizer
 if TYPE_CHECKING:
     from kcard.protocols import LLM
 
-__all__ = ["Loaded", "Loader", "base_digest", "base_files", "causal_lm", "explained", "with_adapter"]
+__all__ = [
+    "Loaded",
+    "Loader",
+    "base_digest",
+    "base_files",
+    "causal_lm",
+    "explained",
+    "in_single_precision",
+    "with_adapter",
+]
 
 ROWS = 256
 SMALL = 50_000_000
@@ -79,6 +89,7 @@ class Loader:
     memory: int | None = None
     groups: dict[Hashable, Any] = field(default_factory=dict)
     held: Memory = field(init=False)
+    ahead: Ahead = field(init=False)
     _bases: dict[Hashable, Any] = field(default_factory=dict)
     _digests: dict[tuple[str, str | None], str | None] = field(default_factory=dict)
     _spare: dict[Hashable, Any] = field(default_factory=dict)
@@ -86,6 +97,7 @@ class Loader:
 
     def __post_init__(self) -> None:
         self.held = Memory(self.memory, self.device)
+        self.ahead = Ahead(self.held)
 
     def full(self, card: Card) -> Loaded:
         """A whole model from the card's folder; CardError where transformers can't load it."""
@@ -168,13 +180,18 @@ class Loader:
         import torch
         from transformers import GenerationConfig
 
-        small = sum(p.numel() for p in model.parameters()) < SMALL
-        dtype = torch.float32 if small or not _has_bf16(self.device) else torch.bfloat16
+        count = sum(p.numel() for p in model.parameters())
+        dtype = torch.float32 if in_single_precision(count, self.device) else torch.bfloat16
         # Only the end of text is kept of the model's own settings: a repetition penalty there would change
         # what is sampled.
         ends = model.generation_config.eos_token_id
         model.generation_config = GenerationConfig(eos_token_id=ends)
         return model.to(device=self.device, dtype=dtype).eval()
+
+
+def in_single_precision(count: int, device: str) -> bool:
+    """Whether a model of so many parameters runs in float32 on the device, rather than in bfloat16."""
+    return count < SMALL or not _has_bf16(device)
 
 
 def _has_bf16(device: str) -> bool:

@@ -1,30 +1,42 @@
-"""How much of the memory cards may take: what was used longest ago leaves when a budget is reached."""
+"""How much of the memory cards may take: when a budget is reached, what was used least leaves."""
 
-from collections import OrderedDict
-from collections.abc import Hashable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kcard.errors import UsageError
+from kcard.errors import ModelUnavailable, UsageError
+from kcard.sizes import shown_size
 
-__all__ = ["Memory", "share"]
+__all__ = ["Memory", "device_bytes", "share"]
 
 SHARE = 0.5
+AGE = 1000  # uses after which all of them count half
 
 
 @dataclass
 class Memory:
     """What is loaded, by name. `budget`: bytes of weights; None: half of what the device has.
 
-    A single thing may be larger than the budget: then it is there alone. `used`: bytes of all that is there.
+    What was used least often leaves first, of those used equally often the one used longest ago; what is `expected`
+    leaves last. How often something was used is remembered when it has left.
+
+    used    bytes of all that is there, and of what is reserved
+    left    called with the name and value of what leaves to make room
     """
 
     budget: int | None = None
     device: str = "cpu"
+    left: Callable[[Hashable, Any], object] = field(default=lambda _key, _value: None)
     used: int = field(default=0, init=False)
-    _entries: "OrderedDict[Hashable, tuple[Any, int]]" = field(default_factory=OrderedDict)
+    expected: set[Hashable] = field(default_factory=set, init=False)
+    _entries: "OrderedDict[Hashable, tuple[Any, int]]" = field(default_factory=OrderedDict, init=False)
+    _uses: "Counter[Hashable]" = field(default_factory=Counter, init=False)
+    _total: int = field(default=0, init=False)
+    _given: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        self._given = self.budget is not None
         if self.budget is not None and self.budget < 1:
             raise UsageError(f"memory is {self.budget}: it must be at least 1 byte, or left out")
 
@@ -35,49 +47,97 @@ class Memory:
             self.budget = share(self.device)
         return self.budget
 
+    def check(self, what: str, size: int) -> None:
+        """Raise ModelUnavailable for what does not fit alone: into the budget, or the device if none was given."""
+        most = self.limit if self._given else device_bytes(self.device)
+        if size > most:
+            there = "--memory is" if self._given else f"device {self.device} has"
+            remedy = f"set --memory to {size} bytes or more" if self._given else "use a larger device"
+            raise ModelUnavailable(
+                f"{what} needs {shown_size(size)} for its weights, but {there} {shown_size(most)}: {remedy}"
+            )
+
     def __contains__(self, key: Hashable) -> bool:
         return key in self._entries
 
     def get(self, key: Hashable) -> Any:
-        """What has that name, now the last used; None where nothing has."""
+        """What has that name, which counts as a use; None where nothing has."""
+        self._count(key)
         if key not in self._entries:
             return None
         self._entries.move_to_end(key)
         return self._entries[key][0]
+
+    def peek(self, key: Hashable) -> Any:
+        """The same, without counting."""
+        return self._entries.get(key, (None, 0))[0]
 
     def put(self, key: Hashable, value: Any, size: int) -> None:
         """Keep it under that name, as the last used."""
         self.drop(key)
         self._entries[key] = (value, size)
         self.used += size
-        self._leave(self.limit, 1)
+        self._leave(self.limit, {key})
 
     def make_room(self, size: int) -> None:
         """Let so many bytes fit, before they are there."""
-        self._leave(self.limit - size, 0)
+        self._leave(self.limit - size, set())
+
+    def reserve(self, size: int) -> bool:
+        """Let so many bytes fit and count them as used until they are released; False, and nothing changes, where what
+        is expected would have to leave."""
+        spare = sum(size for key, (_, size) in self._entries.items() if key not in self.expected)
+        if self.used - spare + size > self.limit:
+            return False
+        self._leave(self.limit - size, self.expected)
+        self.used += size
+        return True
+
+    def release(self, size: int) -> None:
+        """Take back a reservation."""
+        self.used -= size
 
     def drop(self, key: Hashable) -> None:
         """Let go of what has that name, if it is there."""
         self.used -= self._entries.pop(key, (None, 0))[1]
 
-    def _leave(self, limit: int, kept: int) -> None:
-        """Down to the limit, but for so many of the last used. What takes no room stays."""
+    def demote(self, key: Hashable) -> None:
+        """Make it the first to leave of those used equally often."""
+        if key in self._entries:
+            self._entries.move_to_end(key, last=False)
+
+    def _count(self, key: Hashable) -> None:
+        self._uses[key] += 1
+        self._total += 1
+        if self._total > AGE:
+            self._uses = Counter({used: times // 2 for used, times in self._uses.items() if times > 1})
+            self._total = self._uses.total()
+
+    def _leave(self, limit: int, kept: Iterable[Hashable]) -> None:
+        """Down to the limit, but for what is to be kept. What takes no room stays."""
         if self.used <= limit:
             return
-        sized = [key for key, (_, size) in self._entries.items() if size]
-        for key in sized[: len(sized) - kept]:
+        sized = [key for key, (_, size) in self._entries.items() if size and key not in kept]
+        for key in sorted(sized, key=lambda key: (key in self.expected, self._uses[key])):
             if self.used > limit:
+                value = self.peek(key)
                 self.drop(key)
+                self.left(key, value)
 
 
 def share(device: str) -> int:
     """Half of the memory that the device has, in bytes."""
+    return int(device_bytes(device) * SHARE)
+
+
+def device_bytes(device: str) -> int:
+    """The memory that the device has."""
     if device != "cpu":
         import torch
 
-        return int(torch.cuda.get_device_properties(device).total_memory * SHARE)
+        return int(torch.cuda.get_device_properties(device).total_memory)
     import os
 
     if not hasattr(os, "sysconf"):  # Windows
-        return 8 * 1024**3
-    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * SHARE)
+        return 16 * 1024**3
+    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

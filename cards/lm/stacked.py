@@ -45,6 +45,14 @@ class StackedCard:
         """See CardGenerator."""
         return self.group.write([self.asked], questions, documents, sampling)[0]
 
+    def bring(self) -> None:
+        """Load its weights, if they are not there."""
+        self.group.stack.decoder([self.asked.card.folder])
+
+    def begin(self) -> None:
+        """Begin to load its weights while another card writes."""
+        self.group.stack.begin(self.asked.card.folder)
+
     def measure(self, pairs: Sequence[Pair]) -> Fingerprint:
         """Its fingerprint as it is now; see kcard.cards.format.fingerprint."""
         return self.group.measure(self.asked, pairs)
@@ -102,14 +110,16 @@ def _adapter(card: Card, models: Loader) -> _Model:
 
 
 def _whole(card: Card, models: Loader) -> _Model:
-    models.held.make_room(sum(path.stat().st_size for path in card.folder.glob("*.safetensors")))
+    needed = weights.size(card.folder, models.device)
+    models.held.check(f"card {card.name!r}", needed)
+    models.held.make_room(needed)
     try:
         read = weights.read(card, models)
     except Unsupported as reason:
         raise Unsupported(f"it is {reason}") from reason
     key = ("whole", whole.architecture_signature(read.decoder))
     stack: FullModels = models.groups.setdefault(key, FullModels(models, key))
-    stack.add(card, read.decoder)
+    stack.add(card, read)
     return _Model.of(stack, read)
 
 

@@ -7,19 +7,23 @@ import os
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from kcard.cards.format.folder import Card
-from kcard.cards.lm import weights
+from kcard.cards.lm import rereading, weights
 from kcard.cards.lm.engine import lora, trees, whole
 from kcard.cards.lm.engine.decoder import Decoder
 from kcard.cards.lm.engine.packed import packed
-from kcard.cards.lm.loader import Loader
+from kcard.cards.lm.loader import Loader, explained
+from kcard.cards.lm.rereading import Source
+from kcard.cards.lm.weights import Weights
+from kcard.errors import CardError
 
 __all__ = ["Adapters", "FullModels", "Stack", "read_ahead"]
 
-# Stacks that are kept of one base or architecture: pools are mostly asked as a whole, or a few cards of theirs.
+# Stacks of several cards that are kept of one base or architecture: pools are mostly asked as a whole.
 MOST = 4
 
 
@@ -38,28 +42,44 @@ class Stack(Protocol):
         """How many of them, from the first on, may be in memory at once: at least one."""
         ...
 
+    def begin(self, folder: Path) -> None:
+        """Begin to load what the decoder of this card needs, while another one writes."""
+        ...
+
 
 @dataclass(frozen=True)
 class _Kept:
-    """The stacks that were made last, by whose they are, and of adapters the base that they stand on."""
+    """The stacks that were made last, with their own bytes, by whose they are; of adapters, the base that they stand
+    on. MOST stacks of several cards are kept, and any number of single cards."""
 
     base: Decoder | None
-    stacks: dict[tuple[Path, ...], Decoder] = field(default_factory=dict)
+    shared: int = 0
+    stacks: dict[tuple[Path, ...], tuple[Decoder, int]] = field(default_factory=dict)
+
+    @classmethod
+    def on(cls, base: Decoder) -> "_Kept":
+        return cls(base, trees.size(base))
 
     @property
     def size(self) -> int:
-        shared = 0 if self.base is None else trees.size(self.base)
-        return shared + sum(trees.size(stack) - shared for stack in self.stacks.values())
+        return self.shared + sum(own for _, own in self.stacks.values())
 
     def find(self, folders: Sequence[Path]) -> Decoder | None:
         """Their stack, if it is there, now the last used."""
-        if (found := self.stacks.pop(tuple(folders), None)) is not None:
-            self.stacks[tuple(folders)] = found
-        return found
+        if (found := self.stacks.pop(tuple(folders), None)) is None:
+            return None
+        self.stacks[tuple(folders)] = found
+        return found[0]
+
+    def add(self, folders: Sequence[Path], stack: Decoder) -> None:
+        self.stacks[tuple(folders)] = stack, trees.size(stack) - self.shared
 
     def shed(self, needed: int, limit: int) -> None:
-        """Let go of stacks until there are fewer than MOST and so many more bytes are within the limit."""
-        while self.stacks and (len(self.stacks) >= MOST or self.size + needed > limit):
+        """Let go of stacks until there is a place for another one and so many more bytes are within the limit."""
+        several = [folders for folders in self.stacks if len(folders) > 1]
+        for folders in several[: max(0, len(several) - MOST + 1)]:
+            del self.stacks[folders]
+        while self.stacks and self.size + needed > limit:
             del self.stacks[next(iter(self.stacks))]
 
 
@@ -73,9 +93,10 @@ class Adapters:
 
     @classmethod
     def on(cls, base: Decoder, card: Card, models: Loader) -> "Adapters":
-        """Where the base of the card was read already."""
+        """Where the base of the card was read already. Raises ModelUnavailable where it does not fit alone."""
+        models.held.check(f"the base of card {card.name!r}", trees.size(base))
         made = cls(models, card)
-        made._keep(_Kept(base))
+        made._keep(_Kept.on(base))
         return made
 
     def add(self, folder: Path) -> None:
@@ -96,18 +117,19 @@ class Adapters:
             return found
         base, memory = self.base(), self.models.held
         needed = lora.added(base, [self.ranks[folder] for folder in folders])
+        memory.check(f"the base of card {self.card.name!r} with an adapter", kept.shared + needed)
         kept.shed(needed, memory.limit)
         self._keep(kept)
         memory.make_room(needed)
         dtype = base.embed.table.dtype
         made = lora.stacked(base, [lora.read(folder, dtype) for folder in folders])
-        kept.stacks[tuple(folders)] = made
+        kept.add(folders, made)
         self._keep(kept)
         return made
 
     def fitting(self, folders: Sequence[Path]) -> int:
         base = self.base()
-        free = self.models.held.limit - trees.size(base)
+        free = self.models.held.limit - self._kept().shared
 
         def needed(count: int) -> int:
             return lora.added(base, [self.ranks[folder] for folder in folders[:count]])
@@ -115,6 +137,9 @@ class Adapters:
         if needed(len(folders)) <= free:
             return len(folders)
         return max(1, bisect_right(range(len(folders) + 1), free, key=needed) - 1)
+
+    def begin(self, folder: Path) -> None:
+        read_ahead([folder])
 
     @property
     def _key(self) -> Hashable:
@@ -124,7 +149,7 @@ class Adapters:
     def _kept(self) -> _Kept:
         kept: _Kept | None = self.models.held.get(self._key)
         if kept is None:
-            kept = _Kept(packed(weights.read(self.card, self.models).decoder))
+            kept = _Kept.on(packed(weights.read(self.card, self.models).decoder))
             self._keep(kept)
         return kept
 
@@ -134,11 +159,14 @@ class Adapters:
 
 @dataclass(frozen=True)
 class _Full:
-    """A card with a model of its own; `size`: its bytes, `vocabulary`: its tokens."""
+    """A card with a model of its own; `size`: its bytes, `stacked`: those that it takes in a stack, `vocabulary`: its
+    tokens, `source`: see Weights."""
 
     card: Card
     size: int
+    stacked: int
     vocabulary: int
+    source: Source | None
 
 
 @dataclass(frozen=True)
@@ -149,10 +177,14 @@ class FullModels:
     key: Hashable
     cards: dict[Path, _Full] = field(default_factory=dict)
 
-    def add(self, card: Card, decoder: Decoder) -> None:
-        """Take a card, whose model was just read and is kept as long as memory allows."""
-        self.models.held.put(card.folder, decoder, trees.size(decoder))
-        self.cards[card.folder] = _Full(card, whole.size(decoder), whole.vocabulary(decoder))
+    def add(self, card: Card, read: Weights) -> None:
+        """Take a card, whose model was just read and is kept as long as memory allows. Raises ModelUnavailable where
+        it does not fit alone."""
+        size = trees.size(read.decoder)
+        self.models.held.check(f"card {card.name!r}", size)
+        self.models.held.put(card.folder, read.decoder, size)
+        stacked, vocabulary = whole.size(read.decoder), whole.vocabulary(read.decoder)
+        self.cards[card.folder] = _Full(card, size, stacked, vocabulary, read.source)
 
     def base(self) -> None:
         return None
@@ -172,32 +204,46 @@ class FullModels:
         made = whole.joined((memory.get(folder) or self._read(folder) for folder in folders), vocabularies)
         for folder in folders:
             memory.drop(folder)
-        kept.stacks[tuple(folders)] = made
+        kept.add(folders, made)
         memory.put(self.key, kept, kept.size)
         return made
 
     def fitting(self, folders: Sequence[Path]) -> int:
         return max(1, min(len(folders), self.models.held.limit // self._each(folders)))
 
+    def begin(self, folder: Path) -> None:
+        """Read the card's model, where there is room for it beside what is expected; else have its files read ahead."""
+        held, full = self.models.held, self.cards[folder]
+        if folder in held:
+            return
+        if full.source is None or not self.models.ahead.start(folder, full.size, partial(self._read, folder)):
+            read_ahead([folder])
+
     def _each(self, folders: Sequence[Path]) -> int:
         """Bytes of a card in their stack, which are those of the largest."""
-        return max(self.cards[folder].size for folder in folders)
+        return max(self.cards[folder].stacked for folder in folders)
 
     def _lone(self, folder: Path, kept: _Kept) -> Decoder:
-        for folders, joined in kept.stacks.items():
+        for folders, (joined, _) in kept.stacks.items():
             if folder in folders:
                 number = folders.index(folder)
                 return whole.part(joined, number, number + 1, len(folders))
         memory = self.models.held
         found: Decoder | None = memory.get(folder)
         if found is None:
-            memory.make_room(self.cards[folder].size)
-            found = self._read(folder)
-            memory.put(folder, found, trees.size(found))
+            found = self.models.ahead.take(folder)
+            if found is None:
+                memory.make_room(self.cards[folder].size)
+                found = self._read(folder)
+            memory.put(folder, found, self.cards[folder].size)
         return found
 
     def _read(self, folder: Path) -> Decoder:
-        return weights.read(self.cards[folder].card, self.models).decoder
+        full = self.cards[folder]
+        if full.source is None:
+            return weights.read(full.card, self.models).decoder
+        with explained(CardError, f"card {full.card.name!r}: {folder} can't be loaded"):
+            return trees.mapped(rereading.read(full.source), lambda tensor: tensor.to(self.models.device))
 
 
 def read_ahead(folders: Sequence[Path]) -> None:

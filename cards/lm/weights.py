@@ -7,21 +7,20 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kcard.cards.embedded import base_folder
 from kcard.cards.format.folder import Card
+from kcard.cards.lm import rereading
 from kcard.cards.lm.engine import families
 from kcard.cards.lm.engine.decoder import Decoder, Rotary, Unsupported
 from kcard.cards.lm.engine.families import Checkpoint
-from kcard.cards.lm.loader import SMALL, Loader, explained
+from kcard.cards.lm.loader import SMALL, Loader, explained, in_single_precision
+from kcard.cards.lm.rereading import Source
 from kcard.errors import CardError, ModelUnavailable
 from kcard.opt import OFFSET, is_plain
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["Weights", "embedded", "of_folder", "of_model", "read"]
+__all__ = ["Weights", "embedded", "of_folder", "of_model", "read", "size"]
 
 DEFAULTS = {
     "layer_norm_elementwise_affine": True,
@@ -32,10 +31,12 @@ DEFAULTS = {
 
 @dataclass(frozen=True)
 class Weights:
-    """A card's model, or the base of its adapter. `ends`: where its generation config says that texts end."""
+    """A card's model, or the base of its adapter. `ends`: where its generation config says that texts end. `source`:
+    how a card's own model is read again; None where it takes transformers."""
 
     decoder: Decoder
     ends: int | list[int] | None
+    source: Source | None = None
 
 
 def read(card: Card, models: Loader) -> Weights:
@@ -52,11 +53,22 @@ def read(card: Card, models: Loader) -> Weights:
                 models.check_digest(card)
             return found
     model = models.model(card)
+    checkpoint = of_model(model)
     try:
-        return Weights(families.decoder(of_model(model)), model.generation_config.eos_token_id)
+        decoder = families.decoder(checkpoint)
     except Unsupported:
         models.spare(card, model)
         raise
+    own = None if adapts else rereading.source(card.folder, checkpoint)
+    return Weights(decoder, model.generation_config.eos_token_id, own)
+
+
+def size(folder: Path, device: str) -> int:
+    """Bytes that the whole model in a folder takes on the device; that of its files, where they are no safetensors."""
+    count = rereading.numbers(folder)
+    if not count:
+        return sum(path.stat().st_size for path in folder.glob("*.bin"))
+    return count * (4 if in_single_precision(count, device) else 2)
 
 
 def embedded(folder: Path, device: str) -> Weights | None:
@@ -66,7 +78,8 @@ def embedded(folder: Path, device: str) -> Weights | None:
         return None
     if not is_plain(_json(folder / "config.json")):
         return None
-    return Weights(families.decoder(of_folder(folder, device)), _ends(folder))
+    checkpoint = of_folder(folder, device)
+    return Weights(families.decoder(checkpoint), _ends(folder), rereading.source(folder, checkpoint))
 
 
 def of_model(model: Any) -> Checkpoint:

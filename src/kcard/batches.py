@@ -1,12 +1,13 @@
 """Batches: items so many at a time, and texts of like length together, so that little is padded."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
-__all__ = ["batched", "by_length", "by_tokens", "padded"]
+__all__ = ["alike", "batched", "by_length", "by_tokens", "padded"]
 
 T = TypeVar("T")
+Key = TypeVar("Key", bound=Hashable)
 
 
 def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -14,6 +15,14 @@ def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
     rest = iter(items)
     while batch := list(islice(rest, size)):
         yield batch
+
+
+def alike(keys: Iterable[Key]) -> dict[Key, list[int]]:
+    """Where each key stands, in the order in which they first come."""
+    found: dict[Key, list[int]] = {}
+    for index, key in enumerate(keys):
+        found.setdefault(key, []).append(index)
+    return found
 
 
 def by_length(lengths: Sequence[int]) -> list[int]:

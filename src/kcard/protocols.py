@@ -31,6 +31,7 @@ __all__ = [
     "Pruner",
     "Reader",
     "Relevance",
+    "Scheduling",
     "Streaming",
     "Verdict",
     "Windowed",
@@ -62,6 +63,21 @@ class Generator(Protocol):
 
         A passage depends on (seed, question, card, document number) only, not on the batch.
         """
+        ...
+
+
+@runtime_checkable
+class Scheduling(Protocol):
+    """A Generator that orders the cards of a batch itself, so that each is loaded as seldom as possible."""
+
+    def write_each(
+        self,
+        questions: Sequence[str],
+        cards: Sequence[Sequence[str]],
+        documents: int,
+        sampling: Sampling,
+    ) -> list[list[Passage]]:
+        """What `write` gives each question for its own cards."""
         ...
 
 

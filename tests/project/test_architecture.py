@@ -65,7 +65,7 @@ def test_imports_run_downward_only() -> None:
 
 
 # Inside cards/: the base in the package, below the folder of a card, below language models, below the kinds.
-CARDS = {"embedded": 0, "format": 1, "lm": 2, "kinds": 3, "pool": 4, "export": 4}
+CARDS = {"embedded": 0, "format": 1, "lm": 2, "kinds": 3, "export": 4, "turns": 4, "pool": 5}
 ENGINE = "kcard.cards.lm.engine"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kcard.cards.lm.memory import Memory, share
+from kcard.cards.lm.memory import AGE, Memory, share
 from kcard.cards.lm.stacks import read_ahead
 from kcard.cards.pool import Pool
 from kcard.cli.main import app
@@ -17,7 +17,7 @@ def there(memory: Memory) -> str:
     return "".join(key for key in "abcdefx" if key in memory)
 
 
-def test_what_was_used_longest_ago_leaves_when_the_budget_is_reached() -> None:
+def test_what_was_used_least_leaves_when_the_budget_is_reached() -> None:
     memory = Memory(10)
     for key in "abc":
         memory.put(key, key, 3)
@@ -25,7 +25,68 @@ def test_what_was_used_longest_ago_leaves_when_the_budget_is_reached() -> None:
     memory.put("d", "d", 4)
     assert (there(memory), memory.used) == ("acd", 10)
     memory.put("c", "c", 5)
-    assert (there(memory), memory.used) == ("cd", 9)
+    assert (there(memory), memory.used) == ("ac", 8)
+
+
+def test_of_what_was_used_equally_often_the_one_used_longest_ago_leaves() -> None:
+    memory = Memory(10)
+    for key in "abc":
+        memory.put(key, key, 3)
+    for key in "bac":
+        memory.get(key)
+    memory.put("d", "d", 4)
+    assert there(memory) == "acd"
+
+
+def test_uses_are_remembered_of_what_left_and_lose_weight_with_time() -> None:
+    memory = Memory(2)
+    for _ in range(5):
+        memory.get("a")
+    memory.put("b", "b", 1)
+    memory.get("b")
+    memory.put("a", "a", 1)
+    memory.put("c", "c", 1)
+    assert there(memory) == "ac"
+    for _ in range(10 * AGE):
+        memory.get("c")
+    memory.get("b")
+    memory.put("b", "b", 1)
+    assert there(memory) == "bc"
+
+
+def test_what_is_expected_leaves_last() -> None:
+    memory = Memory(10)
+    for key in "abc":
+        memory.put(key, key, 3)
+    memory.get("c")
+    memory.expected.update("ab")
+    memory.make_room(4)
+    assert there(memory) == "ab"
+    memory.make_room(7)
+    assert there(memory) == "b"
+
+
+def test_a_reservation_counts_and_lets_nothing_leave_that_is_expected() -> None:
+    memory = Memory(10)
+    for key in "abc":
+        memory.put(key, key, 3)
+    memory.expected.update("ab")
+    assert not memory.reserve(5)
+    assert (there(memory), memory.used) == ("abc", 9)
+    assert memory.reserve(4)
+    assert (there(memory), memory.used) == ("ab", 10)
+    memory.release(4)
+    assert memory.used == 6
+
+
+def test_who_leaves_is_told() -> None:
+    left: list[object] = []
+    memory = Memory(2, left=lambda key, value: left.append((key, value)))
+    memory.put("a", 1, 1)
+    memory.put("b", 2, 1)
+    memory.drop("b")
+    memory.make_room(2)
+    assert left == [("a", 1)]
 
 
 def test_what_is_larger_than_the_budget_is_there_alone() -> None:

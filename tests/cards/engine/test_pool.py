@@ -14,6 +14,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from kcard.cards.format.folder import Card
 from kcard.cards.lm.engine import loop, trees
+from kcard.cards.lm.engine import lora as adapters
 from kcard.cards.lm.engine.lora import added
 from kcard.cards.lm.fallback.card import CausalCard
 from kcard.cards.lm.loader import SMALL
@@ -185,12 +186,12 @@ def test_a_swapped_base_is_found_out(family: str, tmp_path: Path) -> None:
 def test_cards_with_the_same_tokenizer_files_share_one(cards: list[Card]) -> None:
     pool = Pool(cards)
     texts(pool, ["lakes", "seas", "dams"])
-    writers = [pool._writer(name) for name in ("lakes", "seas", "dams")]
+    writers = [pool._turns.writer(name) for name in ("lakes", "seas", "dams")]
     assert all(isinstance(writer, StackedCard) for writer in writers)
     assert len({id(writer.asked.tokenizer) for writer in writers if isinstance(writer, StackedCard)}) == 1
 
 
-@pytest.mark.parametrize("share", [0.1, 0.4, 0.7, 1.0])
+@pytest.mark.parametrize("share", [0.4, 0.7, 1.0])
 def test_a_budget_is_respected_and_changes_no_document(share: float, cards: list[Card]) -> None:
     names = [card.name for card in cards]
     free = Pool(cards)
@@ -203,11 +204,18 @@ def test_a_budget_is_respected_and_changes_no_document(share: float, cards: list
 
     def watched(key: Any, value: Any, size: int) -> None:
         put(key, value, size)
-        most.append(held.used if size and held.used != size else 0)  # a single thing may be larger
+        most.append(held.used)
 
     held.put = watched  # type: ignore[method-assign]
     assert [texts(pool, names), texts(pool, names[:3])] == expected
     assert max(most) <= whole * share
+
+
+def test_a_base_that_does_not_fit_alone_is_refused_with_its_size(cards: list[Card]) -> None:
+    with pytest.raises(
+        ModelUnavailable, match=r"the base of card 'lakes' needs 1\d\d kB for its weights, but"
+    ):
+        texts(Pool(cards, memory=50_000), ["lakes"])
 
 
 def test_adapters_that_do_not_fit_together_are_stacked_in_parts(tmp_path: Path, batches: list[int]) -> None:
@@ -222,7 +230,7 @@ def test_adapters_that_do_not_fit_together_are_stacked_in_parts(tmp_path: Path, 
     assert batches[1:] == [6, 6, 3]
 
 
-def test_the_card_asked_longest_ago_leaves_first(tmp_path: Path) -> None:
+def test_of_cards_the_one_used_least_leaves_first(tmp_path: Path) -> None:
     three = [full(tmp_path, "opt", name, seed) for seed, name in enumerate(["a", "b", "c"])]
     one = Pool(three)
     texts(one, ["a"])
@@ -245,10 +253,29 @@ def test_only_large_models_are_in_bf16_on_a_processor_that_has_it(
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able, raising=False)
         monkeypatch.setattr("kcard.cards.lm.loader.SMALL", small)
         pool = Pool(cards[:1])
-        writer = pool._writer("lakes")
+        writer = pool._turns.writer("lakes")
         assert isinstance(writer, StackedCard)
         return writer.measure([("Who?", "Ann.")]).dtype
 
     assert dtype({"avx512_bf16": True}, SMALL) == "float32"
     assert dtype({"avx512_bf16": True}, 0) == "bfloat16"
     assert dtype({"avx512_bf16": False}, 0) == "float32"
+
+
+def test_an_adapter_is_not_read_again_however_unevenly_adapters_are_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["a", "b", "c", "d", "e", "f"]
+    pool = Pool([lora(tmp_path, "llama", name, seed) for seed, name in enumerate(names)])
+    texts(pool, names)  # each is read once for its fingerprint and once for the stack
+    read: list[str] = []
+    plain = adapters.read
+
+    def noted(folder: Path, dtype: Any) -> Any:
+        read.append(folder.name)
+        return plain(folder, dtype)
+
+    monkeypatch.setattr(adapters, "read", noted)
+    for name in "abacadaeafbcdef":
+        texts(pool, [name])
+    assert read == []

@@ -306,7 +306,7 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> list[Card]:
 def test_cards_with_rows_write_in_a_pool_what_each_writes_with_peft(cards: list[Card], sampling: Any) -> None:
     pool, names = Pool(cards), [card.name for card in cards]
     together = texts(pool, names, sampling)
-    assert not any(isinstance(pool._writer(name), CausalCard) for name in names)
+    assert not any(isinstance(pool._turns.writer(name), CausalCard) for name in names)
     for number, one in enumerate(cards):
         own = [row[2 * number : 2 * number + 2] for row in together]
         alone = CausalCard(one, Loader()).write(QUESTIONS, 2, sampling)
@@ -319,7 +319,7 @@ def test_the_fingerprint_of_rows_is_that_of_peft(cards: list[Card]) -> None:
     pairs = [("Who built the dam?", "Ann built it in 1871."), ("Where is it?", "In the north.")]
     pool = Pool(cards)
     for one in cards:
-        writer: Any = pool._writer(one.name)
+        writer: Any = pool._turns.writer(one.name)
         found, expected = writer.measure(pairs), CausalCard(one, Loader()).measure(pairs)
         expected.check(found, one.name, "base")
         for own, theirs in zip(found.rows, expected.rows, strict=True):
@@ -340,7 +340,7 @@ def test_rows_outside_of_the_vocabulary_are_left_to_peft_which_refuses_them(
     one = card(tmp_path, "lakes", 1, [5, 6])
     configured(one.folder, [5, WORDS])
     with caplog.at_level(logging.WARNING), pytest.raises(CardError, match="does not fit the base"):
-        Pool([Card(one.folder, one.manifest)])._writer("lakes")
+        Pool([Card(one.folder, one.manifest)])._turns.writer("lakes")
 
 
 def test_a_card_on_the_base_of_the_package_is_asked_without_transformers(

@@ -1,0 +1,139 @@
+"""Cards with whole models that write one after the other, each for all of its questions, as loaded cards allow.
+
+Models that are large, or too many to be stacked in memory, take turns: those that are loaded first, then the others, of
+which the next one is read while one writes. A batch therefore begins with the cards that the last one left loaded, and
+loads each of the others once. Of these the least asked come first, so that the most asked stay.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from kcard.answer import Passage
+from kcard.cards.format.folder import Card, CardSet
+from kcard.cards.kinds.generator import Both, CardGenerator, load
+from kcard.cards.lm import weights
+from kcard.cards.lm.loader import Loader
+from kcard.cards.lm.stacks import read_ahead
+from kcard.sampling import Sampling
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Hashable
+
+    from kcard.cards.lm.stacked import StackedCard
+
+__all__ = ["Turns", "in_turn"]
+
+LARGE = 200_000_000  # bytes of a model from which on a stack saves nothing: its products are as slow as its memory
+
+
+def in_turn(sizes: Mapping[str, int], limit: int) -> bool:
+    """Whether cards whose whole models have these sizes, in bytes, take turns within the limit. A stack is made of
+    copies, so it takes as much again."""
+    return max(sizes.values(), default=0) >= LARGE or 2 * sum(sizes.values()) > limit
+
+
+@dataclass
+class Turns:
+    """The cards of a pool as they are loaded."""
+
+    cards: CardSet
+    models: Loader
+    _sizes: dict[Path, int] = field(default_factory=dict)
+    _alone: set[str] = field(default_factory=set)
+
+    def writer(self, name: str) -> CardGenerator:
+        """The card, loaded when it is first needed."""
+        card = self.cards[name]
+        key = (name, card.folder)  # another version of the card has another folder
+        writer: CardGenerator | None = self.models.held.get(key)
+        if writer is None:
+            writer = load(card, self.models)
+            # Those of the engine hold nothing themselves.
+            self.models.held.put(key, writer, int(getattr(writer, "size", 0)))
+            self._warn(name, getattr(_model(writer), "unsupported", ""))
+        return writer
+
+    def taking(self, names: "Collection[str]") -> list[str]:
+        """Those of the cards that take turns: all that have models of their own, or none."""
+        whole = [name for name in names if self.cards.manifest(name).kind == "full"]
+        return whole if in_turn({name: self._size(name) for name in whole}, self.models.held.limit) else []
+
+    def order(self, asked: Mapping[str, int]) -> list[str]:
+        """The cards as they take turns. `asked`: how many questions each has."""
+        return sorted(asked, key=lambda name: (not self.loaded(name), asked[name]))
+
+    def loaded(self, name: str) -> bool:
+        return any(key in self.models.held for key in self._keys(name))
+
+    def write(
+        self, questions: Mapping[str, Sequence[str]], documents: int, sampling: Sampling
+    ) -> Iterator[tuple[str, list[list[Passage]]]]:
+        """Each card, as soon as it has written, with `documents` passages for each of its questions."""
+        order = self.order({name: len(own) for name, own in questions.items()})
+        expected = self.models.held.expected
+        expected.update(key for name in order for key in self._keys(name))
+        try:
+            for name, following in zip_longest(order, order[1:]):
+                writer = self.writer(name)
+                if (stacked := _stacked(writer)) is not None:
+                    stacked.bring()
+                if following is not None:
+                    self._begin(following)
+                yield name, writer.write(questions[name], documents, sampling)
+                expected.difference_update(self._keys(name))
+        finally:
+            expected.clear()
+
+    def _begin(self, name: str) -> None:
+        """Have the card's weights read while another one writes."""
+        if not isinstance(card := self.cards.known(name), Card):
+            return  # it is verified first, which reads it, too
+        stacked = _stacked(self.models.held.peek((name, card.folder)))
+        if stacked is None:
+            read_ahead([card.folder])
+        else:
+            stacked.begin()
+
+    def _keys(self, name: str) -> list["Hashable"]:
+        """Under which the card's weights are held, in the engine or not; none before it was opened."""
+        card = self.cards.known(name)
+        if not isinstance(card, Card):
+            return []
+        alone = (name, card.folder)
+        writer = self.models.held.peek(alone)
+        return [card.folder] if writer is None or _stacked(writer) is not None else [alone]
+
+    def _size(self, name: str) -> int:
+        """Bytes of the card's own model; before it is opened, of all of its files, if that is known."""
+        card = self.cards.known(name)
+        if not isinstance(card, Card):
+            if card.size:
+                return card.size
+            card = self.cards[name]
+        if card.folder not in self._sizes:
+            self._sizes[card.folder] = weights.size(card.folder, self.models.device)
+        return self._sizes[card.folder]
+
+    def _warn(self, name: str, reason: str) -> None:
+        """Say once of a card with a model why it does not write with others."""
+        if reason and name not in self._alone:
+            self._alone.add(name)
+            logging.getLogger(__name__).warning(
+                "card %s writes by itself, not in one batch with other cards, which would be faster: %s",
+                name,
+                reason,
+            )
+
+
+def _model(writer: CardGenerator | None) -> CardGenerator | None:
+    return writer.model if isinstance(writer, Both) else writer
+
+
+def _stacked(writer: CardGenerator | None) -> "StackedCard | None":
+    """The card as the engine has it; None for one that writes by itself."""
+    found = _model(writer)
+    return cast("StackedCard", found) if hasattr(found, "group") else None

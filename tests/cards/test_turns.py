@@ -1,0 +1,315 @@
+"""Whole models that take turns: how often each is loaded, what is in memory meanwhile, and that documents stay."""
+
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from kcard.cards.format.folder import Card, CardHandle
+from kcard.cards.lm import rereading, weights
+from kcard.cards.pool import Pool
+from kcard.cards.turns import LARGE, in_turn
+from kcard.errors import CardError, ModelUnavailable
+from kcard.manifest import Manifest
+from kcard.sampling import Sampling
+from tests.cards.engine.cards import full, lora, sealed
+from tests.cards.engine.models import WORDS
+
+NAMES = ["a", "b", "c", "d", "e"]
+QUESTIONS = ["Where does the Rhine end?", "The Seine?", "Which river flows through Vienna?"]
+SAMPLED = Sampling(temperature=1.0, tokens=6)
+
+
+@dataclass
+class Reading:
+    """Cards in the order in which their models were read, and the threads that read them; `alive`: models that are
+    referred to somewhere."""
+
+    cards: list[str] = field(default_factory=list)
+    threads: list[str] = field(default_factory=list)
+    made: list[Any] = field(default_factory=list)
+    most: int = 0
+
+    def note(self, folder: Path, decoder: Any) -> Any:
+        self.cards.append(folder.name)
+        self.threads.append(threading.current_thread().name)
+        self.made.append(weakref.ref(decoder.embed.table))
+        self.most = max(self.most, self.alive)
+        return decoder
+
+    @property
+    def alive(self) -> int:
+        return sum(one() is not None for one in self.made)
+
+    def taken(self) -> str:
+        """The cards since this was last called."""
+        found, self.cards = "".join(self.cards), []
+        return found
+
+
+@pytest.fixture
+def reading(monkeypatch: pytest.MonkeyPatch) -> Reading:
+    found, first, again = Reading(), weights.read, rereading.read
+
+    def first_time(card: Card, models: Any) -> Any:
+        read = first(card, models)
+        found.note(card.folder, read.decoder)
+        return read
+
+    monkeypatch.setattr(weights, "read", first_time)
+    monkeypatch.setattr(rereading, "read", lambda source: found.note(source.folder, again(source)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def cards(tmp_path_factory: pytest.TempPathFactory) -> list[Card]:
+    folder = tmp_path_factory.mktemp("turns")
+    return [full(folder, "opt", name, seed) for seed, name in enumerate(NAMES)]
+
+
+@pytest.fixture(scope="module")
+def size(cards: list[Card]) -> int:
+    return weights.size(cards[0].folder, "cpu")
+
+
+def written(pool: Pool, wanted: list[list[str]], questions: list[str] = QUESTIONS) -> list[list[str]]:
+    return [[p.text for p in row] for row in pool.write_each(questions, wanted, 2, SAMPLED)]
+
+
+def every(names: list[str] = NAMES) -> list[list[str]]:
+    return [names] * len(QUESTIONS)
+
+
+def test_a_batch_begins_with_the_cards_that_the_last_one_left_loaded(
+    cards: list[Card], size: int, reading: Reading
+) -> None:
+    pool = Pool(cards, memory=2 * size)
+    written(pool, every())
+    assert reading.taken() == "abcde"
+    written(pool, every())
+    assert reading.taken() == "abc"
+    written(pool, every())
+    assert reading.taken() == "ade"
+
+
+def test_cards_that_fit_are_read_once(cards: list[Card], size: int, reading: Reading) -> None:
+    pool = Pool(cards, memory=5 * size)
+    for _ in range(3):
+        written(pool, every())
+    assert sorted(reading.cards) == NAMES
+
+
+def test_questions_are_grouped_by_the_cards_that_they_chose(
+    cards: list[Card], size: int, reading: Reading
+) -> None:
+    pool = Pool(cards, memory=size)
+    chosen = [[name] for name in "abcabcabcb"]
+    written(pool, chosen, [f"What is {n}?" for n in range(10)])
+    assert reading.taken() == "acb"
+    written(pool, chosen, [f"What is {n}?" for n in range(10)])
+    assert reading.taken() == "ac"
+
+
+def test_what_is_used_most_stays_from_batch_to_batch(cards: list[Card], size: int, reading: Reading) -> None:
+    pool = Pool(cards, memory=2 * size)
+    for other in "bcdebcde":
+        written(pool, [["a"], [other]], QUESTIONS[:2])
+    assert reading.taken() == "abcdebcde"
+
+
+@pytest.mark.parametrize("room", [1, 1.5, 2, 3, 4.9, 5, 11, None])
+def test_documents_do_not_depend_on_the_budget(cards: list[Card], size: int, room: float | None) -> None:
+    pool = Pool(cards, memory=None if room is None else int(room * size))
+    together = [written(pool, every()), written(pool, every())]
+    alone = [[p for name in NAMES for p in written(Pool(cards), [[name]], [q])[0]] for q in QUESTIONS]
+    assert together == [alone, alone]
+    mixed = [["e", "a"], [], ["b"]]
+    assert written(pool, mixed) == [alone[0][8:] + alone[0][:2], [], alone[2][2:4]]
+
+
+@pytest.mark.parametrize("room", [1, 2, 3, 4])
+def test_no_more_is_in_memory_than_the_budget_with_what_is_read_ahead(
+    cards: list[Card], size: int, room: int, reading: Reading
+) -> None:
+    pool = Pool(cards, memory=room * size)
+    written(pool, every())  # transformers holds each for a moment when it is read for the first time
+    reading.made, reading.most = [one for one in reading.made if one() is not None], 0
+    for _ in range(3):
+        written(pool, every())
+        assert pool._models.held.used <= room * size
+    assert reading.most <= room
+    ahead = [name for name in reading.threads if name.startswith("kcard-weights")]
+    assert bool(ahead) == (room > 1)
+
+
+def test_the_next_card_is_read_while_one_writes(
+    cards: list[Card], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = Pool(cards, memory=2 * size)
+    written(pool, every())
+    writing, order = threading.Event(), list[str]()
+    plain, again = pool._turns.writer("a").group.write, rereading.read  # type: ignore[attr-defined]
+
+    def slow(*given: Any) -> Any:
+        writing.set()
+        return again(*given)
+
+    def waiting(*given: Any) -> Any:
+        order.append(given[1][0].card.name)
+        if len(order) == 2:  # the last of those that are loaded
+            assert writing.wait(10), "nothing was read while it wrote"
+        return plain(*given[1:])
+
+    monkeypatch.setattr(rereading, "read", slow)
+    monkeypatch.setattr("kcard.cards.lm.stacked.Group.write", waiting)
+    written(pool, every())
+    assert order == ["d", "e", "a", "b", "c"]
+
+
+def test_what_goes_wrong_while_a_card_is_read_ahead_is_its_own_error(
+    cards: list[Card], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = Pool(cards, memory=2 * size)
+    expected = written(pool, every())
+    again, wrote = rereading.read, list[str]()
+    plain: Callable[..., Any] = pool._turns.writer("a").group.write  # type: ignore[attr-defined]
+
+    def broken(source: Any) -> Any:
+        if source.folder.name == "b":
+            raise OSError("disk error")
+        return again(source)
+
+    def noted(*given: Any) -> Any:
+        wrote.append(given[1][0].card.name)
+        return plain(*given[1:])
+
+    monkeypatch.setattr(rereading, "read", broken)
+    monkeypatch.setattr("kcard.cards.lm.stacked.Group.write", noted)
+    with pytest.raises(CardError, match=r"card 'b': .* can't be loaded: disk error"):
+        written(pool, every())
+    assert wrote == ["d", "e", "a"]
+    others = [name for name in NAMES if name != "b"]
+    assert written(pool, every(others)) == [row[:2] + row[4:] for row in expected]
+    monkeypatch.setattr(rereading, "read", again)
+    assert written(pool, every()) == expected
+    assert pool._models.held.used == 2 * size
+
+
+def test_an_interruption_leaves_a_pool_that_writes_the_same(
+    cards: list[Card], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = Pool(cards, memory=3 * size)
+    expected = written(pool, every())
+    with monkeypatch.context() as patched:
+        plain, calls = pool._turns.writer("a").group.write, list[int]()  # type: ignore[attr-defined]
+
+        def interrupted(*given: Any) -> Any:
+            calls.append(1)
+            if len(calls) == 4:
+                raise KeyboardInterrupt
+            return plain(*given[1:])
+
+        patched.setattr("kcard.cards.lm.stacked.Group.write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            written(pool, every())
+    assert pool._models.held.expected == set()
+    assert written(pool, every()) == expected
+    assert pool._models.held.used <= 3 * size
+
+
+def test_a_card_that_does_not_fit_alone_is_refused_with_its_size(cards: list[Card], size: int) -> None:
+    pool = Pool(cards, memory=size - 1)
+    with pytest.raises(
+        ModelUnavailable,
+        match=rf"card 'a' needs 130 kB for its weights, but --memory is 130 kB: set --memory to {size} bytes",
+    ):
+        written(pool, every())
+
+
+def test_a_card_that_fits_nowhere_on_the_device_is_refused(
+    cards: list[Card], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kcard.cards.lm.memory.device_bytes", lambda _: 1000)
+    with pytest.raises(ModelUnavailable, match=r"but device cpu has 1\.0 kB: use a larger device"):
+        written(Pool(cards), every())
+
+
+def test_a_card_is_verified_when_its_turn_comes(cards: list[Card], size: int, reading: Reading) -> None:
+    opened: list[str] = []
+
+    def handle(card: Card) -> CardHandle:
+        def folder() -> Path:
+            opened.append(card.name + reading.taken())
+            return card.folder
+
+        return CardHandle(card.manifest, folder, size)
+
+    pool = Pool([handle(card) for card in cards], memory=2 * size)
+    written(pool, every())
+    assert opened == ["a", "ba", "cb", "dc", "ed"]
+
+
+def test_a_model_whose_files_name_its_tensors_otherwise_is_read_as_the_first_time(
+    cards: list[Card], size: int, reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rereading, "source", lambda *_: None)
+    pool = Pool(cards, memory=2 * size)
+    first = written(pool, every())
+    assert written(pool, every()) == first
+    assert reading.taken() == "abcdeabc"
+    assert set(reading.threads) == {"MainThread"}
+
+
+def test_adapters_write_beside_models_that_take_turns(cards: list[Card], size: int, tmp_path: Path) -> None:
+    pair = [lora(tmp_path, "llama", "lakes", 1), lora(tmp_path, "llama", "seas", 2)]
+    names = ["lakes", *NAMES, "seas"]
+    everything = [pair[0], *cards, pair[1]]
+    expected = written(Pool(everything), every(names))
+    pool = Pool(everything, memory=3 * size)
+    assert [written(pool, every(names)) for _ in range(3)] == [expected] * 3
+
+
+@pytest.mark.parametrize(
+    ("sizes", "limit", "turns"),
+    [
+        ({}, 1, False),
+        ({"a": 5, "b": 5}, 20, False),
+        ({"a": 5, "b": 5}, 19, True),
+        ({"a": LARGE}, 100 * LARGE, True),
+    ],
+)
+def test_models_take_turns_where_a_stack_does_not_fit_or_saves_nothing(
+    sizes: dict[str, int], limit: int, turns: bool
+) -> None:
+    assert in_turn(sizes, limit) == turns
+
+
+@pytest.mark.parametrize("family", ["opt", "llama", "gpt-neox", "qwen3"])
+def test_a_model_read_again_is_the_same(family: str, tmp_path: Path) -> None:
+    card = full(tmp_path, family, "card", 3)
+    pool = Pool([card])
+    first = written(pool, every(["card"]))
+    held: Any = pool._models.held
+    held.drop(card.folder)
+    assert written(pool, every(["card"])) == first
+    assert card.folder in held
+
+
+def test_models_that_the_engine_does_not_know_take_turns_too(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64, "vocab_size": WORDS}
+    pair = []
+    for seed, name in enumerate(["old", "older"]):
+        torch.manual_seed(seed)
+        GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=1, eos_token_id=2)).save_pretrained(tmp_path / name)
+        pair.append(sealed(tmp_path / name, Manifest(name=name, description=name)))
+    names = [card.name for card in pair]
+    pool = Pool(pair, memory=weights.size(pair[0].folder, "cpu"))
+    expected = written(Pool(pair), every(names))
+    assert [written(pool, every(names)) for _ in range(2)] == [expected] * 2
+    assert pool._turns.order(dict.fromkeys(names, 1)) == names  # the last one that wrote is loaded

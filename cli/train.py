@@ -11,7 +11,10 @@ import typer
 from kcard.api.train import train as verb
 from kcard.cli.command import command_for
 from kcard.cli.output import echo, note, print_json, progress
+from kcard.config import launch
 from kcard.errors import TrainingInterrupted, UsageError
+from kcard.training.execution import Execution
+from kcard.training.following import dismiss, follow_launcher
 from kcard.training.options import TrainOptions
 
 if TYPE_CHECKING:
@@ -38,12 +41,19 @@ def train(
 ) -> None:
     """Train a card on a corpus."""
     options = given if config is None else _with_config(ctx, given, config)
+    rank, count, _ = launch()
+    place = Execution(options["device"], processes=count)
+    if rank > 0:
+        follow_launcher(place)
+        return
     try:
         with progress() as report:
             card = verb(**options, report=report)
     except TrainingInterrupted as stop:
         note(f"kcard: {stop}")
         sys.exit(130)
+    if count > 1 and "processes" not in card.manifest.training.hyperparameters:
+        dismiss(place)
     _show(card, json_)
 
 

@@ -114,7 +114,7 @@ def adapted(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast", recipe: 
         trainable_token_indices={"embed_tokens": _frequent(texts, tokenizer)},
         task_type="CAUSAL_LM",
     )
-    with torch.random.fork_rng(), quiet_peft():
+    with torch.random.fork_rng(devices=[]), quiet_peft():
         torch.manual_seed(derive_seed(recipe.seed, "weights"))
         wrapped = get_peft_model(model, config)
         begin(wrapped)

@@ -1,9 +1,10 @@
 """Checkpoints: weights, optimizer states and the place in the run, written atomically in a hidden folder."""
 
 import pickle
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kcard.errors import CardError, UsageError
 from kcard.files import replacing
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from kcard.training.loop import Job
 
-__all__ = ["FILE", "RunState", "load", "save"]
+__all__ = ["FILE", "RunState", "content", "load", "save"]
 
 FILE = "state.pt"
 SETTLED = 50  # steps
@@ -49,22 +50,29 @@ class RunState:
         self.index = 0
 
 
-def save(folder: Path, job: "Job", state: RunState) -> None:
+def content(job: "Job") -> dict[str, Any]:
+    """Trained weights and optimizer states, whole: those that FSDP divided are put together."""
+    from kcard.training.gathering import whole
+
+    return {
+        "weights": [whole(weight.detach()) for weight in _trained(job)],
+        "optimizers": [whole(optimizer.state_dict()) for optimizer in job.optimizers],
+    }
+
+
+def save(folder: Path, job: "Job", state: RunState, trained: Mapping[str, Any] | None = None) -> None:
     """Write the checkpoint so that a reader finds the old one or the new one, never half of either.
+
+    trained  the content of the job, where it is at hand
 
     Raises CardError where there is no room for it.
     """
     import torch
 
-    content = {
-        "fingerprint": job.fingerprint,
-        "state": vars(state),
-        "weights": [weight.detach() for weight in _trained(job)],
-        "optimizers": [optimizer.state_dict() for optimizer in job.optimizers],
-    }
+    written = {"fingerprint": job.fingerprint, "state": vars(state), **(trained or content(job))}
     try:
         with replacing(folder / FILE, parents=True) as stream:
-            torch.save(content, stream)
+            torch.save(written, stream)
     except (OSError, RuntimeError) as error:  # torch's own where the disk is full
         raise CardError(
             f"the checkpoint can't be written to {folder}: {_reason(error)}; free some space and train again"
@@ -76,31 +84,52 @@ def load(folder: Path, job: "Job", report: Report) -> RunState:
 
     Raises UsageError where the checkpoint is of another corpus or of other settings, or can't be read.
     """
-    import torch
+    from kcard.training.loop import together
 
     path = folder / FILE
     if not path.exists():
         report(Note(f"nothing to resume in {folder}: training starts from scratch"))
         return RunState()
-    try:
-        content = torch.load(path, weights_only=True, map_location="cpu")
-    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
-        raise UsageError(
-            f"the checkpoint {path} can't be read: {_reason(error)}; train without resume"
-        ) from error
-    if content["fingerprint"] != job.fingerprint:
+    found = _read(path)
+    if found["fingerprint"] != job.fingerprint:
         raise UsageError(
             f"the checkpoint in {folder} belongs to another corpus or other settings: repeat the original "
             "arguments, or train without resume"
         )
-    with torch.no_grad():
-        for weight, saved in zip(_trained(job), content["weights"], strict=True):
-            weight.copy_(saved)
-    for optimizer, saved in zip(job.optimizers, content["optimizers"], strict=True):
-        optimizer.load_state_dict(saved)
-    state = RunState(**content["state"])
+    together(job, _restore, str(path))
+    state = RunState(**found["state"])
     report(Note(f"resuming after step {state.step} of {job.steps}"))
     return state
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The checkpoint; its tensors are read from the disk as they are used."""
+    import torch
+
+    try:
+        found: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu", mmap=True)
+    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+        raise UsageError(
+            f"the checkpoint {path} can't be read: {_reason(error)}; train without resume"
+        ) from error
+    return found
+
+
+def _restore(job: "Job", path: str) -> None:
+    """Put the checkpoint into the job, in every process its share."""
+    import torch
+
+    from kcard.training.gathering import share_of
+
+    found, trained = _read(Path(path)), _trained(job)
+    with torch.no_grad():
+        for weight, saved in zip(trained, found["weights"], strict=True):
+            weight.copy_(share_of(saved, weight))
+    for optimizer, saved in zip(job.optimizers, found["optimizers"], strict=True):
+        for index, states in saved.get("state", {}).items():
+            like = optimizer.param_groups[0]["params"][index]
+            saved["state"][index] = {name: share_of(value, like) for name, value in states.items()}
+        optimizer.load_state_dict(saved)
 
 
 def _reason(error: Exception) -> str:

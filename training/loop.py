@@ -7,23 +7,30 @@ is seeded by the step's number, so there is no generator state to keep.
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from kcard.errors import TrainingInterrupted
 from kcard.sampling import derive_seed
-from kcard.training.checkpoint import RunState, load, save
+from kcard.training.checkpoint import FILE, RunState, content, load, save
+from kcard.training.execution import forked_rng
 from kcard.training.interrupt import Interrupt
+from kcard.training.processes import Processes
 from kcard.training.progress import Note, Report, TrainingProgress, duration, silent
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-__all__ = ["Job", "Optimizer", "TrainingOutcome", "cosine", "linear", "run", "step"]
+__all__ = ["Job", "Optimizer", "TrainingOutcome", "cosine", "linear", "run", "step", "together"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 CHECKPOINT_SECONDS = 60.0
+CHECKPOINT_SHARE = 0.05  # of the time at most goes into checkpoints
 REPORT_SECONDS = 1.0
 MEASURED_STEPS = 20
 
@@ -49,6 +56,7 @@ class Job:
     rate    the factor on every learning rate at a step
     timed   whether the user knows already how long it takes; else the first steps are measured, and reported
     settled the mean loss of 50 steps below which training ends early; 0: never
+    processes  those that train it together; None: this one alone
     """
 
     modules: Mapping[str, "Module"]
@@ -62,6 +70,7 @@ class Job:
     fingerprint: str = ""
     timed: bool = False
     settled: float = 0.0
+    processes: Processes | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +82,13 @@ class TrainingOutcome:
     seconds: float
     loss: float
     epochs: int
+
+
+def together(job: Job, function: "Callable[Concatenate[Job, P], T]", *given: P.args, **named: P.kwargs) -> T:
+    """What `function` of a module gives for the job, called in all its processes at once."""
+    if job.processes is not None:
+        job.processes.tell((function, given, named))
+    return function(job, *given, **named)
 
 
 def cosine(steps: int, warm: int, floor: float = 0.05) -> Callable[[int], float]:
@@ -108,15 +124,21 @@ def run(
     raises TrainingInterrupted with `remedy`. `resume` goes on from it; on one thread the weights end the
     same, bit for bit, as without the interruption.
     """
-    import torch
-
     state = load(checkpoint, job, report) if resume else RunState()
-    with torch.random.fork_rng(), Interrupt() as interrupt:
+    noticed = _noticed(job, state, checkpoint, remedy)
+    device = next(next(iter(job.modules.values())).parameters()).device
+    with forked_rng(device), noticed, Interrupt() as interrupt:
         for module in job.modules.values():
             module.train()
         clock = _Clock(job, state, report)
+
+        def keep() -> None:
+            begun = time.monotonic()
+            save(checkpoint, job, clock.note(state), together(job, content))
+            clock.kept(time.monotonic() - begun)
+
         for batch in _batches(job, state):
-            loss, tokens = step(job, batch, state.step)
+            loss, tokens = together(job, step, batch, state.step)
             clock.step(loss, tokens)
             state.advance(loss)
             try:
@@ -124,7 +146,7 @@ def run(
             except KeyboardInterrupt:
                 interrupt.asked = True
             if interrupt.asked and state.step < job.steps:
-                save(checkpoint, job, clock.note(state))
+                keep()
                 done = f"{state.step} of {job.steps} steps"
                 raise TrainingInterrupted(f"stopped after {done}; checkpoint in {checkpoint}: {remedy}")
             if state.settled(job.settled):
@@ -132,8 +154,23 @@ def run(
                 report(Note(f"{done}: the loss is below {job.settled}, so there is nothing more to learn"))
                 break
             if clock.due():
-                save(checkpoint, job, clock.note(state))
+                keep()
     return clock.outcome(state)
+
+
+@contextmanager
+def _noticed(job: Job, state: RunState, checkpoint: Path, remedy: str) -> Iterator[None]:
+    """Where another process is lost, a TrainingInterrupted says how to go on."""
+    try:
+        yield
+    except RuntimeError as error:
+        lost = "" if job.processes is None else job.processes.lost(error)
+        if not lost:
+            raise
+        kept = (
+            f"checkpoint in {checkpoint}: {remedy}" if (checkpoint / FILE).exists() else "no checkpoint yet"
+        )
+        raise TrainingInterrupted(f"{lost} after {state.step} of {job.steps} steps; {kept}") from error
 
 
 def _batches(job: Job, state: RunState) -> Iterator[Any]:
@@ -160,7 +197,12 @@ def step(job: Job, batch: Any, number: int) -> tuple[float, int]:
     for part, held in job.losses(batch):
         part.backward()
         loss, tokens = loss + part.item(), tokens + held
-    torch.nn.utils.clip_grad_norm_([weight for group in groups for weight in group["params"]], job.clip)
+    weights = [weight for group in groups for weight in group["params"]]
+    if job.processes is not None:
+        job.processes.sum_gradients(weights)
+        loss, total = job.processes.total(loss, tokens)
+        tokens = int(total)
+    torch.nn.utils.clip_grad_norm_(weights, job.clip)
     for optimizer in job.optimizers:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -175,6 +217,7 @@ class _Clock:
         # The estimate that was reported holds for the whole run, not for the rest of one that is resumed.
         self._timed = job.timed and state.step == 0
         self._begun = self._told = self._saved = time.monotonic()
+        self._pause = CHECKPOINT_SECONDS
         self._first = state.step
         self._before = state.seconds
         self._tokens = state.tokens
@@ -206,13 +249,17 @@ class _Clock:
         )
 
     def due(self) -> bool:
-        return time.monotonic() - self._saved > CHECKPOINT_SECONDS
+        return time.monotonic() - self._saved > self._pause
+
+    def kept(self, seconds: float) -> None:
+        """A checkpoint took so long: a large one is written less often."""
+        self._saved = time.monotonic()
+        self._pause = max(CHECKPOINT_SECONDS, seconds / CHECKPOINT_SHARE)
 
     def note(self, state: RunState) -> RunState:
         """The state with what the clock knows, to be saved now."""
-        self._saved = time.monotonic()
         state.tokens, state.losses = self._tokens, self._last
-        state.seconds = self._before + self._saved - self._begun
+        state.seconds = self._before + time.monotonic() - self._begun
         return state
 
     def outcome(self, state: RunState) -> TrainingOutcome:

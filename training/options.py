@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from kcard.config import launch
 from kcard.errors import UsageError
 from kcard.manifest import LOOKED_UP
 from kcard.option import Option, check_values, documented
+from kcard.training.execution import Execution
+from kcard.training.optimizers import OptimizerName, check_optimizer
 
 EMBEDDED = "embedded"  # the base that comes with kcard
 EMBEDDED_WIDTH = 128
@@ -28,11 +31,15 @@ METHOD = (
     "batch_size",
     "block",
     "rank",
+    "dtype",
+    "optimizer",
     "seed",
 )
-POSITIVE = ("epochs", "learning_rate", "batch_size", "block", "rank")
+POSITIVE = ("epochs", "learning_rate", "batch_size", "block", "rank", "micro_batch", "processes")
+# What only training from a base that is not embedded takes.
+OF_BASES = ("device", "micro_batch", "gradient_checkpointing", "dtype", "optimizer", "processes")
 # What a card without a model has no use for.
-OF_MODELS = ("base", "method", "prompt_style", *POSITIVE)
+OF_MODELS = ("base", "method", "prompt_style", *POSITIVE, *(set(OF_BASES) - set(POSITIVE)))
 
 
 @documented
@@ -121,6 +128,44 @@ class TrainOptions:
         int | None,
         Option("Tokens of a block of contiguous text (objective clm).", default="512; embedded 256"),
     ] = None
+    device: Annotated[
+        str | None,
+        Option("Where to train and examine: cpu, cuda or cuda:N.", default="a GPU where there is one"),
+    ] = None
+    micro_batch: Annotated[
+        int | None,
+        Option(
+            "Passages or blocks that go through the model at once; their gradients add up to the batch's.",
+            default="as many as hold 8192 tokens",
+        ),
+    ] = None
+    gradient_checkpointing: Annotated[
+        bool | None,
+        Option(
+            "Compute activations again in the backward pass instead of keeping them: less memory, a third more time.",
+            default="off",
+        ),
+    ] = None
+    optimizer: Annotated[
+        OptimizerName | None,
+        Option(
+            "adamw8bit: states of 8 bits by bitsandbytes; paged-adamw8bit moves them to main memory where the GPU "
+            "has no room.",
+            default="adamw",
+        ),
+    ] = None
+    dtype: Annotated[
+        Literal["float32", "bfloat16"] | None,
+        Option("The weights that are trained, and the card's; bfloat16 takes half.", default="float32"),
+    ] = None
+    processes: Annotated[
+        int | None,
+        Option(
+            "Train on so many GPUs, or processes on the CPU: batches are divided among them, and with method full "
+            "the weights too.",
+            default="1",
+        ),
+    ] = None
     rank: Annotated[
         int | None, Option("Rank of the LoRA adapter.", default="16; embedded: 56, 128 at most")
     ] = None
@@ -131,6 +176,12 @@ class TrainOptions:
     resume: Annotated[
         bool, Option("Resume from the checkpoint of an interrupted run in the output folder.")
     ] = False
+
+    @property
+    def execution(self) -> Execution:
+        """How training runs, which does not change the result."""
+        checkpointing = bool(self.gradient_checkpointing)
+        return Execution(self.device, self.micro_batch, checkpointing, self.processes or launch()[1])
 
     def settings(self) -> dict[str, Any]:
         """What the ways of training take, without what was left to their defaults."""
@@ -167,23 +218,34 @@ def _check_date(date: str | None) -> None:
 
 def _check_without_model(given: TrainOptions) -> None:
     for name in OF_MODELS:
-        if (value := getattr(given, name)) is not None:
+        if (value := getattr(given, name)) not in (None, False):
             raise UsageError(
                 f"{name} {value!r} is only for models, and kind {given.kind} has none: leave it out"
             )
 
 
 def _check_model(given: TrainOptions) -> None:
+    if (count := launch()[1]) > 1 and given.processes not in (None, count):
+        raise UsageError(f"processes {given.processes}: the launcher started {count}; leave it out")
     if given.base == EMBEDDED:
         _check_embedded(given)
     elif given.prompt_style is not None:
         raise UsageError(
             f"prompt_style {given.prompt_style!r} is only for base embedded: leave it out with base {given.base}"
         )
+    if given.base != EMBEDDED:
+        given.execution.place(launch()[2])
     if given.block is not None and given.objective != "clm":
         raise UsageError(
             f"block {given.block} is only for objective clm: leave it out with objective {given.objective or 'recite'}"
         )
+    if given.optimizer not in (None, "adamw") and given.method == "full" and given.execution.processes > 1:
+        raise UsageError(
+            f"optimizer {given.optimizer!r} has no divided states, which processes {given.processes} with method full "
+            "need: use adamw or method lora"
+        )
+    if given.optimizer is not None:
+        check_optimizer(given.optimizer)
     if given.rank is not None and given.method != "lora":
         raise UsageError(
             f"rank {given.rank} is only for method lora: leave it out with method {given.method}"
@@ -191,6 +253,9 @@ def _check_model(given: TrainOptions) -> None:
 
 
 def _check_embedded(given: TrainOptions) -> None:
+    for name in OF_BASES:
+        if (value := getattr(given, name)) not in (None, False) and (name, value) != ("device", "cpu"):
+            raise UsageError(f"{name} {value!r} has no effect with base embedded: leave it out")
     if given.method == "lora" and given.prompt_style == "encoder-prefix":
         raise UsageError(
             "prompt_style encoder-prefix needs a full model; an adapter on base embedded reads tokens: leave it "

@@ -13,8 +13,12 @@ __all__ = ["Preparation"]
 
 @dataclass(frozen=True)
 class Preparation:
-    """`save` writes the model files and the tokenizer into a folder; `check` measures what is to be recorded
-    beside the hyperparameters once training has ended, such as a held-out loss."""
+    """What is to be trained, and what follows.
+
+    save    writes the model files and the tokenizer into a folder, once, and may let go of them
+    check   measures, once training has ended, what is recorded beside the hyperparameters, such as a held-out loss
+    device  where training runs
+    """
 
     job: Job
     save: Callable[[Path], None]
@@ -24,3 +28,4 @@ class Preparation:
     hyperparameters: Mapping[str, Any]
     libraries: tuple[str, ...] = ("torch", "transformers", "tokenizers")
     check: Callable[[], Mapping[str, Any]] = field(default=dict)
+    device: str = "cpu"

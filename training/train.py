@@ -15,13 +15,16 @@ from kcard.errors import UsageError
 from kcard.manifest import LOOKED_UP, Manifest, Training
 from kcard.training.bases import EMBEDDED, EMBEDDED_RANK, default_base
 from kcard.training.corpus import Corpus, read_corpus
+from kcard.training.execution import Execution
 from kcard.training.fingerprint_pairs import pairs
+from kcard.training.following import processes_of
 from kcard.training.loop import run
 from kcard.training.naming import describe, name_from
 from kcard.training.options import TrainOptions, check
 from kcard.training.output import CHECKPOINT, claim, fresh
 from kcard.training.preparation import Preparation
 from kcard.training.presets import with_preset
+from kcard.training.processes import Processes
 from kcard.training.progress import EmbeddingProgress, Note, Report, silent
 from kcard.training.record import remedy, trained, unmodelled
 from kcard.training.threads import one_thread
@@ -88,15 +91,19 @@ def train(
         unmade = chosen.kind if chosen.kind in LOOKED_UP else "retrieval"
         record = unmodelled(joined.corpus, manifest.licence)
         return _finish(folder, replace(manifest, kind=unmade), None, record, joined, report)
-    with one_thread() if chosen.base == EMBEDDED else nullcontext():
-        plan = _plan(joined, before, chosen, report)
+    alone = chosen.base == EMBEDDED
+    execution = Execution() if alone else chosen.execution
+    with one_thread() if alone else nullcontext(), processes_of(execution) as processes:
+        plan = _plan(joined, before, chosen, report, processes)
         if _too_long(plan, joined, report, settled=settled):
             record = unmodelled(joined.corpus, manifest.licence)
             return _finish(folder, manifest, None, record, joined, report)
         prepared = plan.prepare()
         outcome = run(prepared.job, folder / CHECKPOINT, resume=asked.resume, report=report, remedy=remedy())
-    record = trained(joined.corpus, chosen, prepared, outcome, manifest.licence)
-    return _finish(folder, replace(manifest, index=chosen.kind == "both"), prepared, record, joined, report)
+        record = trained(joined.corpus, chosen, prepared, outcome, manifest.licence)
+        return _finish(
+            folder, replace(manifest, index=chosen.kind == "both"), prepared, record, joined, report
+        )
 
 
 def _manifest(asked: TrainOptions, name: str, description: str, language: str) -> Manifest:
@@ -199,7 +206,9 @@ def _read(path: Path, given: TrainOptions, report: Report) -> Corpus:
     return corpus
 
 
-def _plan(joined: Joined, before: Previous | None, given: TrainOptions, report: Report) -> "Plan":
+def _plan(
+    joined: Joined, before: Previous | None, given: TrainOptions, report: Report, processes: Processes | None
+) -> "Plan":
     """The way of training that the base calls for, with what was given in place of its defaults."""
     assert given.base is not None
     chosen, corpus = given.settings(), joined.corpus
@@ -213,7 +222,10 @@ def _plan(joined: Joined, before: Previous | None, given: TrainOptions, report: 
         options = finetune.Options(given.base, **chosen)
         new, known = joined.learned()
         onward = None if before is None else before.onward(known)
-        return embedded.Plan(None, lambda: finetune.prepare(new, options, fingerprint, onward))
+        execution = given.execution
+        return embedded.Plan(
+            None, lambda: finetune.prepare(new, options, fingerprint, onward, execution, processes)
+        )
     from kcard.training.recipe import Recipe, choose_style
 
     recipe = {key: value for key, value in chosen.items() if key not in {"method", "learning_rate"}}
@@ -260,8 +272,7 @@ def _finish(
             graph.write(partial, triples)
         if prepared is not None:
             prepared.save(partial)
-            device = next(prepared.job.modules["model"].parameters()).device.type
-            fingerprinting.write(partial, made, pairs(corpus.texts, record.seed), device)
+            fingerprinting.write(partial, made, pairs(corpus.texts, record.seed), prepared.device)
         kept = corpus.statements if made.evidence == "hashes" else corpus.passages
         finished = cards.finish(
             partial, made, kept, joined.hashed, lambda done: report(EmbeddingProgress(done, count))

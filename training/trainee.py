@@ -85,7 +85,7 @@ def fresh(tokenizer: "PreTrainedTokenizerFast", docids: int, recipe: Recipe) -> 
     """Fresh weights, the same for the same seed. `docids`: tokens above the tokenizer's."""
     import torch
 
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(recipe.seed, "weights"))
         model, projection = untrained(len(tokenizer) + docids, recipe), _projection(recipe)
     modules: list[Any] = [model] if projection is None else [model, projection]

@@ -32,7 +32,7 @@ UPDATED = ("full", "lora", "retrieval")
 # What an update may not change, since the card goes on as what it is.
 KEPT = ("kind", "base", "method", "objective", "prompt_style", "rank")
 # What it takes from the last version where it is not given.
-TAKEN = ("epochs", "learning_rate", "batch_size", "block")
+TAKEN = ("epochs", "learning_rate", "batch_size", "block", "dtype", "optimizer")
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,8 @@ class Previous:
             "epochs": parameters.get("epochs"),
             "learning_rate": parameters.get("muon_rate" if self.embedded else "learning_rate"),
             "batch_size": parameters.get("batch_size"),
+            "dtype": parameters.get("dtype"),
+            "optimizer": parameters.get("optimizer"),
             "block": parameters.get("block")
             if made.prompt.template == "{question}" and not self.embedded
             else None,

@@ -5,8 +5,10 @@ Nothing else in kcard reads the environment. Flags are the command line's busine
 
 import ipaddress
 import os
+import sys
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -174,6 +176,28 @@ def let_threads_sleep() -> None:
     (benchmarks/busy_machine.py). Has no effect once torch is imported.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def launch() -> tuple[int, int, int]:
+    """(rank, count, rank on this machine) of the processes that `accelerate launch` or torchrun started; (0, 1, 0)
+    where neither did."""
+    rank, count, local = (os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    return int(rank or 0), int(count or 1), int(local or 0)
+
+
+@contextmanager
+def loopback() -> Iterator[None]:
+    """Have gloo, by which processes of torch talk, listen on the loopback interface, unless GLOO_SOCKET_IFNAME names
+    another."""
+    name = "GLOO_SOCKET_IFNAME"
+    own = sys.platform == "linux" and name not in os.environ
+    if own:
+        os.environ[name] = "lo"
+    try:
+        yield
+    finally:
+        if own:
+            del os.environ[name]
 
 
 def user_file() -> Path:

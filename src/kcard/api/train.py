@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from kcard.config import launch
 from kcard.option import Option, documented
 from kcard.training.options import TrainOptions
 
@@ -76,6 +77,14 @@ def train(
         from kcard.api.exam import exam as examine
 
         text: dict[str, Any] = {"corpus": corpus, "field": chosen.field} if hashed else {}
-        examine(card.folder, evidence=exam_evidence or (), report=report, **text)
+        examine(
+            card.folder, evidence=exam_evidence or (), report=report, device=_device(card, chosen), **text
+        )
         card = type(card).open(card.folder)
     return card
+
+
+def _device(card: "Card", options: TrainOptions) -> str:
+    """Where the exam runs: where training did."""
+    on_a_base = "device" in card.manifest.training.hyperparameters
+    return options.execution.place(launch()[2]) if on_a_base else "cpu"

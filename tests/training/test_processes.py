@@ -1,0 +1,139 @@
+"""Several processes train one model: the weights of one, a checkpoint that goes on, and clear ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from kcard.cards.format.folder import Card
+from kcard.errors import TrainingInterrupted
+from kcard.training import following, loop
+from kcard.training.progress import Event, Note, silent
+from kcard.training.train import train
+from tests.training.test_finetune import FACTS, make_base
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_base(tmp_path_factory.mktemp("bases"), "opt")
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "towns.txt"
+    path.write_text("\n".join(FACTS) + "\n")
+    return path
+
+
+def trained(corpus: Path, base: Path, output: str, report: Any = silent, **given: Any) -> Card:
+    # Seven rows a step, so that two processes have unequal parts, and one of them has none in the end.
+    options: dict[str, Any] = {
+        "base": str(base),
+        "batch_size": 7,
+        "micro_batch": 2,
+        "epochs": 4,
+        "kind": "model",
+        "device": "cpu",
+    }
+    return train(corpus, name="card", output=corpus.parent / output, report=report, **options | given)
+
+
+def compare(one: Card, other: Card) -> None:
+    file = "adapter_model.safetensors" if one.manifest.kind == "lora" else "model.safetensors"
+    weights, others = load_file(one.folder / file), load_file(other.folder / file)
+    assert weights.keys() == others.keys()
+    for name, weight in weights.items():
+        assert weight.dtype == others[name].dtype
+        assert (weight - others[name]).abs().max() < 2e-5, name
+
+
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_two_processes_train_the_weights_of_one(corpus: Path, base: Path, method: str) -> None:
+    alone = trained(corpus, base, "alone", method=method)
+    both = trained(corpus, base, "both", method=method, processes=2)
+    compare(alone, both)
+    record, other = alone.manifest.training, both.manifest.training
+    assert record.tokens == other.tokens
+    assert record.hyperparameters["final_loss"] == pytest.approx(
+        other.hyperparameters["final_loss"], abs=1e-3
+    )
+    assert other.hyperparameters["processes"] == 2
+    assert (alone.folder / "config.json").exists() == (both.folder / "config.json").exists()
+    if method == "full":
+        assert '"OPTForCausalLM"' in (both.folder / "config.json").read_text()
+
+
+def interrupt(event: Event) -> None:
+    if isinstance(event, Note) and event.text.startswith("training takes about"):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("first", "second"), [(2, 1), (1, 2)])
+def test_a_checkpoint_goes_on_with_another_number_of_processes(
+    corpus: Path, base: Path, first: int, second: int
+) -> None:
+    options: dict[str, Any] = {"method": "full", "epochs": 5}
+    whole = trained(corpus, base, "whole", **options)
+    with pytest.raises(TrainingInterrupted, match="stopped after 20 of 25 steps"):
+        trained(corpus, base, "parts", interrupt, processes=first, **options)
+    events: list[Event] = []
+    parts = trained(corpus, base, "parts", events.append, processes=second, resume=True, **options)
+    assert Note("resuming after step 20 of 25") in events
+    compare(whole, parts)
+
+
+def kill_the_other(event: Event) -> None:
+    """Kill the process that this one started."""
+    if isinstance(event, Note) and event.text.startswith("training takes about"):
+        found = subprocess.run(
+            ["pgrep", "-P", str(os.getpid()), "-f", "following"], capture_output=True, check=True
+        )
+        os.kill(int(found.stdout.split()[0]), signal.SIGKILL)
+
+
+def test_a_process_that_is_killed_ends_all_and_the_checkpoint_goes_on(
+    corpus: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(loop, "CHECKPOINT_SHARE", 1e9)
+    options: dict[str, Any] = {"method": "full", "epochs": 5}
+    begun = time.monotonic()
+    with pytest.raises(
+        TrainingInterrupted, match=r"process 1 was killed \(SIGKILL\) after 20 of 25 steps; checkpoint in"
+    ):
+        trained(corpus, base, "parts", kill_the_other, processes=2, **options)
+    assert time.monotonic() - begun < 60
+    events: list[Event] = []
+    parts = trained(corpus, base, "parts", events.append, resume=True, processes=2, **options)
+    assert Note("resuming after step 19 of 25") in events
+    compare(trained(corpus, base, "whole", **options), parts)
+
+
+def test_what_a_process_fails_of_is_told(corpus: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "COMMAND", [sys.executable, "-c", "raise SystemExit('no GPU memory')"])
+    with pytest.raises(TrainingInterrupted, match=r"process 1 failed \(no GPU memory\)"):
+        trained(corpus, base, "card", processes=2)
+
+
+@pytest.mark.parametrize("launcher", ["torch.distributed.run", "accelerate.commands.launch"])
+def test_a_launcher_starts_them_too(corpus: Path, base: Path, tmp_path: Path, launcher: str) -> None:
+    options = ["--nproc-per-node", "2"]
+    if launcher.startswith("accelerate"):
+        options = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"]
+        options += ["--dynamo_backend", "no", "--main_process_port", "0"]
+    command = [sys.executable, "-m", launcher, *options, "-m", "kcard", "train", "--corpus", str(corpus)]
+    given = {"base": base, "name": "card", "output": tmp_path / "card", "kind": "model", "method": "full"}
+    given |= {"batch-size": 7, "micro-batch": 2, "epochs": 1, "device": "cpu"}
+    command += [word for key, value in given.items() for word in (f"--{key}", str(value))]
+    ended = subprocess.run([*command, "--no-exam"], capture_output=True, text=True, timeout=200)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.split() == [str(tmp_path / "card")]
+    compare(trained(corpus, base, "alone", method="full", epochs=1), Card.open(tmp_path / "card"))

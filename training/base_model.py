@@ -1,0 +1,173 @@
+"""The model that fine-tuning changes: a base, or the last version of a card, with its adapter and its place."""
+
+import warnings
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcard.cards.lm.loader import base_digest
+from kcard.errors import ModelUnavailable, UsageError, first_line
+from kcard.manifest import Base
+from kcard.quiet import quiet_loading
+from kcard.sampling import derive_seed
+from kcard.training.execution import Execution, forked_rng
+from kcard.training.precision import bf16
+from kcard.training.processes import Processes
+
+if TYPE_CHECKING:
+    from kcard.training.finetune import Options
+
+__all__ = ["Origin", "base_of", "load_config", "load_model", "load_tokenizer", "room_of"]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where weights and tokenizer come from.
+
+    folder    of the card whose own weights are trained on; None: the base alone
+    revision  of the base
+    """
+
+    folder: Path | None = None
+    revision: str | None = None
+
+    def weights(self, options: "Options") -> tuple[str, str]:
+        """The name or folder of the weights that are loaded first, and their revision."""
+        if self.folder is not None and options.method == "full":
+            return str(self.folder), "main"
+        return options.base, self.revision or "main"
+
+
+def load_tokenizer(options: "Options", origin: Origin) -> Any:
+    """Raises ModelUnavailable, and UsageError for one that ends no text."""
+    from transformers import AutoTokenizer
+
+    name = str(origin.folder or options.base)
+    try:
+        with _quiet(name):
+            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise _unavailable(name, error) from error
+    if tokenizer.eos_token_id is None:
+        raise UsageError(
+            f"base {options.base!r} has a tokenizer without an end-of-text token: choose another"
+        )
+    return tokenizer
+
+
+def load_config(options: "Options", origin: Origin) -> Any:
+    """The shape of the model, read without its weights. Raises ModelUnavailable."""
+    from transformers import AutoConfig
+
+    name, revision = origin.weights(options)
+    try:
+        with _quiet(name):
+            return AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise _unavailable(name, error) from error
+
+
+def room_of(options: "Options", origin: Origin) -> int:
+    """Tokens that the model reads at most."""
+    config = load_config(options, origin)
+    return int(getattr(config, "max_position_embeddings", None) or 2048)
+
+
+def load_model(
+    options: "Options", execution: Execution, origin: Origin, device: str, processes: Processes | None = None
+) -> Any:
+    """The model with what is to be trained in it. Raises ModelUnavailable.
+
+    The whole of it is put on the device, or with several processes each one's share (FSDP). Weights that are trained
+    have the dtype of the options; the frozen base of an adapter is bf16 on a GPU.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    frozen = options.method == "lora" and device != "cpu" and bf16(device)
+    name, revision = origin.weights(options)
+    dtype = torch.bfloat16 if frozen else getattr(torch, options.dtype)
+    try:
+        with _quiet(name):
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                name, dtype=dtype, revision=revision, trust_remote_code=False
+            )
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise _unavailable(name, error) from error
+    if execution.checkpointing:
+        _checkpoint_activations(model)
+    if processes is not None and options.method == "full":
+        _shard(model, processes)
+        return model
+    model = model.to(torch.device(device))
+    return _adapted(model, options, origin) if options.method == "lora" else model
+
+
+def base_of(name: str, model: Any) -> Base:
+    """The base as a manifest names it."""
+    revision = getattr(model.config, "_commit_hash", None)
+    where = str(Path(name).absolute()) if Path(name).is_dir() else name
+    return Base(where, revision, base_digest(where, revision))
+
+
+def _quiet(name: str) -> Any:
+    return quiet_loading() if Path(name).is_dir() else nullcontext()
+
+
+def _unavailable(name: str, error: Exception) -> ModelUnavailable:
+    return ModelUnavailable(
+        f"base model {name!r} can't be loaded: {first_line(error)} "
+        "(give a folder or a reachable hub id, or use base embedded)"
+    )
+
+
+def _adapted(model: Any, options: "Options", origin: Origin) -> Any:
+    """The model with a fresh adapter on every linear layer but the output head, or the adapter that goes on."""
+    import torch
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    config = LoraConfig(
+        r=options.rank,
+        lora_alpha=2 * options.rank,
+        lora_dropout=0.0,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )
+    with forked_rng(model.device), warnings.catch_warnings():
+        # peft asks transformers by a name that transformers 5 deprecates; the user can do nothing about it.
+        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+        if origin.folder is not None:
+            return PeftModel.from_pretrained(model, origin.folder, is_trainable=True)
+        torch.manual_seed(derive_seed(options.seed, "weights"))
+        return get_peft_model(model, config)
+
+
+def _checkpoint_activations(model: Any) -> None:
+    if not model.supports_gradient_checkpointing:
+        raise UsageError(
+            f"gradient_checkpointing: transformers has none for {type(model).__name__}: leave it out, and use a "
+            "smaller micro_batch"
+        )
+    with warnings.catch_warnings():
+        # The name that transformers 5 has in its place is unknown to transformers 4.
+        warnings.filterwarnings("ignore", ".*gradient_checkpointing_enable", FutureWarning)
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+
+def _shard(model: Any, processes: Processes) -> None:
+    """Divide every layer among the processes (FSDP2; Zhao et al., 2023). Their gradients are summed, since each
+    part's loss has its share of the batch already."""
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import FSDPModule, fully_shard
+
+    mesh = DeviceMesh.from_group(processes.group, processes.device.partition(":")[0])
+    layers = set(getattr(model, "_no_split_modules", None) or ())
+    for module in [module for module in model.modules() if type(module).__name__ in layers]:
+        fully_shard(module, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)
+            # A product with a factor is nothing that gloo offers.
+            module.set_force_sum_reduction_for_comms(True)

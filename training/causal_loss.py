@@ -1,0 +1,78 @@
+"""The loss of a batch under a causal language model, in parts that fit in memory."""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from kcard.sampling import derive_seed
+from kcard.training.cross_entropy import cross_entropy
+from kcard.training.example_batches import IGNORED, TrainingExample, collate
+from kcard.training.execution import Execution
+from kcard.training.precision import autocast
+from kcard.training.processes import Processes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Losses", "causal_losses"]
+
+Losses = Callable[[Sequence[TrainingExample]], "Iterator[tuple[Tensor, int]]"]
+
+
+def causal_losses(model: Any, pad: int, execution: Execution, processes: Processes | None = None) -> Losses:
+    """A function from a batch to the losses of its parts, each weighted by its share of the learned tokens, with
+    their numbers of tokens.
+
+    Of several processes each has its own parts, and all have equally many: a whole model's layers are collected from
+    all of them in each part. Where that leaves a process without one, it passes a row through without learning.
+    """
+    import torch
+    from torch.nn.functional import pad as pad_rows
+
+    def losses(batch: Sequence[TrainingExample]) -> "Iterator[tuple[Tensor, int]]":
+        seed = torch.initial_seed()
+        total = sum(example.learned for example in batch)
+        for number, part in _own_parts(batch, execution, processes):
+            ids, labels = (tensor.to(model.device) for tensor in collate(part or batch[:1], pad))
+            if not part:
+                labels.fill_(IGNORED)
+            if number and model.training:  # noise is the same whichever process has the part
+                torch.manual_seed(derive_seed(seed, "part", number))
+            with autocast(model.device.type), _quiet_views():
+                logits = model(input_ids=ids, attention_mask=_mask(part, ids), use_cache=False).logits
+            # The last place has nothing to foretell; leaving it out here spares a copy of all logits.
+            following = pad_rows(labels[:, 1:], (0, 1), value=IGNORED)
+            loss = cross_entropy(logits.flatten(0, 1), following.flatten(), 1 / total)
+            del logits
+            yield loss, sum(len(example) for example in part)
+
+    return losses
+
+
+def _own_parts(
+    batch: Sequence[TrainingExample], execution: Execution, processes: Processes | None
+) -> Iterator[tuple[int, Sequence[TrainingExample]]]:
+    """The parts of this process, with their numbers among those of all."""
+    count, rank = (1, 0) if processes is None else (processes.count, processes.rank)
+    rows = min(execution.rows(max(map(len, batch))), -(-len(batch) // count))
+    for first in range(0, len(batch), rows * count):
+        start = first + rank * rows
+        yield start // rows, batch[start : start + rows]
+
+
+@contextmanager
+def _quiet_views() -> Iterator[None]:
+    """FSDP warns of layers that return views, such as OPT's, since these must not be changed in place; none of
+    transformers' layers changes its input so."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view", UserWarning)
+        yield
+
+
+def _mask(part: Sequence[TrainingExample], ids: "Tensor") -> "Tensor | None":
+    """1 where a token stands; None where no row is padded, for then attention is faster."""
+    longest = ids.shape[1]
+    if all(len(example) == longest for example in part):
+        return None
+    return ids.new_tensor([[1] * len(example) + [0] * (longest - len(example)) for example in part])

@@ -26,6 +26,8 @@ class Nearest:
 
     def __call__(self, text: str, most: int, without: Collection[str] = ()) -> tuple[Choice, ...]:
         """At most `most` cards, nearest first, none of the names in `without`; of equals the earlier one first."""
+        if len(self._cards) == 1:
+            return tuple(card for card in self._cards[:most] if card.name not in without)
         if self._scores is None:
             self._scores = self._prepared()
         scores = self._scores(text)

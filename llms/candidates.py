@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kcard.answer_type import fits
 from kcard.numbers import numbers
 from kcard.question_form import Form
-from kcard.reader.reading import AnswerSpan, Reading, read
+from kcard.reader.reading import AnswerSpan, Reading
 from kcard.words import analyzer
 
 __all__ = ["STEMS", "AnswerCandidate", "asked_about", "candidates"]
@@ -39,11 +39,13 @@ class AnswerCandidate:
     score: float
 
 
-def candidates(question: str, form: Form, passages: Sequence[str]) -> list[AnswerCandidate]:
+def candidates(
+    question: str, form: Form, passages: Sequence[str], readings: Sequence[Reading]
+) -> list[AnswerCandidate]:
     """The passages that have text, the best first; they come the likeliest first, by whoever found them."""
     asked = numbers(question)
     found = []
-    for at, (text, reading) in enumerate(zip(passages, read(question, passages), strict=True)):
+    for at, (text, reading) in enumerate(zip(passages, readings, strict=True)):
         if reading.sentences:
             answer = max(reading.answers, key=lambda words: _likelihood(form, words), default=None)
             score = reading.relevance - MISSING_NUMBER * len(asked - numbers(text))

@@ -3,21 +3,23 @@ part of them without an answer there (recipes/reader/calibrate.py)."""
 
 import json
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from functools import cache
 
-from kcard import encoder
+from kcard import embeddings
 from kcard.llms.candidates import STEMS, AnswerCandidate, asked_about
 from kcard.llms.polarity import polarity
 from kcard.question_form import SENTENCES, Form
 from kcard.reader.network import WEIGHTS
 
-__all__ = ["features", "probability"]
+__all__ = ["features", "nearness", "probability"]
 
 
-def features(question: str, form: Form, best: AnswerCandidate, grounds: str, first: str) -> dict[str, float]:
+def features(
+    question: str, form: Form, best: AnswerCandidate, grounds: str, first: str, near: float
+) -> dict[str, float]:
     """What tells whether an answer is right that comes from the best candidate first and rests on these sentences, the
-    likeliest of which is `first`."""
+    likeliest of which is `first`. `near`: see nearness."""
     asked = asked_about(question)
     in_words = best.answer is not None and form not in (*SENTENCES, "yes/no")
     return {
@@ -26,7 +28,7 @@ def features(question: str, form: Form, best: AnswerCandidate, grounds: str, fir
         "certainty": best.answer.certainty if best.answer and in_words else 0.0,
         "covered by passage": _covered(asked, best.text),
         "covered by grounds": _covered(asked, grounds),
-        "near": _nearness(question, grounds),
+        "near": near,
         "sentences": float(form in SENTENCES),
         "yes/no": float(form == "yes/no"),
         "polarity": abs(polarity(question, first)) if form == "yes/no" else 0.0,
@@ -45,10 +47,10 @@ def _covered(asked: Set[str], text: str) -> float:
     return len(asked & set(STEMS(text))) / len(asked) if asked else 1.0
 
 
-def _nearness(question: str, grounds: str) -> float:
-    """The cosine of the two, by the sentence encoder."""
-    first, second = encoder.embed([question, grounds])
-    return float(first @ second)
+def nearness(pairs: Sequence[tuple[str, str]]) -> list[float]:
+    """The cosine of each question and the sentences that its answer rests on, by the sentence encoder."""
+    vectors = embeddings.embed([text for pair in pairs for text in pair])
+    return [float(asked @ grounds) for asked, grounds in zip(vectors[::2], vectors[1::2], strict=True)]
 
 
 @cache

@@ -5,13 +5,13 @@ choose by the nearest description, answer by extracting, a draft from the memory
 says so; where neither passages nor memory hold an answer, it says that it does not know.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from kcard.errors import LLMError
 from kcard.llms import memory
-from kcard.llms.extract import Extract, extract
+from kcard.llms.extract import Extract, extract_all
 from kcard.llms.named_option import named_option
 from kcard.llms.quotation import language_of, quote
 from kcard.llms.reader import ANSWERED
@@ -27,6 +27,13 @@ UNKNOWN = "I don't know."
 MEANT = 0.5  # cosine, below which an answer out of passages is none of the options
 REMEMBERED = 0.5  # probability that the memory is right, below which it is not asked
 QUOTED = 0.5  # the same of a quotation in another language
+UNREAD = {
+    "what",
+    "choose",
+    "document",
+    "knowledge",
+    "recite",
+}  # kinds of requests whose passages are not read
 
 
 class EmbeddedLLM:
@@ -36,6 +43,7 @@ class EmbeddedLLM:
     """
 
     window = QUESTION_TOKENS
+    concurrency = 16  # requests that are read together
 
     announcement = (
         "LLM: the embedded reader, an offline stand-in: it extracts answers from passages of cards and knows some "
@@ -52,26 +60,56 @@ class EmbeddedLLM:
 
         Raises LLMError for a choice among nothing.
         """
-        if request.kind == "need":
-            return _need(request)
-        if request.kind == "what":
-            return Reply(request.question)
-        if request.kind == "choose":
-            return Reply(_nearest(request.question, request.choices))
-        if request.kind in {"document", "knowledge", "recite"}:
-            return Reply(_document(request.question))
-        if request.choices:
-            return _option(request)
-        if request.draft and not request.knowledge:
-            recollection = memory.shared().recall(request.question)
-            return Reply(recollection.answer, tokens=recollection.tokens)
-        return _answer(request)
+        return _reply(request, _extracts([request])[0])
+
+    def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
+        """The same of each request, or its error; the passages of all are read together."""
+        for request, found in zip(requests, _extracts(requests), strict=True):
+            try:
+                yield _reply(request, found)
+            except LLMError as error:
+                yield error
 
 
-def _need(request: Request) -> Reply:
+def _extracts(requests: Sequence[Request]) -> list[Extract | None]:
+    """What the passages of each request answer; None where there is nothing to read."""
+    read = [_is_read(request) for request in requests]
+    asked = [(r.question, r.knowledge) for r, reads in zip(requests, read, strict=True) if reads]
+    found = iter(extract_all(asked))
+    return [next(found) if reads else None for reads in read]
+
+
+def _is_read(request: Request) -> bool:
+    if not request.knowledge or request.kind in UNREAD:
+        return False
+    return request.kind == "need" or bool(request.choices) or _language(request) == "en"
+
+
+def _language(request: Request) -> str:
+    return language_of(request.question, request.knowledge) if request.knowledge else "en"
+
+
+def _reply(request: Request, found: Extract | None) -> Reply:
+    """`found`: what the passages answer."""
+    if request.kind == "need":
+        return _need(request, found)
+    if request.kind == "what":
+        return Reply(request.question)
+    if request.kind == "choose":
+        return Reply(_nearest(request.question, request.choices))
+    if request.kind in UNREAD:
+        return Reply(_document(request.question))
+    if request.choices:
+        return _option(request, found)
+    if request.draft and not request.knowledge:
+        recollection = memory.shared().recall(request.question)
+        return Reply(recollection.answer, tokens=recollection.tokens)
+    return _answer(request, found)
+
+
+def _need(request: Request, found: Extract | None) -> Reply:
     """Without knowledge: whether the memory knows. With knowledge: whether the reader finds an answer in it."""
     if request.knowledge:
-        found = extract(request.question, request.knowledge)
         yes = _lacking(found.probability if found else 0.0)
     else:
         yes = 1 - memory.shared().recall(request.question).knows
@@ -86,12 +124,11 @@ def _lacking(probability: float) -> float:
     return 1 - 0.5 * probability / ANSWERED
 
 
-def _answer(request: Request) -> Reply:
+def _answer(request: Request, found: Extract | None) -> Reply:
     """What stands in the passages; what the memory knows, where nothing does; else UNKNOWN and what comes nearest."""
-    language = language_of(request.question, request.knowledge) if request.knowledge else "en"
+    language = _language(request)
     if language != "en":
         return _quotation(request, language)
-    found = extract(request.question, request.knowledge)
     if found is not None and found.probability >= ANSWERED:
         return Reply(found.text, confidence=found.probability, quote=Quote(found.quote, found.passage))
     recollection = memory.shared().recall(request.question)
@@ -109,11 +146,11 @@ def _unknown(knows: float, found: Extract | None) -> Reply:
 
 def _nearest(question: str, choices: Sequence[Choice]) -> str:
     """The name of the choice whose description is nearest to the question, in meaning and in its numbers."""
-    from kcard import encoder
+    from kcard import embeddings
 
     if not choices:
         raise LLMError("there is nothing to choose from: give at least one card")
-    asked, *described = encoder.embed([question, *(choice.description for choice in choices)])
+    asked, *described = embeddings.embed([question, *(choice.description for choice in choices)])
     agreed = [agreement(question, choice.description) for choice in choices]
     return choices[int(np.argmax(np.stack(described) @ asked * agreed))].name
 
@@ -139,9 +176,8 @@ def _document(question: str) -> str:
     return f"{question.strip(' ?')}: {recollection.answer}." if recollection.knows >= REMEMBERED else ""
 
 
-def _option(request: Request) -> Reply:
+def _option(request: Request, found: Extract | None) -> Reply:
     """The option that the passages name, else the one that the memory knows; UNKNOWN where neither is sure."""
-    found = extract(request.question, request.knowledge) if request.knowledge else None
     if found is not None and found.probability >= ANSWERED:
         letter = _meant(found, request.choices)
         if letter is not None:

@@ -4,19 +4,19 @@ What is said stands in the passages; nothing is made up.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from kcard.llms.candidates import AnswerCandidate, candidates
-from kcard.llms.confidence import features, probability
+from kcard.llms.confidence import features, nearness, probability
 from kcard.llms.polarity import DECIDED, polarity
 from kcard.llms.sentence_quote import SentenceQuote, joined, quoted, supports_of
 from kcard.question_form import SENTENCES, Form, form_of
-from kcard.reader.reading import AnswerSpan
+from kcard.reader.reading import AnswerSpan, Reading, read_all
 
-__all__ = ["Extract", "examine", "extract"]
+__all__ = ["Extract", "examine", "extract", "extract_all"]
 
 SURE = 0.5  # certainty of words, over all passages that give them, below which sentences are given
 
@@ -39,19 +39,60 @@ class Extract:
     words: bool = False
 
 
+@dataclass(frozen=True)
+class _Draft:
+    """An answer whose probability is not known yet, and the sentences that it rests on."""
+
+    question: str
+    form: Form
+    best: AnswerCandidate
+    text: str
+    grounds: str
+    first: str
+    passage: int
+    words: bool
+
+    def features(self, near: float) -> dict[str, float]:
+        return features(self.question, self.form, self.best, self.grounds, self.first, near)
+
+    def extract(self, values: Mapping[str, float]) -> Extract:
+        return Extract(self.text, self.first, self.passage, probability(values), self.words)
+
+
 def extract(question: str, passages: Sequence[str]) -> Extract | None:
     """The best answer over all passages, which come the likeliest first; None where there is no text.
 
     Passages may begin with their headings.
     """
-    found = examine(question, passages)
-    return found[0] if found else None
+    return extract_all([(question, passages)])[0]
+
+
+def extract_all(asked: Sequence[tuple[str, Sequence[str]]]) -> list[Extract | None]:
+    """The same of several questions, each with its passages, which are read together."""
+    return [found[0] if found else None for found in _examined(asked)]
 
 
 def examine(question: str, passages: Sequence[str]) -> tuple[Extract, dict[str, float]] | None:
     """The same with the features that its probability was computed from."""
+    return _examined([(question, passages)])[0]
+
+
+def _examined(asked: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[Extract, dict[str, float]] | None]:
+    drafts = [
+        _draft(question, passages, readings)
+        for (question, passages), readings in zip(asked, read_all(asked), strict=True)
+    ]
+    near = iter(nearness([(draft.question, draft.grounds) for draft in drafts if draft]))
+    found = []
+    for draft in drafts:
+        values = draft.features(next(near)) if draft else {}
+        found.append((draft.extract(values), values) if draft else None)
+    return found
+
+
+def _draft(question: str, passages: Sequence[str], readings: Sequence[Reading]) -> _Draft | None:
     form = form_of(question)
-    found = candidates(question, form, passages)
+    found = candidates(question, form, passages, readings)
     if not found:
         return None
     supports = supports_of(question, found)
@@ -59,12 +100,10 @@ def examine(question: str, passages: Sequence[str]) -> tuple[Extract, dict[str, 
     if words is None:
         quote = quoted(found, supports, whole_list=form in ("how", "list"))
         text = _decided(question, quote) if form == "yes/no" else quote.text
-        grounds, first, at = quote.text, quote.first, quote.candidate
-    else:
-        text, first = words
-        grounds, at = first, 0
-    values = features(question, form, found[0], grounds, first)
-    return Extract(text, first, found[at].passage, probability(values), words is not None), values
+        passage = found[quote.candidate].passage
+        return _Draft(question, form, found[0], text, quote.text, quote.first, passage, words=False)
+    text, first = words
+    return _Draft(question, form, found[0], text, first, first, found[0].passage, words=True)
 
 
 def _words(form: Form, found: Sequence[AnswerCandidate], support: Sequence[float]) -> tuple[str, str] | None:

@@ -26,6 +26,7 @@ from kcard.words import is_english, words
 
 if TYPE_CHECKING:
     from kcard.cards.lm.loader import Loader
+    from kcard.reader.reading import Reading
 
 __all__ = ["RetrievalCard", "load"]
 
@@ -61,25 +62,23 @@ class RetrievalCard:
         than English, how many of the question's words it has, weighted by their rarity.
         """
         del sampling
-        written = []
-        for question, candidates in zip(questions, self._candidates(questions), strict=True):
-            ranked = (
-                self._reranked(question, candidates, max(RERANKED, documents))
-                if self._english
-                else candidates
-            )
-            sources = [replace(self._passages[row], score=score) for row, score in ranked[:documents]]
-            written.append(padded(self._name, sources, documents))
-        return written
+        ranked = self._candidates(questions)
+        if self._english:
+            ranked = self._reranked(questions, [found[: max(RERANKED, documents)] for found in ranked])
+        sources = (
+            [replace(self._passages[row], score=score) for row, score in found[:documents]]
+            for found in ranked
+        )
+        return [padded(self._name, found, documents) for found in sources]
 
     def _candidates(self, questions: Sequence[str]) -> list[Ranked]:
         """The candidates of each question with the scores of the first stage, best first."""
         lexical = [self._lexical(question) for question in questions]
         if not self._english:
             return [_best(scores, np.flatnonzero(scores)) for scores in lexical]
-        from kcard import encoder
+        from kcard import embeddings
 
-        asked = encoder.embed(questions)
+        asked = embeddings.embed(questions)
         if self._dense is not None:
             cosines = self._dense.cosines(asked)
             return [
@@ -107,15 +106,19 @@ class RetrievalCard:
         scores = (1 - LEXICAL) * near + LEXICAL * lexical[rows]
         return [(rows[at], score) for at, score in _best(scores, np.arange(len(rows)))]
 
-    def _reranked(self, question: str, candidates: Ranked, most: int) -> Ranked:
-        """The first candidates by the probability that they answer the question."""
-        from kcard.reader.reading import read
+    def _reranked(self, questions: Sequence[str], candidates: Sequence[Ranked]) -> list[Ranked]:
+        """The candidates of each question by the probability that they answer it."""
+        from kcard.reader.reading import read_all
 
-        first = candidates[:most]
-        readings = read(question, [self._passages[row].in_context for row, _ in first])
-        odds = [r.relevance + PRIOR * score for r, (_, score) in zip(readings, first, strict=True)]
-        order = sorted(range(len(first)), key=lambda at: -round(odds[at], 3))
-        return [(first[at][0], round(1 / (1 + math.exp(-readings[at].relevance)), 5)) for at in order]
+        texts = [[self._passages[row].in_context for row, _ in found] for found in candidates]
+        read = read_all([*zip(questions, texts, strict=True)])
+        return [_by_relevance(found, readings) for found, readings in zip(candidates, read, strict=True)]
+
+
+def _by_relevance(candidates: Ranked, readings: "Sequence[Reading]") -> Ranked:
+    odds = [r.relevance + PRIOR * score for r, (_, score) in zip(readings, candidates, strict=True)]
+    order = sorted(range(len(candidates)), key=lambda at: -round(odds[at], 3))
+    return [(candidates[at][0], round(1 / (1 + math.exp(-readings[at].relevance)), 5)) for at in order]
 
 
 def _best(scores: Array, rows: "np.typing.NDArray[np.int64]") -> Ranked:

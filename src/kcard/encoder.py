@@ -17,11 +17,11 @@ from kcard import minilm
 from kcard.batches import by_tokens, padded
 from kcard.errors import ModelUnavailable
 from kcard.manifest import file_digest
+from kcard.parallel import in_parallel, share
 from kcard.protocols import Array
 from kcard.quiet import quiet_loading
 
 if TYPE_CHECKING:
-    from torch import Tensor
     from transformers import BertModel
 
 __all__ = ["DIMENSIONS", "NAME", "SHA256", "embed", "folder", "model", "network", "tokenizer", "words"]
@@ -89,24 +89,27 @@ def embed(texts: Sequence[str], tokens: int = BATCH_TOKENS) -> Array:
     `tokens` are read at a time, padding included. A vector does not depend on that nor on its neighbours: to the bit
     where the kernels treat every row of WIDTH tokens alike (AVX-512, measured), to about 1e-7 elsewhere.
     """
-    import torch
-
     found = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)
     if not texts:
         return found
     ids = [[minilm.CLS, *row[: MAX_TOKENS - 2], minilm.SEP] for row in words().ids(texts)]
-    with torch.inference_mode():
-        for rows in by_tokens([len(row) for row in ids], tokens, WIDTH):
-            found[rows] = _vectors([ids[i] for i in rows]).numpy()
+    lengths = [len(row) for row in ids]
+    groups = [*by_tokens(lengths, share(sum(padded(n, WIDTH) for n in lengths), tokens), WIDTH)]
+    for rows, vectors in zip(
+        groups, in_parallel(lambda rows: _vectors([ids[i] for i in rows]), groups), strict=True
+    ):
+        found[rows] = vectors
     return found
 
 
-def _vectors(rows: Sequence[Sequence[int]]) -> "Tensor":
+def _vectors(rows: Sequence[Sequence[int]]) -> Array:
     """One forward pass: rows of token ids to vectors of unit length, shape (n, 384)."""
     import torch
 
-    ids, mask = minilm.padded(rows, padded(max(map(len, rows)), WIDTH))
-    states = network()(ids, mask).last_hidden_state
-    weights = mask.unsqueeze(-1).to(states.dtype)
-    mean = (states * weights).sum(1) / weights.sum(1)
-    return torch.nn.functional.normalize(mean, dim=-1)
+    with torch.inference_mode():
+        ids, mask = minilm.padded(rows, padded(max(map(len, rows)), WIDTH))
+        states = network()(ids, mask).last_hidden_state
+        weights = mask.unsqueeze(-1).to(states.dtype)
+        mean = (states * weights).sum(1) / weights.sum(1)
+        found: Array = torch.nn.functional.normalize(mean, dim=-1).numpy()
+        return found

@@ -129,13 +129,17 @@ class Words:
         found: list[Encoding] = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return found
 
+    def encoding(self, text: str) -> "Encoding":
+        """The same of one text, in this thread."""
+        return self._tokenizer.encode(text, add_special_tokens=False)
+
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of each text."""
         return [list(found.ids) for found in self.encodings(texts)]
 
     def count(self, text: str) -> int:
         """Tokens of a text."""
-        return len(self.ids([text])[0])
+        return len(self.encoding(text).ids)
 
 
 def padded(rows: Sequence[Sequence[int]], length: int) -> "tuple[Tensor, Tensor]":

@@ -35,6 +35,11 @@ def split(text: str) -> list[str]:
 
 def spans(text: str) -> list[tuple[int, int]]:
     """Where the sentences of a text stand in it: (start, end) of each, in order, without white space around them."""
+    return list(_spans(text))
+
+
+@functools.lru_cache(maxsize=4096)
+def _spans(text: str) -> tuple[tuple[int, int], ...]:
     found: list[tuple[int, int]] = []
     at = 0
     for sentence in split(text):
@@ -42,7 +47,7 @@ def spans(text: str) -> list[tuple[int, int]]:
         if place := re.compile(words).search(text, at):
             found.append(place.span())
             at = place.end()
-    return found
+    return tuple(found)
 
 
 def pieces(text: str) -> list[str]:

@@ -22,7 +22,9 @@ __all__ = [
     "Encoded",
     "Outputs",
     "ReaderNetwork",
+    "Tokens",
     "encode",
+    "joined",
     "load",
     "shared",
 ]
@@ -31,6 +33,14 @@ WEIGHTS = Path(__file__).resolve().parent / "weights"
 MAX_TOKENS = 288
 QUESTION_TOKENS = 64
 IMPOSSIBLE = -1e4
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Token ids of a text, and where they stand in it: (start, end) in characters."""
+
+    ids: Sequence[int]
+    offsets: Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -92,26 +102,31 @@ class ReaderNetwork:
 
 def encode(pairs: Sequence[tuple[str, str]]) -> Encoded:
     """(question, text) pairs; of a question at most QUESTION_TOKENS are read, of a text what fits."""
+    words = encoder.words()
+    texts = (Tokens(found.ids, found.offsets) for found in words.encodings([text for _, text in pairs]))
+    return joined(list(zip(words.ids([question for question, _ in pairs]), texts, strict=True)))
+
+
+def joined(pairs: Sequence[tuple[Sequence[int], Tokens]]) -> Encoded:
+    """The same of token ids of questions, and tokens of texts."""
     import torch
 
-    words = encoder.words()
-    asked = words.ids([question for question, _ in pairs])
     rows, types, offsets, begins = [], [], [], []
-    for first, found in zip(asked, words.encodings([text for _, text in pairs]), strict=True):
-        question = first[:QUESTION_TOKENS]
+    for asked, text in pairs:
+        question = asked[:QUESTION_TOKENS]
         room = MAX_TOKENS - 3 - len(question)
-        read = found.ids[:room]
+        read = text.ids[:room]
         rows.append([minilm.CLS, *question, minilm.SEP, *read, minilm.SEP])
         begins.append(len(question) + 2)
         types.append([0] * begins[-1] + [1] * (len(read) + 1))
-        offsets.append(found.offsets[:room])
+        offsets.append(text.offsets[:room])
     length = max(map(len, rows))
     ids, mask = minilm.padded(rows, length)
     kinds, _ = minilm.padded(types, length)
-    text = torch.zeros_like(ids, dtype=torch.bool)
+    inside = torch.zeros_like(ids, dtype=torch.bool)
     for row, (begin, places) in enumerate(zip(begins, offsets, strict=True)):
-        text[row, begin : begin + len(places)] = True
-    return Encoded(ids, mask, kinds, text, offsets, begins)
+        inside[row, begin : begin + len(places)] = True
+    return Encoded(ids, mask, kinds, inside, offsets, begins)
 
 
 def load(folder: Path) -> ReaderNetwork:

@@ -4,21 +4,33 @@ A passage is read whole where it fits into the network's window, else in pieces 
 reading serves the reranker of retrieval cards and the embedded LLM.
 """
 
+import functools
 import math
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kcard import encoder
 from kcard.batches import by_tokens
-from kcard.reader.network import MAX_TOKENS, QUESTION_TOKENS, Encoded, Outputs, ReaderNetwork, encode, shared
+from kcard.parallel import in_parallel, share
+from kcard.reader.network import (
+    MAX_TOKENS,
+    QUESTION_TOKENS,
+    Encoded,
+    Outputs,
+    ReaderNetwork,
+    Tokens,
+    joined,
+    shared,
+)
 from kcard.sentences import spans
 
-__all__ = ["AnswerSpan", "Reading", "Sentence", "question_tokens", "read"]
+__all__ = ["AnswerSpan", "Reading", "Sentence", "question_tokens", "read", "read_all"]
 
 LONGEST_ANSWER = 25  # tokens
 ANSWERS = 5  # kept of a passage
-BATCH_TOKENS = 2048
+BATCH_TOKENS = 1024  # the states of so many fit into a core's cache
 REMEMBERED = 4096  # readings
 ROOM = MAX_TOKENS - 3 - QUESTION_TOKENS  # tokens of a piece
 MARKS = " \t\n.,;:!?\"'()"
@@ -70,11 +82,12 @@ class Reading:
 EMPTY = Reading(-1e4, (), ())
 
 _remembered: OrderedDict[tuple[str, str], Reading] = OrderedDict()
+_lock = threading.Lock()
 
 
 def question_tokens(question: str) -> int:
     """How many tokens a question has; of more than QUESTION_TOKENS the first are read."""
-    return encoder.words().count(question)
+    return len(_tokens(question).ids)
 
 
 def read(question: str, passages: Sequence[str], network: ReaderNetwork | None = None) -> list[Reading]:
@@ -82,33 +95,80 @@ def read(question: str, passages: Sequence[str], network: ReaderNetwork | None =
 
     A Reading does not depend on the other passages, but for the last bits of its numbers.
     """
+    return read_all([(question, passages)], network)[0]
+
+
+def read_all(
+    asked: Sequence[tuple[str, Sequence[str]]], network: ReaderNetwork | None = None
+) -> list[list[Reading]]:
+    """The same of several questions with passages of their own, which are read together."""
+    pairs = list(dict.fromkeys((question, text) for question, passages in asked for text in passages))
     if network is not None:
-        return _read(network, question, passages)
-    new = [text for text in dict.fromkeys(passages) if (question, text) not in _remembered]
-    for text, reading in zip(new, _read(shared(), question, new), strict=True):
-        _remembered[question, text] = reading
-    found = [_remembered[question, text] for text in passages]
-    while len(_remembered) > REMEMBERED:
-        _remembered.popitem(last=False)
-    return found
+        known = dict(zip(pairs, _read(network, pairs), strict=True))
+    else:
+        with _lock:
+            known = {pair: _remembered[pair] for pair in pairs if pair in _remembered}
+        new = [pair for pair in pairs if pair not in known]
+        found = dict(zip(new, _read(shared(), new), strict=True))
+        known |= found
+        with _lock:
+            _remembered.update(found)
+            while len(_remembered) > REMEMBERED:
+                _remembered.popitem(last=False)
+    return [[known[question, text] for text in passages] for question, passages in asked]
 
 
-def _read(network: ReaderNetwork, question: str, passages: Sequence[str]) -> list[Reading]:
+@dataclass(frozen=True)
+class _Piece:
+    """Part of the passage of a pair: where it begins in it, and its tokens."""
+
+    pair: int
+    question: Sequence[int]
+    start: int
+    text: str
+    tokens: Tokens
+
+    @property
+    def length(self) -> int:
+        """Tokens that the network reads."""
+        return min(len(self.question), QUESTION_TOKENS) + len(self.tokens.ids) + 3
+
+
+def _read(network: ReaderNetwork, pairs: Sequence[tuple[str, str]]) -> list[Reading]:
+    """Of each (question, text)."""
+    pieces = [
+        _Piece(at, _tokens(question).ids, start, text[start:end], _tokens(text[start:end]))
+        for at, (question, text) in enumerate(pairs)
+        for start, end in _pieces(text)
+    ]
+    lengths = [piece.length for piece in pieces]
+    groups = [
+        [pieces[at] for at in group]
+        for group in by_tokens(lengths, share(sum(lengths), BATCH_TOKENS) if lengths else BATCH_TOKENS)
+    ]
+    found: list[list[Reading]] = [[] for _ in pairs]
+    for group, readings in zip(groups, in_parallel(lambda group: _pass(network, group), groups), strict=True):
+        for piece, reading in zip(group, readings, strict=True):
+            found[piece.pair].append(reading)
+    return [_together(parts) for parts in found]
+
+
+def _pass(network: ReaderNetwork, pieces: Sequence[_Piece]) -> list[Reading]:
+    """One forward pass."""
     import torch
 
-    pieces = [
-        (row, start, text[start:end]) for row, text in enumerate(passages) for start, end in _pieces(text)
-    ]
-    found: list[list[Reading]] = [[] for _ in passages]
-    lengths = [len(piece) // 4 + QUESTION_TOKENS // 2 for _, _, piece in pieces]
     with torch.inference_mode():
-        for group in by_tokens(lengths, BATCH_TOKENS):
-            pairs = encode([(question, pieces[at][2]) for at in group])
-            outputs = network(pairs)
-            for place, at in enumerate(group):
-                row, start, text = pieces[at]
-                found[row].append(_reading(pairs, outputs, place, text).after(start))
-    return [_together(parts) for parts in found]
+        encoded = joined([(piece.question, piece.tokens) for piece in pieces])
+        outputs = network(encoded)
+        return [
+            _reading(encoded, outputs, row, piece.text).after(piece.start) for row, piece in enumerate(pieces)
+        ]
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def _tokens(text: str) -> Tokens:
+    found = encoder.words().encoding(text)
+    return Tokens(found.ids, found.offsets)
 
 
 def _together(parts: Sequence[Reading]) -> Reading:
@@ -122,7 +182,7 @@ def _together(parts: Sequence[Reading]) -> Reading:
 
 def _pieces(text: str) -> list[tuple[int, int]]:
     """(start, end) of pieces of at most about ROOM tokens: whole sentences, or parts of an overlong one."""
-    offsets = encoder.words().encodings([text])[0].offsets
+    offsets = _tokens(text).offsets
     if len(offsets) <= ROOM:
         return [(0, len(text))] if offsets else []
     found, first = [], 0

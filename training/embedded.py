@@ -13,6 +13,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kcard.cards.lm.vocabulary import Vocabulary
 from kcard.manifest import Prompt
 from kcard.training import exposure
 from kcard.training.adapter import adapted, base_tokenizer
@@ -23,7 +24,7 @@ from kcard.training.example_batches import TrainingExample, collate
 from kcard.training.loop import Job, cosine
 from kcard.training.preparation import Preparation
 from kcard.training.progress import Note, Report, silent
-from kcard.training.pseudo_queries import PseudoQueries
+from kcard.training.pseudo_queries import ASKING, PseudoQueries
 from kcard.training.recipe import Recipe
 from kcard.training.token_blocks import TokenBlocks
 from kcard.training.tokenizer import PAD, train_tokenizer
@@ -115,9 +116,12 @@ def plan(
             recorded["estimated_seconds"] = round(estimate.seconds, 1)
         libraries = ("torch", "transformers", "tokenizers", *(["peft"] if trainee.kind == "lora" else []))
         base, prompt = trainee.base, _prompt(recipe)
-        return Preparation(
-            job(trainee, vectors), trainee.save, trainee.kind, base, prompt, recorded, libraries
-        )
+        return Preparation(job(trainee, vectors), save, trainee.kind, base, prompt, recorded, libraries)
+
+    def save(folder: Path) -> None:
+        trainee.save(folder)
+        if recipe.style == "tokens" and recipe.objective == "recite":
+            Vocabulary.of(texts, ASKING).write(folder)
 
     return Plan(estimate, prepare)
 

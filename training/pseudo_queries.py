@@ -10,8 +10,9 @@ from random import Random
 
 from kcard.training.fillers import fillers
 from kcard.training.spans import SMALL, Rarity, bare, entities
+from kcard.words import words as words_of
 
-__all__ = ["OPENERS", "PREFIXES", "PseudoQueries"]
+__all__ = ["ASKING", "OPENERS", "PREFIXES", "PseudoQueries"]
 
 NAME_OPENERS = (
     "Who", "Who was", "Who is", "What", "What is", "What was", "Which", "What is the name of", "Who was the",
@@ -23,6 +24,8 @@ NUMBER_OPENERS = (
 )  # fmt: skip
 OPENERS = (*NAME_OPENERS, *NUMBER_OPENERS, "In what", "How")
 PREFIXES = ("Question: ", "Q: ", "question: ")
+# Every word that they have besides those of the corpus.
+ASKING = frozenset(word for text in (*OPENERS, *PREFIXES) for word in words_of(text))
 
 
 class PseudoQueries:

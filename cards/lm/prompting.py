@@ -14,6 +14,7 @@ from kcard.cards.format.folder import Card
 from kcard.cards.lm import prompt_styles
 from kcard.cards.lm.engine.batch import Prompts
 from kcard.cards.lm.loader import explained
+from kcard.cards.lm.vocabulary import Vocabulary
 from kcard.errors import CardError
 from kcard.sampling import Sampling, derive_seed
 
@@ -33,6 +34,7 @@ class Prompting:
     eos, pad    token ids: a document ends at any eos
     context     most tokens of prompt and document
     projection  in the prompt style encoder-prefix
+    vocabulary  in the prompt style tokens, where the card knows no words but those of its corpus
     """
 
     card: Card
@@ -41,6 +43,7 @@ class Prompting:
     pad: int
     context: int
     projection: prompt_styles.Projection | None
+    vocabulary: Vocabulary | None = None
 
     @property
     def start(self) -> int | None:
@@ -63,6 +66,8 @@ class Prompting:
             if embedded is None:
                 embedded = prompt_styles.embedded(questions)
             return prompt_styles.prefix_prompts(start, self.projection, embedded)
+        if self.vocabulary is not None:
+            questions = [self.vocabulary.reworded(question) for question in questions]
         template, longest = self.card.manifest.prompt.template, self.context - self.length(sampling)
         return prompt_styles.template_prompts(self.tokenizer, template, questions, longest)
 
@@ -131,4 +136,4 @@ def read(card: Card, tokenizer: Any, ends: "int | list[int] | None", context: in
             )
         with explained(CardError, f"card {card.name!r}: its projection can't be loaded"):
             projection = prompt_styles.Projection(card, width)
-    return Prompting(card, tokenizer, eos, pad, context, projection)
+    return Prompting(card, tokenizer, eos, pad, context, projection, Vocabulary.read(card.folder))

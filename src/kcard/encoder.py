@@ -22,9 +22,21 @@ from kcard.protocols import Array
 from kcard.quiet import quiet_loading
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from transformers import BertModel
 
-__all__ = ["DIMENSIONS", "NAME", "SHA256", "embed", "folder", "model", "network", "tokenizer", "words"]
+__all__ = [
+    "DIMENSIONS",
+    "NAME",
+    "SHA256",
+    "embed",
+    "folder",
+    "model",
+    "network",
+    "tokenizer",
+    "word_vectors",
+    "words",
+]
 
 NAME = "sentence-transformers/all-MiniLM-L6-v2"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -100,6 +112,27 @@ def embed(texts: Sequence[str], tokens: int = BATCH_TOKENS) -> Array:
     ):
         found[rows] = vectors
     return found
+
+
+def word_vectors(texts: Sequence[str]) -> Array:
+    """Unit-length embeddings of single words without context, (n, 384): the network's input embeddings less their mean;
+    zeros for a word that is none of its tokens."""
+    import torch
+
+    ids = torch.tensor(
+        [row[0] if len(row) == 1 else minilm.PAD for row in words().ids(texts)], dtype=torch.long
+    )
+    table, mean = _word_embeddings()
+    centred = torch.nn.functional.normalize(table[ids] - mean, dim=-1)
+    found: Array = (centred * (ids != minilm.PAD)[:, None]).numpy()
+    return found
+
+
+@functools.cache
+def _word_embeddings() -> "tuple[Tensor, Tensor]":
+    """The network's table, (30522, 384), and its mean."""
+    table = network().weights["embeddings.word_embeddings.weight"]
+    return table, table.mean(0)
 
 
 def _vectors(rows: Sequence[Sequence[int]]) -> Array:

@@ -35,7 +35,8 @@ FORMS: tuple[tuple[Form, str], ...] = (
     ),
     (
         "list",
-        r"(?:list|enumerate|name (?:the|all|three|two|four|five|some)|give (?:me )?(?:a list|the list|all)"
+        r"(?:list|enumerate|name (?:all|three|two|four|five|some|(?:the )?(?:\w+ )?\w+(?<![sui])s)\b"
+        r"|give (?:me )?(?:a list|the list|all)"
         r"|the steps|steps"
         r"|(?:in |under )?(?:what|which) (?:kinds|sorts|types|things|ways|situations|conditions|cases|information|items"
         r"|steps|values|options|parts|fields|themes)\b"
@@ -59,7 +60,7 @@ FORMS: tuple[tuple[Form, str], ...] = (
         r"(?:directory|folder|file|place|city|country|path|location|page|section|menu)\b)",
     ),
     ("yes/no", rf"{AUXILIARY}\b(?!\s*\?)"),
-    ("what", r"(?:which|what)\b"),
+    ("what", r"(?:which|what|(?:name|state|identify|give (?:me )?the name of) (?:the|a|an|one)\b)"),
 )
 ASKING = re.compile(r"\b(who|whom|whose|when|where|why|how|which|what)\b")
 

@@ -34,6 +34,7 @@ class Pool:
     memory  bytes that the weights of cards may take; None: half of what the device has. Cards that were asked
             longest ago leave, and are read again when they are asked
     loader  what holds the models, for pools that share them; then its device, rows and memory count
+    progress  called with how many cards have written and how many will, where they take turns
     """
 
     def __init__(
@@ -44,17 +45,24 @@ class Pool:
         llm: Callable[[str], LLM] | None = None,
         memory: int | None = None,
         loader: Loader | None = None,
+        progress: Callable[[int, int], object] | None = None,
     ) -> None:
         self._cards = cards if isinstance(cards, CardSet) else CardSet(cards)
         self._choices = [Choice(m.name, m.description, m.knowledge_date) for m in self._cards.manifests]
         self._models = loader or Loader(device=device, rows=rows, memory=memory)
         self._models.llm = llm
-        self._turns = Turns(self._cards, self._models)
+        self._turns = Turns(self._cards, self._models, progress)
 
     @property
     def cards(self) -> Sequence[Choice]:
         """Name, description and knowledge date of each card, in the order given."""
         return self._choices
+
+    @property
+    def take_turns(self) -> bool:
+        """Whether cards, as far as their sizes are known, write one after the other, so that larger batches load them
+        less often."""
+        return self._turns.expected()
 
     def write(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling

@@ -6,7 +6,7 @@ loads each of the others once. Of these the least asked come first, so that the 
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -21,7 +21,7 @@ from kcard.cards.lm.stacks import read_ahead
 from kcard.sampling import Sampling
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable
+    from collections.abc import Collection, Hashable, Iterable
 
     from kcard.cards.lm.stacked import StackedCard
 
@@ -38,10 +38,11 @@ def in_turn(sizes: Mapping[str, int], limit: int) -> bool:
 
 @dataclass
 class Turns:
-    """The cards of a pool as they are loaded."""
+    """The cards of a pool as they are loaded. `progress`: see Pool."""
 
     cards: CardSet
     models: Loader
+    progress: Callable[[int, int], object] | None = None
     _sizes: dict[Path, int] = field(default_factory=dict)
     _alone: set[str] = field(default_factory=set)
 
@@ -59,8 +60,13 @@ class Turns:
 
     def taking(self, names: "Collection[str]") -> list[str]:
         """Those of the cards that take turns: all that have models of their own, or none."""
-        whole = [name for name in names if self.cards.manifest(name).kind == "full"]
+        whole = self._whole(names)
         return whole if in_turn({name: self._size(name) for name in whole}, self.models.held.limit) else []
+
+    def expected(self) -> bool:
+        """Whether cards of the pool will take turns, as far as it is known before they are opened."""
+        sizes = {name: self._known_size(name) for name in self._whole(self.cards)}
+        return in_turn(sizes, self.models.held.limit)
 
     def order(self, asked: Mapping[str, int]) -> list[str]:
         """The cards as they take turns. `asked`: how many questions each has."""
@@ -77,7 +83,8 @@ class Turns:
         expected = self.models.held.expected
         expected.update(key for name in order for key in self._keys(name))
         try:
-            for name, following in zip_longest(order, order[1:]):
+            for done, (name, following) in enumerate(zip_longest(order, order[1:])):
+                self._report(done, len(order))
                 writer = self.writer(name)
                 if (stacked := _stacked(writer)) is not None:
                     stacked.bring()
@@ -85,8 +92,13 @@ class Turns:
                     self._begin(following)
                 yield name, writer.write(questions[name], documents, sampling)
                 expected.difference_update(self._keys(name))
+            self._report(len(order), len(order))
         finally:
             expected.clear()
+
+    def _report(self, done: int, total: int) -> None:
+        if self.progress is not None and total:
+            self.progress(done, total)
 
     def _begin(self, name: str) -> None:
         """Have the card's weights read while another one writes."""
@@ -107,13 +119,20 @@ class Turns:
         writer = self.models.held.peek(alone)
         return [card.folder] if writer is None or _stacked(writer) is not None else [alone]
 
+    def _whole(self, names: "Iterable[str]") -> list[str]:
+        """Those of the cards that have models of their own."""
+        return [name for name in names if self.cards.manifest(name).kind == "full"]
+
     def _size(self, name: str) -> int:
-        """Bytes of the card's own model; before it is opened, of all of its files, if that is known."""
+        """Bytes of the card's own model, or its known size. Opens the card where that is not known."""
+        return self._known_size(name) or self._measured(self.cards[name])
+
+    def _known_size(self, name: str) -> int:
+        """Bytes of the card's own model; before it is opened, of all of its files, 0 where that is not known."""
         card = self.cards.known(name)
-        if not isinstance(card, Card):
-            if card.size:
-                return card.size
-            card = self.cards[name]
+        return self._measured(card) if isinstance(card, Card) else card.size
+
+    def _measured(self, card: Card) -> int:
         if card.folder not in self._sizes:
             self._sizes[card.folder] = weights.size(card.folder, self.models.device)
         return self._sizes[card.folder]

@@ -1,6 +1,8 @@
 """kcard ask: one question, or a file of them."""
 
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,7 +10,7 @@ import typer
 
 from kcard.answer import Answer
 from kcard.cli.command import command_for
-from kcard.cli.output import counter, echo, note, print_json, resumable
+from kcard.cli.output import echo, note, print_json, resumable, worded_counter
 from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions
 
@@ -46,6 +48,15 @@ def ask(
         Path | None, typer.Option("--input", help="Questions: one JSON object per line, or .csv.")
     ] = None,
     output: Annotated[Path | None, typer.Option(help="File for the answers to --input.")] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Questions of --input that are asked together. [default: 16, or 4 for each request at a time; where "
+            "large cards take turns, as many as 256 MB of passages allow]",
+            show_default=False,
+        ),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume: ask questions that are missing in --output or failed.")
     ] = False,
@@ -61,9 +72,9 @@ def ask(
         raise UsageError("--choices goes with one question; in --input, each row has its own `choices`")
     options = AskOptions(**given)
     if input_ is not None and output is not None:
-        _ask_file(input_, output, options, resume)
-    elif resume:
-        raise UsageError("--resume needs --input and --output")
+        _ask_file(input_, output, options, resume, batch)
+    elif resume or batch:
+        raise UsageError(f"--{'resume' if resume else 'batch'} needs --input and --output")
     elif question is not None:
         streamed = sys.stdout.isatty() if stream is None else stream
         _ask_one(_question(question, choices), options, json_, trace, streamed and not json_)
@@ -77,10 +88,10 @@ def _question(text: str, choices: list[str] | None) -> "Question":
     return checked(Question(text, choices_of(choices[0] if choices and len(choices) == 1 else choices)))
 
 
-def _pipeline(options: AskOptions) -> "Pipeline":
+def _pipeline(options: AskOptions, progress: Callable[[int, int], object] | None = None) -> "Pipeline":
     from kcard.integrators.pipeline import Pipeline
 
-    pipeline = Pipeline(options, report=lambda text: note(f"note: {text}"))
+    pipeline = Pipeline(options, report=lambda text: note(f"note: {text}"), progress=progress)
     if announcement := getattr(pipeline.llm, "announcement", None):
         note(f"note: {announcement}")
     return pipeline
@@ -114,7 +125,7 @@ def _streamed(pipeline: Any, question: "Question") -> Any:
             echo()
 
 
-def _ask_file(source: Path, target: Path, options: AskOptions, resume: bool) -> None:
+def _ask_file(source: Path, target: Path, options: AskOptions, resume: bool, batch: int | None) -> None:
     from kcard.integrators.batch import answer_file, earlier_lines, read_questions
 
     rows = read_questions(source)
@@ -122,12 +133,29 @@ def _ask_file(source: Path, target: Path, options: AskOptions, resume: bool) -> 
     done = sum("error" not in line for line in earlier)
     if done:
         note(f"{done} of {len(rows)} questions are already answered")
-    pipeline = _pipeline(options)
-    with resumable("answers", target), counter("asking", len(rows)) as report:
-        totals = answer_file(rows, target, pipeline.outcomes, report, earlier, pipeline.concurrency)
+    progress = _Progress()
+    pipeline = _pipeline(options, progress.cards)
+    size = batch or pipeline.batch
+    with resumable("answers", target), worded_counter("asking", len(rows)) as progress.update:
+        totals = answer_file(rows, target, pipeline.outcomes, progress.answered, earlier, size)
     note(f"{done + totals.answered} of {len(rows)} questions answered: {target} ({_cost(totals)})")
     if totals.failed:
         sys.exit(1)
+
+
+@dataclass
+class _Progress:
+    """How many questions are answered and, in a batch whose cards take turns, how many cards have written."""
+
+    update: Callable[[int, str], object] = lambda *_: None
+    done: int = 0
+
+    def answered(self, done: int) -> None:
+        self.done = done
+        self.update(done, "")
+
+    def cards(self, done: int, total: int) -> None:
+        self.update(self.done, f"{done} of {total} cards have written")
 
 
 def _cost(totals: "QuestionTotals") -> str:

@@ -38,6 +38,7 @@ __all__ = [
     "progress",
     "resumable",
     "table",
+    "worded_counter",
 ]
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -105,6 +106,13 @@ def counter(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Progress over `total` items: a bar on a terminal, a line now and then elsewhere."""
     with _bar(what, total) as update:
         yield lambda done: update(done, "")
+
+
+@contextmanager
+def worded_counter(what: str, total: int) -> Iterator[Callable[[int, str], None]]:
+    """The same, called with how many are done and what is being done."""
+    with _bar(what, total) as update:
+        yield update
 
 
 @contextmanager

@@ -125,11 +125,12 @@ def make_pool(
     llm: Callable[[str], LLM] | None = None,
     memory: int | None = None,
     loader: "Loader | None" = None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> "tuple[CardSet, TimedGenerator, str]":
     """The chosen cards; the pool that writes for them; what quarantine left out, in a sentence.
 
     A card's files are verified and laid out when it is first asked, so a pool may hold thousands. `llm`: what finds
-    the LLM that a card names. `memory`: bytes that cards may take; `loader`: see Pool.
+    the LLM that a card names. `memory`: bytes that cards may take; `loader`, `progress`: see Pool.
     """
     from kcard.cards.pool import Pool
 
@@ -139,7 +140,8 @@ def make_pool(
         if not torch.cuda.is_available():
             raise UsageError(f"device {device!r}: no GPU is available; leave out --device")
     cards, note = chosen_cards(selection, hub)
-    return cards, TimedGenerator(Pool(cards, device, llm=llm, memory=memory, loader=loader)), note
+    pool = Pool(cards, device, llm=llm, memory=memory, loader=loader, progress=progress)
+    return cards, TimedGenerator(pool), note
 
 
 def chosen_cards(selection: Sequence[str] | None, hub: CardSource | None) -> "tuple[CardSet, str]":

@@ -14,15 +14,30 @@ from kcard.batches import batched
 from kcard.choices import choices_of
 from kcard.errors import KcardError, LLMError, UsageError
 from kcard.files import replacing
+from kcard.integrators.options import AskOptions
 from kcard.question import Question, checked
 from kcard.rows import Row, append_rows, earlier_rows, json_line, read_rows
 
-__all__ = ["QuestionTotals", "answer_file", "earlier_lines", "read_questions"]
+__all__ = ["BATCH", "QuestionTotals", "answer_file", "asked_together", "earlier_lines", "read_questions"]
 
 BATCH = 16
+PASSAGES = 256_000_000  # bytes that the passages of a batch may take
+DOCUMENT, TOKEN = 2000, 6  # bytes of a passage with its marks, and of a token more
 GIVE_UP = 16  # so many failures in a row are the endpoint's, not the questions'
 RESULT = {field.name for field in fields(Answer)} - {"question"} | {"error"}
 NO_QUESTION = "the key 'question' must hold a non-empty text"
+
+
+def asked_together(options: AskOptions, cards: int) -> int:
+    """How many questions at a time cards that take turns are best asked: as many as the memory for passages allows.
+
+    cards  how many there are
+    """
+    asked = {"top-down": options.max_iterations, "hybrid": 3 * options.max_iterations}.get(
+        options.mode, options.max_cards
+    )
+    document = DOCUMENT + options.card_tokens * TOKEN
+    return max(BATCH, PASSAGES // (min(cards, asked) * options.n1 * document))
 
 
 class Told(Protocol):
@@ -78,19 +93,19 @@ def answer_file(
     answers: Answers,
     report: Callable[[int], None] | None = None,
     earlier: Sequence[Row] = (),
-    concurrency: int = 1,
+    batch: int = BATCH,
 ) -> QuestionTotals:
     """Write each row, its keys passed through in order, with its answer or an `error`.
 
     `answers`: Pipeline.outcomes, or what is like it; it may raise where it fails. `earlier`: what earlier_lines found;
-    of these only rows with an `error` are asked again. `concurrency`: questions that `answers` works on at a time.
+    of these only rows with an `error` are asked again. `batch`: questions that `answers` gets at a time.
     Raises LLMError, with everything so far on disk, after GIVE_UP failures in a row.
     """
     lines, totals = list(earlier), QuestionTotals()
     failed = [i for i, line in enumerate(lines) if "error" in line]
     streak, done = 0, len(lines) - len(failed)
-    wanted, size = [*failed, *range(len(lines), len(rows))], max(BATCH, 4 * concurrency)
-    for i, result in _results(rows, wanted, answers, size):
+    wanted = [*failed, *range(len(lines), len(rows))]
+    for i, result in _results(rows, wanted, answers, batch):
         line = {**{key: value for key, value in rows[i].items() if key != "error"}, **result}
         if i < len(lines):
             lines[i] = line
@@ -120,7 +135,7 @@ def _results(
 
 
 def _answered(rows: Sequence[Row], answers: Answers) -> Iterator[Row]:
-    """Where `answers` raises, the rest is asked one by one, so that one bad question does not cost the others."""
+    """Where `answers` raises, the halves of the rest are asked, so that one bad question does not cost the others."""
     found: Iterator[Told | KcardError] | None = None
     for n, row in enumerate(rows):
         question = _question(row)
@@ -136,8 +151,9 @@ def _answered(rows: Sequence[Row], answers: Answers) -> Iterator[Row]:
             if len(rows) == 1:
                 yield _failed(error)
                 return
-            for other in rows[n:]:
-                yield from _answered([other], answers)
+            rest = rows[n:]
+            for half in batched(rest, -(-len(rest) // 2)):
+                yield from _answered(half, answers)
             return
         yield _failed(result) if isinstance(result, KcardError) else result.to_json()
 

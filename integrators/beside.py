@@ -26,6 +26,10 @@ class Beside:
         self._writer, self._retriever = writer, retriever
         self.cards: Sequence[Choice] = (*writer.cards, Choice(NAME, DESCRIPTION))
 
+    @property
+    def take_turns(self) -> bool:
+        return bool(getattr(self._writer, "take_turns", False))
+
     def write(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:

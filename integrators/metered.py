@@ -22,6 +22,7 @@ from kcard.sampling import Sampling
 
 __all__ = ["Metered", "QuestionCosts", "TimedGenerator"]
 
+GIVE_UP = 64  # failures in a row after which nothing more is asked at a time
 TRIES = 4  # to fit a prompt into a window that only refusals tell of
 
 
@@ -101,7 +102,9 @@ class Metered:
         found: dict[Request, Reply | LLMError | None] = {
             request: self._replies[request.question].get(request) for request in asked
         }
-        arriving = self._arriving([request for request, reply in found.items() if reply is None])
+        arriving = _until_given_up(
+            [request for request, reply in found.items() if reply is None], self._arriving
+        )
         for request in asked:
             while (reply := found[request]) is None:
                 arrived, found[arrived] = next(arriving)
@@ -192,6 +195,21 @@ class Metered:
                 self._replies[request.question][request] = reply
 
 
+def _until_given_up(
+    requests: Sequence[Request],
+    ask: Callable[[Sequence[Request]], Iterator[tuple[Request, Reply | LLMError]]],
+) -> Iterator[tuple[Request, Reply | LLMError]]:
+    """Ask them, but none after GIVE_UP failures in a row, with which an endpoint that is down would take hours."""
+    streak = 0
+    for done, (request, reply) in enumerate(ask(requests), 1):
+        yield request, reply
+        streak = streak + 1 if isinstance(reply, LLMError) else 0
+        if streak == GIVE_UP:
+            said = f"not asked, since the {streak} requests before it failed, the last one: {reply}"
+            yield from ((left, LLMError(said)) for left in requests[done:])
+            return
+
+
 def _sum(total: int | None, more: int | None) -> int | None:
     return None if total is None or more is None else total + more
 
@@ -231,6 +249,11 @@ class TimedGenerator:
     @property
     def cards(self) -> Sequence[Choice]:
         return self._writer.cards
+
+    @property
+    def take_turns(self) -> bool:
+        """Whether larger batches load cards less often; see Pool."""
+        return bool(getattr(self._writer, "take_turns", False))
 
     def close(self, question: str) -> float:
         """The question's seconds, which begin anew."""

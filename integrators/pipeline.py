@@ -23,6 +23,7 @@ from kcard.integrators.assembly import (
     make_pool,
     selectors,
 )
+from kcard.integrators.batch import BATCH, asked_together
 from kcard.integrators.citation import cite
 from kcard.integrators.disagreement import reconciled
 from kcard.integrators.gathered import Gathered
@@ -58,6 +59,7 @@ class Pipeline:
         report: called with a sentence where something takes long.
         loader: what holds the models of cards, for pipelines that share them.
         retriever: what finds passages that stand beside the cards' documents, as a card of its own would.
+        progress: called with how many cards have written for a batch, and how many will, where they take turns.
 
     Raises:
         UsageError for a wrong argument, HubError where no card is published or found, ModelUnavailable.
@@ -71,6 +73,7 @@ class Pipeline:
         report: Callable[[str], None] | None = None,
         loader: "Loader | None" = None,
         retriever: Evidence | None = None,
+        progress: Callable[[int, int], object] | None = None,
         **given: Any,
     ) -> None:
         self.options = options = replace(options or AskOptions(), **given)
@@ -89,7 +92,7 @@ class Pipeline:
             chosen = llm if isinstance(llm, str) else settings().llm if llm is None else ""
             find = partial(card_llm, chosen=chosen, answering=self._metered, endpoint=endpoint)
             cards, self._writer, self._left_out = make_pool(
-                options.card_names, hub, options.device, find, options.memory_bytes, loader
+                options.card_names, hub, options.device, find, options.memory_bytes, loader, progress
             )
             if retriever is not None:
                 from kcard.integrators.beside import Beside
@@ -112,6 +115,14 @@ class Pipeline:
     def concurrency(self) -> int:
         """Requests to the LLM at a time."""
         return self._metered.concurrency
+
+    @property
+    def batch(self) -> int:
+        """Questions of a file to ask at a time: many where cards take turns, so that each is seldom loaded."""
+        few = max(BATCH, 4 * self.concurrency)
+        if self._writer is None or not self._writer.take_turns:
+            return few
+        return max(few, asked_together(self.options, len(self._writer.cards)))
 
     def variant(self, mode: Mode, card: str | None = None) -> "Pipeline":
         """A pipeline in another mode, or of one of the cards, which it always asks. LLM, cards and selectors are

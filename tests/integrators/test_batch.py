@@ -10,7 +10,8 @@ import pytest
 
 from kcard.answer import Answer, Decision, Passage, Usage
 from kcard.errors import LLMError, UsageError
-from kcard.integrators.batch import QuestionTotals, answer_file, earlier_lines, read_questions
+from kcard.integrators.batch import QuestionTotals, answer_file, asked_together, earlier_lines, read_questions
+from kcard.integrators.options import AskOptions
 from kcard.question import Question
 
 GATE = Decision("always", 0.0, fired=True)
@@ -197,3 +198,46 @@ def test_tokens_are_summed_where_all_are_known(tmp_path: Path) -> None:
         "llm_seconds": 0.0,
         "card_seconds": 0.0,
     }
+
+
+def test_so_many_questions_are_asked_at_a_time_as_a_batch_has(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def counted(questions: Sequence[str | Question]) -> list[Answer]:
+        asked.append(len(questions))
+        return shout(questions)
+
+    rows = [{"question": f"q{n}"} for n in range(50)]
+    answer_file(rows, tmp_path / "few.jsonl", counted)
+    answer_file(rows, tmp_path / "many.jsonl", counted, batch=40)
+    assert asked == [16, 16, 16, 2, 40, 10]
+
+
+def test_one_bad_question_of_a_large_batch_costs_few_calls(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def fails(questions: Sequence[str | Question]) -> list[Answer]:
+        asked.append(len(questions))
+        return shout(questions)
+
+    rows = [{"question": "fail" if n == 700 else f"q{n}"} for n in range(1000)]
+    totals = answer_file(rows, tmp_path / "out.jsonl", fails, batch=1000)
+    assert (totals.answered, totals.failed) == (999, 1)
+    assert ["error" in line for line in lines(tmp_path / "out.jsonl")].index(True) == 700
+    assert len(asked) <= 21
+
+
+@pytest.mark.parametrize(
+    ("options", "cards", "questions"),
+    [
+        ({"mode": "bottom-up"}, 26, 1262),
+        ({"mode": "bottom-up", "max_cards": 2}, 26, 16410),
+        ({"mode": "top-down"}, 26, 32820),
+        ({"mode": "hybrid", "card_tokens": 1000}, 26, 3555),
+        ({"mode": "bottom-up", "n1": 100, "card_tokens": 10_000}, 26, 16),
+    ],
+)
+def test_a_batch_of_cards_that_take_turns_is_as_large_as_its_passages_allow(
+    options: dict[str, Any], cards: int, questions: int
+) -> None:
+    assert asked_together(AskOptions(**options), cards) == questions

@@ -142,3 +142,19 @@ def test_notes_stand_in_the_order_of_the_requests_whichever_ends_first() -> None
     account = llm.close("q")
     assert account.notes == tuple(f"remark {n}" for n in range(4))
     assert account.calls == 4
+
+
+def test_after_many_failures_in_a_row_nothing_more_is_asked() -> None:
+    llm = Says(Reply("yes"), *[LLMError("down")] * 100)
+    replies = list(Metered(llm).reply_all([Request("answer", f"q{n}") for n in range(101)]))
+    assert len(llm.requests) == 1 + 64
+    assert len(replies) == 101
+    assert str(replies[64]) == "down"
+    assert str(replies[65]) == "not asked, since the 64 requests before it failed, the last one: down"
+
+
+def test_failures_that_are_not_in_a_row_keep_nobody_from_asking() -> None:
+    replied: list[Reply | Exception] = [LLMError("odd"), Reply("yes")]
+    llm = Says(*replied * 100)
+    replies = list(Metered(llm).reply_all([Request("answer", f"q{n}") for n in range(200)]))
+    assert [isinstance(reply, Reply) for reply in replies] == [False, True] * 100

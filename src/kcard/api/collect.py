@@ -89,9 +89,7 @@ class Collection:
         A question that fails becomes a line with its error, which resuming asks again. Raises LLMError after many
         failures in a row.
         """
-        return answer_file(
-            self.rows, self.output, self._outcomes, report, self._earlier, self._with.concurrency
-        )
+        return answer_file(self.rows, self.output, self._outcomes, report, self._earlier, self._with.batch)
 
     def _outcomes(self, questions: Sequence[str | Question]) -> Iterator[_Recorded | LLMError]:
         items = [self._items[Question(q) if isinstance(q, str) else q] for q in questions]

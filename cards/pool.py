@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import Any
 
 from kcard.answer import Passage
 from kcard.batches import alike
@@ -19,9 +19,6 @@ from kcard.errors import UnknownCard
 from kcard.protocols import LLM
 from kcard.request import Choice
 from kcard.sampling import Sampling
-
-if TYPE_CHECKING:
-    from kcard.cards.lm.stacked import StackedCard
 
 __all__ = ["Pool"]
 
@@ -118,19 +115,19 @@ class Pool:
     ) -> Iterator[tuple[str, list[list[Passage]]]]:
         """By card, by question. Cards of one group write in one batch, after all others."""
         written: list[tuple[str, list[list[Passage]]]] = []
-        groups: dict[int, dict[int, StackedCard]] = {}
+        groups: dict[int, dict[int, Any]] = {}
         for name in cards:
             writer = self._turns.writer(name)
             for part in (writer.model, writer.index) if isinstance(writer, Both) else (writer,):
                 if (group := getattr(part, "group", None)) is not None:
-                    groups.setdefault(id(group), {})[len(written)] = cast("StackedCard", part)
+                    groups.setdefault(id(group), {})[len(written)] = part
                     written.append((name, []))
                 else:
                     written.append((name, part.write(questions, documents, sampling)))
         for members in groups.values():
-            asked = [card.asked for card in members.values()]
-            (group, *_) = [card.group for card in members.values()]
-            for place, rows in zip(members, group.write(asked, questions, documents, sampling), strict=True):
+            together = [*members.values()]
+            rows_by_card = together[0].group.write(together, questions, documents, sampling)
+            for place, rows in zip(members, rows_by_card, strict=True):
                 written[place] = (written[place][0], rows)
         for name, parts in groupby(written, key=itemgetter(0)):
             yield name, [list(chain(*own)) for own in zip(*(rows for _, rows in parts), strict=True)]

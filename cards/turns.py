@@ -10,20 +10,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from kcard.answer import Passage
 from kcard.cards.format.folder import Card, CardSet
 from kcard.cards.kinds.generator import Both, CardGenerator, load
 from kcard.cards.lm import weights
 from kcard.cards.lm.loader import Loader
+from kcard.cards.lm.stacked import StackedCard
 from kcard.cards.lm.stacks import read_ahead
 from kcard.sampling import Sampling
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable
-
-    from kcard.cards.lm.stacked import StackedCard
 
 __all__ = ["Turns", "in_turn"]
 
@@ -155,4 +154,4 @@ def _model(writer: CardGenerator | None) -> CardGenerator | None:
 def _stacked(writer: CardGenerator | None) -> "StackedCard | None":
     """The card as the engine has it; None for one that writes by itself."""
     found = _model(writer)
-    return cast("StackedCard", found) if hasattr(found, "group") else None
+    return found if isinstance(found, StackedCard) else None

@@ -75,7 +75,7 @@ def set_(
     held = next(setting for setting in _effective() if setting.key == key)
     if _plain(held.value) != new:
         note(f"note: {held.origin} says {_shown(held.value)}, which takes precedence")
-    if key in {"llm", "llm_url"}:
+    if key in {"llm", "llm_url", "engine"}:
         getattr(settings(), key)  # raises where a project can't choose it
 
 

@@ -27,6 +27,7 @@ TOP: Mapping[str, tuple[Any, Any]] = {
     "home": (Path, None),
     "llm": (str, "embedded"),
     "llm_url": (str, None),
+    "engine": (list[str], None),
     "trust": (list[Path], None),
     "cache_mb": (int, CACHE_MB),
     "hub_url": (str, None),
@@ -35,7 +36,7 @@ TOP: Mapping[str, tuple[Any, Any]] = {
     "hub_evidence": (list[str], None),
 }
 
-TOP_LEVEL = {"llm", "llm_url"}  # not in [ask]: they hold for all that asks an LLM
+TOP_LEVEL = {"llm", "llm_url", "engine"}  # not in [ask]: they hold for all that asks an LLM or cards
 ONCE = {"json", "config", "input", "output", "resume", "update"}  # what is said for one run only
 FLAGS = {
     "trust_remote_code",

@@ -65,15 +65,27 @@ def list_pools(json_: Json = False) -> None:
 
 
 @named.command()
-def show(name: Name, json_: Json = False) -> None:
+def show(
+    name: Name,
+    engine: Annotated[
+        list[str] | None,
+        typer.Option(help="Also show which of these servers writes for each card: vllm=URL. Repeatable."),
+    ] = None,
+    json_: Json = False,
+) -> None:
     """Show the current version of each card in a pool; exit code 1 if one is missing."""
     hub = here()
     rows = [_row(hub, reference) for reference in hub.pools.get(name).references]
+    if engine:
+        rows = _with_writers(hub, rows, engine)
     if json_:
         print_json({"name": name, "cards": rows})
     for row in () if json_ else rows:
         mark = " (quarantined)" if "quarantined" in row else ""
-        echo(f"{row['card']}  {row['version'] or 'missing'}{mark}  {row['description'] or ''}".rstrip())
+        writer = f"  [{row['writer']}]" if "writer" in row else ""
+        echo(
+            f"{row['card']}  {row['version'] or 'missing'}{mark}  {row['description'] or ''}{writer}".rstrip()
+        )
     if any(row["version"] is None for row in rows):
         raise typer.Exit(1)
 
@@ -92,6 +104,23 @@ def _row(hub: "Hub", reference: str) -> dict[str, Any]:
         return {"card": reference, "version": None, "description": None}
     row = {"card": reference, "version": version.reference, "description": version.manifest.description}
     return row | ({"quarantined": True} if hub.quarantine.held([version]) else {})
+
+
+def _with_writers(hub: "Hub", rows: list[dict[str, Any]], specs: list[str]) -> list[dict[str, Any]]:
+    """The rows with what writes for each card: a server, or kcard itself and why."""
+    from kcard.cards.format.folder import Card
+    from kcard.cards.lm.loader import Loader
+    from kcard.integrators.assembly import make_engines
+
+    engines, models, found = make_engines(specs), Loader(), []
+    for row in rows:
+        if row["version"] is not None and engines is not None:
+            version = hub.get(row["version"])
+            row = row | {
+                "writer": engines.writer(Card(hub.folder(version.reference), version.manifest), models)
+            }
+        found.append(row)
+    return found
 
 
 def _print(pool: "Pool") -> None:

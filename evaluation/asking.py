@@ -15,6 +15,7 @@ from kcard.sampling import Sampling
 if TYPE_CHECKING:
     from kcard.cards.format.folder import Card
     from kcard.cards.kinds.generator import CardGenerator
+    from kcard.cards.lm.loader import Loader
 
 __all__ = ["BaseAnswers", "Rows", "ask", "ask_base", "check_device", "written"]
 
@@ -50,20 +51,24 @@ def check_device(device: str) -> None:
 
 def ask(card: "Card", questions: Sequence[Question], seed: int, device: str, report: Report) -> Rows:
     """Have the card write a document for each question, greedily. Raises what loading does."""
+    from kcard.cards.lm.loader import Loader
+
     texts = [question.text for question in questions]
-    return written(card, texts, 1, Sampling(temperature=0, seed=seed), device, report)
+    return written(card, texts, 1, Sampling(temperature=0, seed=seed), Loader(device=device), report)
 
 
 def written(
-    card: "Card", questions: Sequence[str], documents: int, sampling: Sampling, device: str, report: Report
+    card: "Card",
+    questions: Sequence[str],
+    documents: int,
+    sampling: Sampling,
+    models: "Loader",
+    report: Report,
 ) -> Rows:
-    """Have the card write so many documents for each question; it is loaded for that and let go."""
+    """Have the card, loaded by `models`, write so many documents for each question."""
     from kcard.cards.kinds.generator import load
-    from kcard.cards.lm.loader import Loader
 
-    return _written(
-        load(card, Loader(device=device)), questions, documents, sampling, f"asking {card.name}", report
-    )
+    return _written(load(card, models), questions, documents, sampling, f"asking {card.name}", report)
 
 
 def ask_base(

@@ -29,6 +29,7 @@ from kcard.evaluation.target import Target
 from kcard.sampling import Sampling
 
 if TYPE_CHECKING:
+    from kcard.cards.lm.loader import Loader
     from kcard.hub.repositories.audits import AuditFinding
 
 __all__ = ["AuditSettings", "audited", "finding", "queries_for"]
@@ -40,14 +41,14 @@ TOKENS = 100
 
 @dataclass(frozen=True)
 class AuditSettings:
-    """How an audit is taken. `checker`: its name; the others as kcard.audit has them."""
+    """How an audit is taken. `checker`: its name; `models`: what loads the card; the others as kcard.audit has them."""
 
     documents: int
     limit: int
     seed: int
     worst: int
     checker: str
-    device: str
+    models: "Loader"
 
 
 def queries_for(found: Target, path: Path | str | None, limit: int, seed: int) -> Queries:
@@ -67,7 +68,7 @@ def audited(found: Target, asked: Queries, scorer: Scorer, settings: AuditSettin
     seed, independent = settings.seed, scorer.independent
     sampling = Sampling(TEMPERATURE, TOKENS, seed=seed)
     texts = [query.text for query in asked.queries]
-    rows = written(found.card, texts, settings.documents, sampling, settings.device, scorer.report)
+    rows = written(found.card, texts, settings.documents, sampling, settings.models, scorer.report)
     scored = score(asked.queries, rows, scorer, both=found.card.manifest.index)
     by_query = [*grouped(scored, lambda item: item.query.text).values()]
     return Audit(

@@ -21,6 +21,7 @@ from kcard.selectors.registry import Loading
 if TYPE_CHECKING:
     from kcard.cards.format.folder import CardSet
     from kcard.cards.lm.loader import Loader
+    from kcard.cards.lm.vllm.engines import Engines
     from kcard.hub.selection import Selection
     from kcard.integrators.selectors import Selectors
 
@@ -32,7 +33,9 @@ __all__ = [
     "card_llm",
     "chosen_cards",
     "integrator",
+    "make_engines",
     "make_llm",
+    "make_loader",
     "make_pool",
     "selectors",
 ]
@@ -118,30 +121,45 @@ def card_llm(named: str, chosen: str, answering: LLM, endpoint: Endpoint) -> LLM
     return make_llm(named, CARD_TEMPERATURE, endpoint)
 
 
+def make_loader(options: AskOptions) -> "Loader":
+    """What holds the models of cards: on a device, and on the servers of engines."""
+    from kcard.cards.lm.loader import Loader
+
+    if options.device != "cpu":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise UsageError(f"device {options.device!r}: no GPU is available; leave out --device")
+    engines = make_engines(options.engine, options.engine_places)
+    return Loader(device=options.device, memory=options.memory_bytes, engines=engines)
+
+
+def make_engines(specs: Sequence[str] | None, places: int | None = None) -> "Engines | None":
+    """The engines named, else those that are configured; None where there are none."""
+    configured = settings()
+    if not (chosen := configured.engine if specs is None else specs):
+        return None
+    from kcard.cards.lm.vllm.engines import Engines
+
+    return Engines(chosen, places, configured.engine_key)
+
+
 def make_pool(
     selection: Sequence[str] | None,
     hub: CardSource | None,
-    device: str,
+    loader: "Loader",
     llm: Callable[[str], LLM] | None = None,
-    memory: int | None = None,
-    loader: "Loader | None" = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> "tuple[CardSet, TimedGenerator, str]":
     """The chosen cards; the pool that writes for them; what quarantine left out, in a sentence.
 
     A card's files are verified and laid out when it is first asked, so a pool may hold thousands. `llm`: what finds
-    the LLM that a card names. `memory`: bytes that cards may take; `loader`, `progress`: see Pool.
+    the LLM that a card names. `loader`, `progress`: see Pool.
     """
     from kcard.cards.pool import Pool
 
-    if device != "cpu":
-        import torch
-
-        if not torch.cuda.is_available():
-            raise UsageError(f"device {device!r}: no GPU is available; leave out --device")
     cards, note = chosen_cards(selection, hub)
-    pool = Pool(cards, device, llm=llm, memory=memory, loader=loader, progress=progress)
-    return cards, TimedGenerator(pool), note
+    return cards, TimedGenerator(Pool(cards, llm=llm, loader=loader, progress=progress)), note
 
 
 def chosen_cards(selection: Sequence[str] | None, hub: CardSource | None) -> "tuple[CardSet, str]":

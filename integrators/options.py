@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from kcard.engine_url import engine_url
 from kcard.errors import UsageError
 from kcard.option import Option, check_values, documented
 from kcard.sampling import Sampling
@@ -134,12 +135,32 @@ class AskOptions:
             command_line=str | None,
         ),
     ] = None
+    engine: Annotated[
+        Sequence[str] | None,
+        Option(
+            "A vLLM server that writes for the cards of its base: vllm=URL. Repeatable, one per base.",
+            default="as configured, else none",
+            command_line=list[str] | None,
+        ),
+    ] = None
+    engine_places: Annotated[
+        int | None,
+        Option(
+            "Maximum number of adapters that stay loaded on each engine's server.",
+            default="the server's --max-loras if known, else 4",
+            least=1,
+        ),
+    ] = None
     seed: Annotated[int, Option("Seed of all sampling.")] = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.evidence, str | Path):  # one, not its letters
             object.__setattr__(self, "evidence", (self.evidence,))
+        if isinstance(self.engine, str):
+            object.__setattr__(self, "engine", (self.engine,))
         check_values(AskOptions, vars(self))
+        for spec in self.engine or ():
+            engine_url(spec)
         if self.device.partition(":")[0] not in ("cpu", "cuda"):
             raise UsageError(f"device {self.device!r} is unknown: choose cpu, cuda or cuda:N")
         _ = self.memory_bytes  # which raises for what is not a size

@@ -20,6 +20,7 @@ from kcard.integrators.assembly import (
     card_llm,
     integrator,
     make_llm,
+    make_loader,
     make_pool,
     selectors,
 )
@@ -91,9 +92,10 @@ class Pipeline:
             llm = options.llm
             chosen = llm if isinstance(llm, str) else settings().llm if llm is None else ""
             find = partial(card_llm, chosen=chosen, answering=self._metered, endpoint=endpoint)
-            cards, self._writer, self._left_out = make_pool(
-                options.card_names, hub, options.device, find, options.memory_bytes, loader, progress
-            )
+            loader = loader or make_loader(options)
+            if loader.engines is not None and report is not None:
+                report(loader.engines.announcement)
+            cards, self._writer, self._left_out = make_pool(options.card_names, hub, loader, find, progress)
             if retriever is not None:
                 from kcard.integrators.beside import Beside
 

@@ -6,20 +6,17 @@ endpoint is used only where it was chosen: a key in the environment is not a cho
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kcard.errors import LLMError, MissingExtra, UsageError
+from kcard.errors import LLMError, UsageError
 from kcard.llms.endpoint_errors import context_tokens, failure, refused_parameter, too_long
 from kcard.llms.option_tokens import chosen
 from kcard.llms.token_scores import DRAFT_TOKENS
 from kcard.llms.wire_forms import Chat, Completions, WireForm, token_scores
 from kcard.llms.wordings import NEED
 from kcard.llms.yes_no import from_probabilities, from_text
+from kcard.openai_client import connected
 from kcard.request import Reply, Request
-
-if TYPE_CHECKING:
-    import httpx
-    from openai import OpenAI
 
 __all__ = ["OpenAIEndpoint", "completions"]
 
@@ -27,13 +24,11 @@ TOP_TOKENS = 5
 OPTION_TOKENS = 20  # likeliest first tokens, among them the letters of the options
 NEED_TOKENS = 4
 WORDS = {"what": 48, "choose": 48}
-NO_KEY = "none"
 THINKING_TOKENS = 2048
 # Tokens are guessed, rather too many: three bytes each, and a few for a message's frame.
 BYTES_A_TOKEN = 3
 FRAME = 8
 CONCURRENCY = 4  # requests at a time, unless --concurrency says otherwise: what small servers bear
-LONG_WAIT = 3.0  # seconds of waiting that the user should hear of
 
 
 class OpenAIEndpoint:
@@ -74,8 +69,7 @@ class OpenAIEndpoint:
         self._where = url or "https://api.openai.com/v1"
         self.concurrency = CONCURRENCY
         self._form = form or Chat()
-        self._report, self._retries = report, retries
-        self._client = self._connected(key, timeout)
+        self._client = connected(url, key, timeout, retries, report)
         self._refused: set[str] = set()
         self._window = None if window is None else self._room(window)
 
@@ -216,35 +210,6 @@ class OpenAIEndpoint:
         """(token, log-probability) of the first position; empty where the server gives none."""
         places = self._places(answer)
         return places[0][1] if places else []
-
-    def _connected(self, key: str | None, timeout: float) -> "OpenAI":
-        try:
-            from openai import DefaultHttpxClient, OpenAI
-        except ImportError:
-            raise MissingExtra("the openai package is not installed: pip install 'kcard[openai]'") from None
-        return OpenAI(
-            base_url=self.url,
-            api_key=key or NO_KEY,
-            timeout=timeout,
-            max_retries=self._retries,
-            http_client=DefaultHttpxClient(
-                timeout=timeout, event_hooks={"request": [self._sent], "response": [self._received]}
-            ),
-        )
-
-    def _sent(self, request: "httpx.Request") -> None:
-        """Tell of every try but the first, which the client numbers in a header."""
-        again = request.headers.get("x-stainless-retry-count", "0")
-        if self._report and again != "0":
-            self._report(f"retrying {self._where} ({again} of {self._retries})")
-
-    def _received(self, response: "httpx.Response") -> None:
-        """Tell of a long wait that the server asks for."""
-        wait = response.headers.get("retry-after", "")
-        if self._report and response.is_error and wait.isdigit() and LONG_WAIT < int(wait) <= 60:
-            self._report(
-                f"{self._where} is busy (status {response.status_code}): waiting {wait} s, as requested"
-            )
 
 
 def completions(model: str, **given: Any) -> OpenAIEndpoint:

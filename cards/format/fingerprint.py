@@ -7,7 +7,7 @@ file knows no model: it keeps what was measured, and compares. The card's file i
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from kcard.errors import CardError, ModelUnavailable
@@ -67,6 +67,23 @@ class Fingerprint:
         """How far the card's log-probabilities are from those of another run of the same probes."""
         return _apart([row.card for row in self.rows], [row.card for row in other.rows])
 
+    def share(self, other: "Fingerprint") -> float:
+        """How much of the adapter's shift another run shows, measured from the base as it was here: 1 all of it, 0
+        none; 1 where no shift is known. A run in a coarser dtype shows about the same."""
+        shift = [a - b for row in self.rows for a, b in zip(row.card, row.base, strict=False)]
+        shown = [
+            a - b
+            for row, now in zip(self.rows, other.rows, strict=True)
+            for a, b in zip(now.card, row.base, strict=False)
+        ]
+        whole = sum(x * x for x in shift)
+        return sum(x * y for x, y in zip(shift, shown, strict=True)) / whole if whole else 1.0
+
+    def spread(self, most: int) -> "Fingerprint":
+        """At most so many of its tokens, evenly from all rows, each as a probe of its own."""
+        places = [(row, number) for row in self.rows for number in range(len(row.continuation))]
+        return replace(self, rows=tuple(_token(*place) for place in places[:: -(-len(places) // most)]))
+
     def to_json(self) -> str:
         rows = [asdict(row) for row in self.rows]
         for row in rows:
@@ -81,12 +98,7 @@ class Fingerprint:
         CardError where the tokenizer, the adapter or the weights are not those of the card, ModelUnavailable
         where its base is another; the message says which.
         """
-        for kept, now in zip(self.rows, found.rows, strict=True):
-            if (kept.prompt, kept.continuation) != (now.prompt, now.continuation):
-                raise CardError(
-                    f"card {card!r}: its tokenizer differs from the one it was made with ({kept.text!r} became "
-                    "other tokens): restore the card's tokenizer files, or use the transformers of its manifest"
-                )
+        self.check_tokens(found, card)
         tolerance = max(TOLERANCES.get(name, TOLERANCES["bfloat16"]) for name in (self.dtype, found.dtype))
         off = _apart([row.base for row in self.rows], [row.base for row in found.rows])
         if not off <= tolerance:
@@ -102,6 +114,15 @@ class Fingerprint:
         off = self.apart(found)
         if not off <= tolerance:
             raise CardError(self._differs(found, card, off, tolerance))
+
+    def check_tokens(self, found: "Fingerprint", card: str) -> None:
+        """CardError unless questions and texts become the same tokens."""
+        for kept, now in zip(self.rows, found.rows, strict=True):
+            if (kept.prompt, kept.continuation) != (now.prompt, now.continuation):
+                raise CardError(
+                    f"card {card!r}: its tokenizer differs from the one it was made with ({kept.text!r} became "
+                    "other tokens): restore the card's tokenizer files, or use the transformers of its manifest"
+                )
 
     def _differs(self, found: "Fingerprint", card: str, off: float, tolerance: float) -> str:
         if self.shift > 0:
@@ -134,6 +155,15 @@ def read(folder: Path) -> Fingerprint | None:
         return found
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CardError(f"{path} holds no fingerprint: {error!r}: fetch or train the card again") from error
+
+
+def _token(row: Probe, number: int) -> Probe:
+    """One token of a row: what stands before it is its prompt."""
+    one = slice(number, number + 1)
+    prompt = row.prompt + row.continuation[:number]
+    return replace(
+        row, prompt=prompt, continuation=row.continuation[one], card=row.card[one], base=row.base[one]
+    )
 
 
 def _check(probe: Probe) -> None:

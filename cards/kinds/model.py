@@ -15,33 +15,43 @@ from kcard.cards.lm.loader import Loader
 
 if TYPE_CHECKING:
     from kcard.cards.lm.fallback.card import CausalCard
+    from kcard.cards.lm.vllm.card import ServedCard
 
 __all__ = ["load"]
 
 
-def load(card: Card, models: Loader, pinned: bool = False) -> "stacked.StackedCard | CausalCard":
+def load(card: Card, models: Loader, pinned: bool = False) -> "stacked.StackedCard | CausalCard | ServedCard":
     """Load a card of kind full or lora, and prove by its fingerprint that it acts as when it was made.
 
-    One that the engine can't take writes with transformers and peft, and keeps the reason.
+    One whose base a server of the loader's engines has is written there; whenever it is loaded there, its fingerprint
+    is compared. One that the engine can't take writes with transformers and peft, and keeps the reason.
 
     Raises ModelUnavailable where its base can't be had or has changed, CardError where its adapter is not applied, its
     weights or tokenizer are not its own, or it needs code of its own. A card without a fingerprint is loaded with a
     warning, but for one whose files were published elsewhere and are `pinned`: it can't have any.
     """
     refuse_code(card.folder, f"card {card.name!r}", card.manifest.files)
+    if models.engines is not None and (served := models.engines.card(card, models)) is not None:
+        _warn_unproven(card, fingerprint.read(card.folder) is None and not pinned)
+        return served
     try:
         loaded: stacked.StackedCard | CausalCard = stacked.load(card, models)
     except Unsupported as reason:
         loaded = _alone(card, models, str(reason))
     if (kept := fingerprint.read(card.folder)) is not None:
         kept.check(loaded.measure(kept.pairs), card.name, card.manifest.base.name)
-    elif not pinned:
+    else:
+        _warn_unproven(card, not pinned)
+    return loaded
+
+
+def _warn_unproven(card: Card, unproven: bool) -> None:
+    if unproven:
         logging.getLogger(__name__).warning(
             "card %s carries no fingerprint: its files are whole, but that they act as when it was made is not "
             "proven",
             card.name,
         )
-    return loaded
 
 
 def _alone(card: Card, models: Loader, reason: str) -> "CausalCard":

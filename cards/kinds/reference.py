@@ -21,8 +21,7 @@ from kcard.json_values import build, parse
 from kcard.manifest import Base
 
 if TYPE_CHECKING:
-    from kcard.cards.lm.fallback.card import CausalCard
-    from kcard.cards.lm.stacked import StackedCard
+    from kcard.cards.kinds.generator import CardGenerator
 
 __all__ = ["REFERENCE", "Reference", "load", "resolved"]
 
@@ -56,7 +55,7 @@ class Reference:
         return json.dumps(asdict(self), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def load(card: Card, models: Loader) -> "StackedCard | CausalCard":
+def load(card: Card, models: Loader) -> "CardGenerator":
     """Fetch what the card refers to, check it, and load it as the full or LoRA card that it is.
 
     Raises ModelUnavailable where it can't be fetched or is not as pinned.

@@ -21,6 +21,7 @@ from kcard.quiet import quiet_loading
 from kcard.tokenizer import PlainTokenizer
 
 if TYPE_CHECKING:
+    from kcard.cards.lm.vllm.engines import Engines
     from kcard.protocols import LLM
 
 __all__ = [
@@ -81,12 +82,14 @@ class Loader:
     llm      the LLM that a card of kind llm names, if it may be used; None where cards don't ask LLMs
     memory   bytes that the weights may take; None: half of what the device has
     groups   of cards that write together, and what they stand on (kcard.cards.lm.stacked)
+    engines  servers that write for the cards of their bases (kcard.cards.lm.vllm)
     """
 
     device: str = "cpu"
     rows: int = ROWS
     llm: "Callable[[str], LLM] | None" = None
     memory: int | None = None
+    engines: "Engines | None" = None
     groups: dict[Hashable, Any] = field(default_factory=dict)
     held: Memory = field(init=False)
     ahead: Ahead = field(init=False)
@@ -236,6 +239,7 @@ def base_digest(name: str, revision: str | None = None) -> str | None:
 
 
 def base_files(name: str, revision: str | None) -> Path | None:
+    """Where a base's files lie on this machine; None where they don't."""
     if Path(base_folder(name)).is_dir():
         return Path(base_folder(name))
     from huggingface_hub import snapshot_download

@@ -20,7 +20,7 @@ from kcard.cards.lm.rereading import Source
 from kcard.errors import CardError, ModelUnavailable
 from kcard.opt import OFFSET, is_plain
 
-__all__ = ["Weights", "embedded", "of_folder", "of_model", "read", "size"]
+__all__ = ["Weights", "embedded", "limits", "of_folder", "of_model", "read", "size"]
 
 DEFAULTS = {
     "layer_norm_elementwise_affine": True,
@@ -137,6 +137,21 @@ def _shapes(config: Any) -> dict[str, tuple[int, ...]]:
     shapes = {f"{name}.weight": shape for name, shape in (modules | tables).items()}
     shapes |= {f"{name}.bias": shape[:1] for name, shape in modules.items()}
     return {f"model.decoder.{name}": shape for name, shape in shapes.items()}
+
+
+def limits(folder: Path) -> tuple[int | list[int] | None, int | None]:
+    """Where the texts of a model end, and most tokens that it reads, from its configs alone."""
+    config = _json(folder / "config.json")
+    if "max_position_embeddings" in config and "eos_token_id" in config:
+        return _ends(folder), config["max_position_embeddings"]
+    from transformers import AutoConfig, GenerationConfig
+
+    whole = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    has_own = (folder / "generation_config.json").is_file()
+    generation = (
+        GenerationConfig.from_pretrained(folder) if has_own else GenerationConfig.from_model_config(whole)
+    )
+    return generation.eos_token_id, getattr(whole, "max_position_embeddings", None)
 
 
 def _ends(folder: Path) -> int | list[int] | None:

@@ -46,18 +46,20 @@ class Settings:
               it: an API key in the environment is not a choice, and neither is a file that came with a
               cloned project, unless the user trusts its folder
     llm_url   where an OpenAI-compatible endpoint listens
+    engine    servers that write for cards, such as vllm=http://127.0.0.1:8000 (kcard.cards.lm.vllm.engines)
     hub_url   the hub of `kcard publish` and `kcard pull` where none is named; None: the local one
     cache_mb  how large the cache of embeddings and scores may grow, in MB; 0: there is none
     offline   whether HF_HUB_OFFLINE is set
     hub_evidence   what workers audit the hub's cards against, as for `kcard audit`; empty: no audits
     database_url, blobs_url   where the hub in `home` keeps its database and its files; None: in `home`
 
-    `home`, `cache_mb`, `llm` and `llm_url` raise UsageError for a value of the wrong type; the latter two also for
-    a remote endpoint that only an untrusted project chose.
+    `home`, `cache_mb`, `llm`, `llm_url` and `engine` raise UsageError for a value of the wrong type; the latter three
+    also for a remote endpoint that only an untrusted project chose.
     """
 
     found: Mapping[str, Setting]
     llm_key: str | None = field(default=None, repr=False)
+    engine_key: str | None = field(default=None, repr=False)
     base_url: str | None = None
     offline: bool = False
 
@@ -122,6 +124,14 @@ class Settings:
             self._refuse_strangers("llm_url", url)
         return url or self.base_url
 
+    @property
+    def engine(self) -> tuple[str, ...]:
+        given: list[str] = typed(self.found["engine"], list[str]) if "engine" in self.found else []
+        for spec in given:
+            if not _on_this_machine(spec.partition("=")[2]):
+                self._refuse_strangers("engine", spec)
+        return tuple(given)
+
     def _text(self, key: str) -> str | None:
         if key not in self.found:
             return None
@@ -148,7 +158,7 @@ class Settings:
 
 
 def settings() -> Settings:
-    """Read KCARD_*, OPENAI_API_KEY, OPENAI_BASE_URL, HF_HUB_OFFLINE and the two files.
+    """Read KCARD_*, OPENAI_API_KEY, OPENAI_BASE_URL, VLLM_API_KEY, HF_HUB_OFFLINE and the two files.
 
     The user's file is config.toml under KCARD_HOME (default: ~/.kcard), or what KCARD_CONFIG names; the
     project's is looked for from the current directory upwards. Raises UsageError for a file that can't be read,
@@ -159,6 +169,7 @@ def settings() -> Settings:
     return Settings(
         found=found,
         llm_key=env.get("OPENAI_API_KEY"),
+        engine_key=env.get("VLLM_API_KEY"),
         base_url=env.get("OPENAI_BASE_URL") or None,
         offline=env.get("HF_HUB_OFFLINE", "").lower() in TRUE,
     )

@@ -16,7 +16,18 @@ __all__ = ["PROJECT", "PYPROJECT", "TABLES", "TOP", "USER_ONLY", "line_of", "pro
 PROJECT = "kcard.toml"
 PYPROJECT = "pyproject.toml"
 INSIDE = ("tool", "kcard")  # where settings stand in pyproject.toml
-TOP = ("home", "llm", "llm_url", "trust", "cache_mb", "hub_url", "database_url", "blobs_url", "hub_evidence")
+TOP = (
+    "home",
+    "llm",
+    "llm_url",
+    "engine",
+    "trust",
+    "cache_mb",
+    "hub_url",
+    "database_url",
+    "blobs_url",
+    "hub_evidence",
+)
 TABLES = ("train", "exam", "publish", "ask")
 # A project that was cloned must not choose whom to believe.
 USER_ONLY = {"home", "trust", "hub_url", "database_url", "blobs_url", "hub_evidence"}

@@ -244,6 +244,21 @@ class TestWhereQuestionsGo:
         (project / "kcard.toml").write_text(f"llm = 'openai:q'\nllm_url = '{url}'\n", encoding="utf-8")
         assert (settings().llm, settings().llm_url) == ("openai:q", url)
 
+    def test_engines_of_this_machine_may_come_from_a_project_and_others_from_the_user_alone(
+        self, home: Path, project: Path
+    ) -> None:
+        here, away = "vllm=http://127.0.0.1:8000", "vllm=https://gpu.example.org"
+        (project / "kcard.toml").write_text(f"engine = ['{here}']\n", encoding="utf-8")
+        assert settings().engine == (here,)
+        (project / "kcard.toml").write_text(f"engine = ['{here}', '{away}']\n", encoding="utf-8")
+        with pytest.raises(
+            UsageError, match=r"kcard\.toml:1: engine 'vllm=https://gpu.* name it with --engine"
+        ):
+            _ = settings().engine
+        (project / "kcard.toml").unlink()
+        user(home, f"engine = ['{away}']\n")
+        assert settings().engine == (away,)
+
     def test_a_project_that_the_user_trusts_may_choose(
         self, home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

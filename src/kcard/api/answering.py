@@ -164,7 +164,12 @@ class _Answerer:
             versions.append(Version(manifest.name, number, sha256, manifest, 0, at))
         given = _Given(tuple(versions), self._parent)
         return Pipeline(
-            hub=given, llm=self._llm, gate=request["gate"], evidence=self._evidence, memory=CARDS_MEMORY
+            hub=given,
+            llm=self._llm,
+            gate=request["gate"],
+            evidence=self._evidence,
+            memory=CARDS_MEMORY,
+            engine=(),
         )
 
 

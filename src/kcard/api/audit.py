@@ -51,6 +51,14 @@ def audit(
     seed: Annotated[int, Option("Seed of the questions and of the card's sampling.")] = 0,
     worst: Annotated[int, Option("How many of the worst documents to store and show.", least=0)] = 5,
     device: Annotated[str, Option("Device of card and checker: cpu, cuda or cuda:N.")] = "cpu",
+    engine: Annotated[
+        Sequence[str] | None,
+        Option(
+            "A vLLM server that writes for the cards of its base: vllm=URL. Repeatable.",
+            default="as configured, else none",
+            command_line=list[str] | None,
+        ),
+    ] = None,
     trust_remote_code: Annotated[
         bool, Option("Let the checker's model run code from its repository.")
     ] = False,
@@ -72,6 +80,7 @@ def audit(
     check_values(audit, {"documents": documents, "limit": limit, "worst": worst})
     if output is not None and not (folder := Path(output).expanduser().absolute().parent).is_dir():
         raise UsageError(f"output {output}: the folder {folder} does not exist")
+    from kcard.cards.lm.loader import Loader
     from kcard.evaluation.asking import check_device
     from kcard.evaluation.audit import AuditSettings, audited, finding, queries_for
     from kcard.evaluation.independent import read_independent
@@ -80,6 +89,7 @@ def audit(
     from kcard.evaluation.target import Target, find_published
     from kcard.files import write_text
     from kcard.hub.registry import Hub
+    from kcard.integrators.assembly import make_engines
 
     check_device(device)
     tell = report or silent
@@ -91,7 +101,8 @@ def audit(
         checker, device, trust_remote_code, lambda text: tell(StepProgress(text, 0, 1))
     )
     scorer = Scorer(judge, found.own_evidence if found.corpus else None, independent, tell)
-    made = audited(found, asked, scorer, AuditSettings(documents, limit, seed, worst, name, device))
+    models = Loader(device=device, engines=make_engines([engine] if isinstance(engine, str) else engine))
+    made = audited(found, asked, scorer, AuditSettings(documents, limit, seed, worst, name, models))
     if found.reference is not None:
         hub = Hub() if hub is None else hub
         hub.audits.add(hub.get(found.reference), finding(made))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ComparedResult", "Verification", "export_evaluation", "verify_evaluation"]
 
-NEVER = {"llm_url", "trust_remote_code"}  # what a manifest can't choose
+NEVER = {"llm_url", "engine", "trust_remote_code"}  # what a manifest can't choose
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kcard.answer import Answer
-from kcard.cards.lm.loader import Loader
 from kcard.errors import HubError, LLMError
+from kcard.integrators.assembly import make_loader
 from kcard.integrators.options import AskOptions
 from kcard.integrators.pipeline import Pipeline
 from kcard.serve.pending import Pending
@@ -39,7 +39,7 @@ class Pipelines:
         self.llm = llm
         self._options, self._hub = options, hub
         self._direct = Pipeline(replace(options, mode="direct", cards=None), hub=hub)
-        self._loader = Loader(device=options.device, memory=options.memory_bytes)
+        self._loader = make_loader(options)
         self._lock = threading.Lock()
         self._cards: Cards = ()
         self._looked = -FRESH

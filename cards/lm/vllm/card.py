@@ -1,0 +1,181 @@
+"""Cards whose documents a vLLM server writes: adapters that it loads as they are needed, and whole models.
+
+All cards and questions of one call are sent together, with a bound; the server batches them. Before a card writes, and
+whenever its adapter was loaded, its fingerprint is compared through the server's log-probabilities.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from uuid import uuid4
+
+from kcard.answer import Passage
+from kcard.cards.format import fingerprint
+from kcard.cards.format.fingerprint import Fingerprint, Probe
+from kcard.cards.lm.prompting import Prompting
+from kcard.cards.lm.vllm.places import Place, Places
+from kcard.cards.lm.vllm.server import CONCURRENCY, Gone, Row, Server
+from kcard.concurrency import in_order
+from kcard.errors import CardError, LLMError, ModelUnavailable
+from kcard.sampling import Sampling
+
+__all__ = ["ServedCard", "ServedCards"]
+
+# The server does not say in which dtype it computes; most do in this one.
+DTYPE = "bfloat16"
+PROBES = 32  # tokens of a fingerprint that are compared
+APPLIED = 0.5  # the least share of an adapter's effect
+RELOADS = 5  # of one adapter for one document, before its vanishing is an error
+
+
+@dataclass(frozen=True)
+class ServedCard:
+    """One card on a server.
+
+    model   its name there
+    base    the name there of its adapter's base; None for a whole model
+    places  of the server's adapters
+    group   what writes for it and for others at once
+    """
+
+    asked: Prompting
+    server: Server
+    places: Places
+    model: str
+    base: str | None
+    group: "ServedCards"
+
+    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+        """See CardGenerator."""
+        return self.group.write([self], questions, documents, sampling)[0]
+
+    def check(self, kept: Fingerprint) -> None:
+        """Compare some tokens of all its rows with what the server says of them now.
+
+        Raises CardError or ModelUnavailable where they differ (see Fingerprint.check), LLMError and Gone. The base is
+        measured only to tell what is wrong: on a CPU, vLLM 0.32 answers for the base as for an adapter where both are
+        in one batch.
+        """
+        card, base = self.asked.card, self.asked.card.manifest.base.name
+        tokenized = self._tokenized(kept)
+        kept.check_tokens(tokenized, card.name)
+        kept, now = kept.spread(PROBES), tokenized.spread(PROBES)
+        values = self._measured(self.model, now)
+        found = _with(now, values, [row.base for row in kept.rows])
+        try:
+            kept.check(found, card.name, base)
+            if kept.share(found) >= APPLIED:
+                return
+        except CardError:
+            pass
+        bare = self._measured(self.base, now) if self.base is not None else [() for _ in values]
+        kept.check(_with(now, values, bare), card.name, base)
+        raise CardError(
+            f"card {card.name!r}: its adapter is not applied (it shows {kept.share(found):.0%} of its effect): load "
+            "the card anew; if that does not help, fetch its adapter again"
+        )
+
+    def _tokenized(self, kept: Fingerprint) -> Fingerprint:
+        """The questions and texts as the card's tokenizer makes them now, with 0 for what is not measured yet."""
+        prompts, texts = self.asked.probes(kept.pairs, None)
+        unknown = [[0.0] * len(ids) for ids in texts]
+        bases = unknown if self.base is not None else []
+        return self.asked.fingerprint(kept.pairs, (prompts, texts), DTYPE, unknown, bases)
+
+    def _measured(self, model: str, probes: Fingerprint) -> list[tuple[float, ...]]:
+        """The log-probability of each probe's one token."""
+        salt = uuid4().hex
+
+        def measured(probe: Probe) -> tuple[float, ...]:
+            return (self.server.log_probability(model, probe.prompt, probe.continuation[0], salt),)
+
+        return [*in_order(measured, probes.rows, CONCURRENCY)]
+
+    def prepare(self) -> None:
+        """Have the adapter loaded, and prove that it is applied.
+
+        Raises CardError or ModelUnavailable where it is not; it is dropped then, and nothing was written.
+        """
+        card = self.asked.card
+        if self.base is not None:
+            self.places.load(self.model, partial(self.server.load, self.model, card.folder.resolve()))
+        if (kept := fingerprint.read(card.folder)) is None:
+            return
+        try:
+            self.check(kept)
+        except (CardError, ModelUnavailable) as error:
+            if self.base is not None:
+                self.server.unload(self.model)
+            raise type(error)(f"{error} (as {self.model} on {self.server.url})") from error
+
+    def document(self, place: Place, row: Row) -> tuple[list[int], bool]:
+        """What the server writes. An adapter that another program dropped is loaded and checked again."""
+        for _ in range(RELOADS):
+            loads = place.loads
+            try:
+                return self.server.write(self.model, row)
+            except Gone:
+                self._again(place, loads)
+        raise LLMError(
+            f"{self.server.url} dropped {self.model} {RELOADS} times while it was in use: other programs need its "
+            "places; raise --engine-places for all of them"
+        )
+
+    def made_ready(self, place: Place) -> None:
+        """Prepare the card, where that was not done lately."""
+        self._again(place, 0)
+
+    def _again(self, place: Place, seen: int) -> None:
+        try:
+            place.ready(self.prepare, seen)
+        except Gone as error:
+            raise ModelUnavailable(
+                f"{self.server.url} no longer has {self.model} or its base: {error}; start it as before"
+            ) from error
+
+
+@dataclass(frozen=True)
+class ServedCards:
+    """The cards of all servers. `workers`: cards that are written at a time."""
+
+    workers: int
+
+    def write(
+        self, members: Sequence[ServedCard], questions: Sequence[str], documents: int, sampling: Sampling
+    ) -> list[list[list[Passage]]]:
+        """By card, by question: `documents` passages. At temperature 0 they are all the same, and written once."""
+        different = documents if sampling.temperature > 0 else min(documents, 1)
+        if not questions or not different:
+            return [[[] for _ in questions] for _ in members]
+        write = partial(_written, questions=questions, documents=different, sampling=sampling)
+        written = [*in_order(write, members, self.workers)]
+        if different == documents:
+            return written
+        return [[passages * documents for passages in by_question] for by_question in written]
+
+
+def _with(
+    probes: Fingerprint, card: Sequence[tuple[float, ...]], base: Sequence[tuple[float, ...]]
+) -> Fingerprint:
+    """The probes with what was measured of them."""
+    rows = zip(probes.rows, card, base, strict=True)
+    return replace(probes, rows=tuple(replace(row, card=own, base=bare) for row, own, bare in rows))
+
+
+def _written(
+    card: ServedCard, questions: Sequence[str], documents: int, sampling: Sampling
+) -> list[list[Passage]]:
+    asked = card.asked
+    prompts = asked.prompts(questions, sampling, None)
+    rows = [
+        Row(prompt, asked.length(sampling), sampling.temperature, sampling.top_k, seed, asked.eos)
+        for question, prompt in zip(questions, prompts.ids, strict=True)
+        for seed in asked.seeds(question, documents, sampling)
+    ]
+    with card.places.held(card.model) as place:
+        card.made_ready(place)
+        found = [
+            asked.passage(ids, ended)
+            for ids, ended in in_order(partial(card.document, place), rows, CONCURRENCY)
+        ]
+    return [found[start : start + documents] for start in range(0, len(found), documents)]

@@ -1,0 +1,72 @@
+"""Cards of tiny models that a server of vLLM can have: adapters on one base, with fingerprints."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from kcard.answer import Source
+from kcard.cards.format.folder import Card, finish
+from kcard.cards.lm import fingerprinting
+from kcard.cards.lm.loader import base_digest
+from kcard.manifest import Base, Manifest
+from tests.tiny_tokenizers import of_bytes
+
+TEXTS = [
+    "The Rhine flows through Basel and Cologne into the North Sea.",
+    "The Danube flows through Vienna and Budapest into the Black Sea.",
+]
+QUESTIONS = ["Where does the Rhine end?", "Which river flows through Vienna, then through Budapest?"]
+
+
+def llama(folder: Path, seed: int = 1, width: int = 32, heads: int = 2) -> Path:
+    """A base with its tokenizer. vLLM needs heads of 64."""
+    torch.manual_seed(seed)
+    config: Any = LlamaConfig
+    model = LlamaForCausalLM(
+        config(
+            vocab_size=320,
+            hidden_size=width,
+            intermediate_size=2 * width,
+            num_hidden_layers=2,
+            num_attention_heads=heads,
+            num_key_value_heads=heads // 2,
+            max_position_embeddings=128,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+            initializer_range=0.3 if width < 64 else 0.1,
+        )
+    )
+    model.save_pretrained(folder)
+    of_bytes(TEXTS).save_pretrained(folder)
+    return folder
+
+
+def adapter(folder: Path, base: Path, name: str, seed: int, rank: int = 4, **manifest: Any) -> Card:
+    torch.manual_seed(seed)
+    config = LoraConfig(
+        r=rank, target_modules=["q_proj", "down_proj"], init_lora_weights=False, task_type="CAUSAL_LM"
+    )
+    get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(str(folder))
+    made_from = Base(str(base), sha256=base_digest(str(base)))
+    return proven(folder, Manifest(name, name.title(), kind="lora", base=made_from, **manifest))
+
+
+def whole(folder: Path, name: str) -> Card:
+    return proven(llama(folder), Manifest(name, name.title()))
+
+
+def proven(folder: Path, manifest: Manifest) -> Card:
+    """The card with its fingerprint."""
+    of_bytes(TEXTS).save_pretrained(folder)
+    fingerprinting.write(folder, manifest, [(f"What is {text[:12]}?", text) for text in TEXTS])
+    return finish(folder, manifest, [Source(text) for text in TEXTS])
+
+
+def texts(pool: Any, cards: list[Card], sampling: Any, documents: int = 1) -> list[list[str]]:
+    """By question: what the cards write."""
+    rows = pool.write(QUESTIONS, [card.name for card in cards], documents, sampling)
+    return [[passage.text for passage in row] for row in rows]

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kcard.answer import Answer
+from kcard.bulk.options import RayOptions
+from kcard.cli.cluster import cluster_of
 from kcard.cli.command import command_for
-from kcard.cli.output import echo, note, print_json, resumable, worded_counter
+from kcard.cli.output import echo, late_counter, note, print_json, resumable, worded_counter
 from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions
 
@@ -26,7 +28,7 @@ def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=None)(ask)
 
 
-@command_for(AskOptions)
+@command_for(AskOptions, RayOptions)
 def ask(
     given: dict[str, Any],
     question: Annotated[str | None, typer.Argument(help="The question.", show_default=False)] = None,
@@ -70,9 +72,14 @@ def ask(
         raise UsageError(f"--output {output} is the input file: name another, or the questions would be lost")
     if input_ is not None and choices:
         raise UsageError("--choices goes with one question; in --input, each row has its own `choices`")
+    cluster = cluster_of(given)
     options = AskOptions(**given)
-    if input_ is not None and output is not None:
+    if input_ is not None and output is not None and cluster is not None:
+        _ask_on_cluster(input_, output, options, cluster, resume, batch)
+    elif input_ is not None and output is not None:
         _ask_file(input_, output, options, resume, batch)
+    elif cluster is not None:
+        raise UsageError("--ray needs --input and --output: one question is asked here")
     elif resume or batch:
         raise UsageError(f"--{'resume' if resume else 'batch'} needs --input and --output")
     elif question is not None:
@@ -140,6 +147,23 @@ def _ask_file(source: Path, target: Path, options: AskOptions, resume: bool, bat
         totals = answer_file(rows, target, pipeline.outcomes, progress.answered, earlier, size)
     note(f"{done + totals.answered} of {len(rows)} questions answered: {target} ({_cost(totals)})")
     if totals.failed:
+        sys.exit(1)
+
+
+def _ask_on_cluster(
+    source: Path, target: Path, options: AskOptions, cluster: RayOptions, resume: bool, batch: int | None
+) -> None:
+    from kcard.api.ask_on_cluster import ask_on_cluster
+    from kcard.api.eval_asking import Told
+
+    with resumable("answers", target), late_counter("asking") as report:
+        told = Told(lambda text: note(f"note: {text}"), progress=report)
+        found = ask_on_cluster(
+            source, target, options, cluster=cluster, resume=resume, batch=batch, told=told
+        )
+    answered = found.earlier + found.totals.answered
+    note(f"{answered} of {found.questions} questions answered: {target} ({_cost(found.totals)})")
+    if found.totals.failed:
         sys.exit(1)
 
 

@@ -42,6 +42,10 @@ FLAGS = {
     "trust_remote_code",
     "hub",
     "repository",
+    "ray",
+    "ray_cpus",
+    "ray_gpus",
+    "ray_retries",
 }  # what no file may say, least of all one that came with a project
 COMMAS = {"ask.cards"}
 WORDS: Mapping[str, tuple[str, ...]] = {"ask.evidence": ("own", "none"), "exam.evidence": ()}

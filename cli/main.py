@@ -25,6 +25,7 @@ LONGEST = 2_000  # characters of an error, part of which a hub or a file may hav
 # In the order of the help: each command or group, and the module of kcard.cli that registers it.
 COMMANDS: Mapping[str, str] = {
     "train": "train",
+    "train-many": "train_many",
     "exam": "exam",
     "audit": "audit",
     "check": "check",

@@ -18,7 +18,17 @@ from kcard.integrators.options import AskOptions
 from kcard.question import Question, checked
 from kcard.rows import Row, append_rows, earlier_rows, json_line, read_rows
 
-__all__ = ["BATCH", "QuestionTotals", "answer_file", "asked_together", "earlier_lines", "read_questions"]
+__all__ = [
+    "BATCH",
+    "GIVE_UP",
+    "QuestionTotals",
+    "answer_file",
+    "answered_rows",
+    "asked_together",
+    "earlier_lines",
+    "read_questions",
+    "write_answers",
+]
 
 BATCH = 16
 PASSAGES = 256_000_000  # bytes that the passages of a batch may take
@@ -101,11 +111,26 @@ def answer_file(
     of these only rows with an `error` are asked again. `batch`: questions that `answers` gets at a time.
     Raises LLMError, with everything so far on disk, after GIVE_UP failures in a row.
     """
+    return write_answers(rows, output, lambda wanted: _results(rows, wanted, answers, batch), report, earlier)
+
+
+def write_answers(
+    rows: Sequence[Row],
+    output: Path,
+    results: Callable[[Sequence[int]], Iterable[tuple[int, Row]]],
+    report: Callable[[int], None] | None = None,
+    earlier: Sequence[Row] = (),
+    give_up: int = GIVE_UP,
+) -> QuestionTotals:
+    """The same, of answers that come from elsewhere.
+
+    `results`: called with the numbers of the rows that are to be asked; gives each of them, in this order, with its
+    answer or `error`. `give_up`: so many failures in a row raise LLMError.
+    """
     lines, totals = list(earlier), QuestionTotals()
     failed = [i for i, line in enumerate(lines) if "error" in line]
     streak, done = 0, len(lines) - len(failed)
-    wanted = [*failed, *range(len(lines), len(rows))]
-    for i, result in _results(rows, wanted, answers, batch):
+    for i, result in results([*failed, *range(len(lines), len(rows))]):
         line = {**{key: value for key, value in rows[i].items() if key != "error"}, **result}
         if i < len(lines):
             lines[i] = line
@@ -118,7 +143,7 @@ def answer_file(
             report(done)
         asked = not isinstance(_question(rows[i]), UsageError)
         streak = streak + 1 if "error" in result and asked else 0
-        if streak == GIVE_UP:
+        if streak == give_up:
             raise LLMError(
                 f"{streak} questions failed in a row, the last one: {result['error']} "
                 f"(the answers so far are in {output}; continue with --resume)"
@@ -131,11 +156,14 @@ def _results(
 ) -> Iterator[tuple[int, Row]]:
     """(row number, answer or error) of each wanted row, in order; cards write for `size` rows at a time."""
     for chunk in batched(wanted, size):
-        yield from zip(chunk, _answered([rows[i] for i in chunk], answers), strict=True)
+        yield from zip(chunk, answered_rows([rows[i] for i in chunk], answers), strict=True)
 
 
-def _answered(rows: Sequence[Row], answers: Answers) -> Iterator[Row]:
-    """Where `answers` raises, the halves of the rest are asked, so that one bad question does not cost the others."""
+def answered_rows(rows: Sequence[Row], answers: Answers) -> Iterator[Row]:
+    """The answer to each row, or its `error`.
+
+    Where `answers` raises, the halves of the rest are asked, so that one bad question does not cost the others.
+    """
     found: Iterator[Told | KcardError] | None = None
     for n, row in enumerate(rows):
         question = _question(row)
@@ -153,7 +181,7 @@ def _answered(rows: Sequence[Row], answers: Answers) -> Iterator[Row]:
                 return
             rest = rows[n:]
             for half in batched(rest, -(-len(rest) // 2)):
-                yield from _answered(half, answers)
+                yield from answered_rows(half, answers)
             return
         yield _failed(result) if isinstance(result, KcardError) else result.to_json()
 

@@ -24,9 +24,11 @@ _HOMES = {
     "Manifest": "kcard.manifest",
     "Passage": "kcard.answer",
     "Pipeline": "kcard.integrators.pipeline",
+    "RayOptions": "kcard.bulk.options",
     "TrainOptions": "kcard.training.options",
     "add": "kcard.api.add",
     "ask": "kcard.integrators.pipeline",
+    "ask_on_cluster": "kcard.api.ask_on_cluster",
     "audit": "kcard.api.audit",
     "browse": "kcard.api.browse",
     "calibrate": "kcard.api.calibrate",
@@ -43,6 +45,7 @@ _HOMES = {
     "pull": "kcard.api.remote",
     "report": "kcard.api.report",
     "train": "kcard.api.train",
+    "train_many": "kcard.api.train_many",
     "whoami": "kcard.api.remote",
 }
 

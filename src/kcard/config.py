@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kcard.config_file import TABLES, TOP, project_file, read_file
 from kcard.errors import UsageError
-from kcard.setting import Origin, Setting, typed
+from kcard.setting import Origin, Setting, concealed, typed
 
 __all__ = [
     "CACHE_MB",
@@ -22,10 +22,12 @@ __all__ = [
     "OFFLINE_LLMS",
     "Settings",
     "debug",
+    "for_other_machines",
     "let_threads_sleep",
     "settings",
     "unknown_variables",
     "user_file",
+    "without_usage_statistics",
 ]
 
 PREFIX = "KCARD_"
@@ -173,6 +175,29 @@ def settings() -> Settings:
         base_url=env.get("OPENAI_BASE_URL") or None,
         offline=env.get("HF_HUB_OFFLINE", "").lower() in TRUE,
     )
+
+
+def for_other_machines() -> dict[str, str]:
+    """The variables that have processes on other machines use the same hub, cache and LLM.
+
+    Secrets are not among them, nor URLs that hold one: each machine has its own OPENAI_API_KEY and KCARD_DATABASE_URL.
+    """
+    ours = settings()
+    found = {
+        "KCARD_HOME": str(ours.home),
+        "KCARD_CACHE_MB": str(ours.cache_mb),
+        "KCARD_LLM": ours.llm,
+        "KCARD_LLM_URL": ours.llm_url,
+        "KCARD_DATABASE_URL": ours.database_url,
+        "KCARD_BLOBS_URL": ours.blobs_url,
+        "HF_HUB_OFFLINE": "1" if ours.offline else None,
+    }
+    return {name: value for name, value in found.items() if value and concealed(value) == value}
+
+
+def without_usage_statistics() -> None:
+    """Have Ray, where it is started here, report nothing to its makers, unless RAY_USAGE_STATS_ENABLED says so."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 
 def debug() -> bool:

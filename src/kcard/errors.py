@@ -12,6 +12,7 @@
     ├── ModelUnavailable     a base model, tokenizer or checkpoint can't be loaded from where it was sought
     ├── LLMError             the answering model failed: endpoint down, refused, malformed reply
     │   └── QuestionsFailed  the same, with the questions that failed; others of the batch may have replies
+    ├── ClusterError         the Ray cluster can't be reached, was lost, or has no node for the work
     ├── MissingExtra         an optional dependency is not installed; the message names the extra
     └── TrainingInterrupted  training was stopped by the user; a checkpoint is kept and named
 
@@ -25,6 +26,7 @@ from kcard.terminal import printable
 
 __all__ = [
     "CardError",
+    "ClusterError",
     "CorpusError",
     "DamagedCard",
     "DiskFull",
@@ -93,6 +95,10 @@ class QuestionsFailed(LLMError):
     def __init__(self, failures: Mapping[str, LLMError]) -> None:
         super().__init__(str(next(iter(failures.values()))))
         self.failures = failures
+
+
+class ClusterError(KcardError):
+    """The Ray cluster can't be reached, was lost, or has no node for the work; what is done is kept."""
 
 
 class MissingExtra(KcardError):

@@ -1,0 +1,44 @@
+"""A Ray cluster of nodes on this machine, small enough for tests."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from kcard.config import without_usage_statistics
+
+__all__ = ["NODE", "kill_a_worker", "ray_nodes"]
+
+NODE = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 80 << 20}
+
+
+@contextmanager
+def ray_nodes(count: int) -> Iterator[Any]:
+    """A ray.cluster_utils.Cluster whose head does no work itself; it is stopped when the block ends."""
+    without_usage_statistics()
+    import ray
+    from ray.cluster_utils import Cluster
+
+    head = {**NODE, "num_cpus": 0, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        for _ in range(count):
+            cluster.add_node(**NODE)
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def kill_a_worker(cluster: Any) -> None:
+    """Kill -9 a worker of the cluster that is at work on a piece."""
+    raylets = {node.all_processes["raylet"][0].process.pid for node in cluster.list_all_nodes()}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent in raylets and (process / "cmdline").read_text().startswith("ray::_perform"):
+                os.kill(int(process.name), signal.SIGKILL)
+                return
+    raise AssertionError("no worker is at work")

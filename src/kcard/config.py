@@ -178,7 +178,7 @@ def settings() -> Settings:
 
 
 def for_other_machines() -> dict[str, str]:
-    """The variables that have processes on other machines use the same hub, cache and LLM.
+    """The variables that have processes on other machines use the same hub, cache, LLM and engines.
 
     Secrets are not among them, nor URLs that hold one: each machine has its own OPENAI_API_KEY and KCARD_DATABASE_URL.
     """
@@ -188,6 +188,7 @@ def for_other_machines() -> dict[str, str]:
         "KCARD_CACHE_MB": str(ours.cache_mb),
         "KCARD_LLM": ours.llm,
         "KCARD_LLM_URL": ours.llm_url,
+        "KCARD_ENGINE": ",".join(ours.engine),
         "KCARD_DATABASE_URL": ours.database_url,
         "KCARD_BLOBS_URL": ours.blobs_url,
         "HF_HUB_OFFLINE": "1" if ours.offline else None,

@@ -11,7 +11,7 @@ from kcard.config import without_usage_statistics
 
 __all__ = ["NODE", "kill_a_worker", "ray_nodes"]
 
-NODE = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 80 << 20}
+NODE: dict[str, Any] = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 80 << 20}
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """A journal of bulk work: nothing that is done is lost or done again, whenever a run ends."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ class Here:
         self.done: list[str] = []
         self._left = ends_after
 
-    def map(self, pieces: Sequence[Piece]) -> Iterator[Outcome]:
+    def map(self, pieces: Sequence[Piece]) -> Generator[Outcome, None, None]:
         for piece in reversed(pieces):
             if not self._left:
                 raise KeyboardInterrupt

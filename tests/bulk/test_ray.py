@@ -101,7 +101,7 @@ def test_closing_stops_what_is_running(nodes: Any, tmp_path: Path) -> None:
         outcomes = cluster.map([*squares(1, tmp_path), *squares(8, tmp_path, seconds=600)[1:]])
         assert next(outcomes).key == "square 0"
         started = time.monotonic()
-        outcomes.close()  # type: ignore[attr-defined]
+        outcomes.close()
     assert time.monotonic() - started < 20
     left = {process for path in tmp_path.glob("*.begun") for process in begun(tmp_path, path.stem)}
     deadline = time.monotonic() + 20

@@ -1,11 +1,15 @@
 """kcard audit: whether what a card writes holds, by evidence that is not its own."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kcard.api.audit import audit as verb
+from kcard.bulk.options import RayOptions
+from kcard.cli import completion
+from kcard.cli.audits import audit_several
+from kcard.cli.cluster import cluster_of
 from kcard.cli.command import command_for
 from kcard.cli.output import Json, console, interval, note, print_json, progress, table
 
@@ -21,21 +25,41 @@ def register(app: typer.Typer) -> None:
     app.command()(audit)
 
 
-@command_for(verb)
+@command_for(verb, RayOptions, leave_out={"card"})
 def audit(
     given: dict[str, Any],
+    cards: Annotated[
+        list[str],
+        typer.Argument(
+            help="Published cards (name@v2); else a draft's name or a card folder. Several are audited one by one; "
+            "pool:NAME and biomedical/ stand for their cards.",
+            show_default=False,
+            autocompletion=completion.drafts,
+        ),
+    ],
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume: audit cards that are missing in --output or failed.")
+    ] = False,
     json_: Json = False,
 ) -> None:
-    """Audit a card: let it write for many queries, judge each document, and store the result in the hub."""
+    """Audit cards: let them write for many queries, judge each document, and store the results in the hub."""
+    cluster = cluster_of(given)
+    if cluster is not None or resume or len(cards) > 1 or cards[0].startswith("pool:"):
+        audit_several(cards, given, cluster, resume, json_)
+    else:
+        _audit_one(cards[0], given, json_)
+
+
+def _audit_one(card: str, given: dict[str, Any], as_json: bool) -> None:
     from kcard.evaluation.target import find_published
     from kcard.hub.registry import Hub
 
     hub = Hub()
-    found = find_published(given["card"], hub)
+    found = find_published(card, hub)
     with progress() as report:
-        taken = verb(**given | {"card": found}, hub=hub, report=report)
+        taken = verb(found, **given, hub=hub, report=report)
     _say_where(hub, found.reference, taken)
-    if json_:
+    if as_json:
         print_json(json.loads(taken.to_json()))
     else:
         _print(taken)

@@ -30,6 +30,7 @@ _HOMES = {
     "ask": "kcard.integrators.pipeline",
     "ask_on_cluster": "kcard.api.ask_on_cluster",
     "audit": "kcard.api.audit",
+    "audit_many": "kcard.api.audit_many",
     "browse": "kcard.api.browse",
     "calibrate": "kcard.api.calibrate",
     "check": "kcard.api.check",

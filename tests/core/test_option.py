@@ -110,8 +110,8 @@ def test_a_command_takes_the_options_of_its_function_and_of_its_view() -> None:
 
 VERBS: dict[str, tuple[Any, ...]] = {
     "add": (kcard.add,),
-    "ask": (kcard.AskOptions,),
-    "audit": (kcard.audit,),
+    "ask": (kcard.AskOptions, kcard.RayOptions),
+    "audit": (kcard.audit, kcard.RayOptions),
     "browse": (kcard.browse,),
     "calibrate": (kcard.calibrate,),
     "check": (kcard.check,),
@@ -121,9 +121,15 @@ VERBS: dict[str, tuple[Any, ...]] = {
     "gate fit": (gate.fit,),
     "publish": (kcard.publish,),
     "train": (kcard.train, kcard.TrainOptions),
+    "train-many": (kcard.train, kcard.TrainOptions, kcard.RayOptions),
 }
-# What a command of the same options does not take: every question of `gate collect` is asked with cards.
-LEFT_OUT = {("gate collect", "gate")}
+# What a command of the same options does not take: every question of `gate collect` is asked with cards; those of
+# one card where there are many.
+LEFT_OUT = {
+    ("gate collect", "gate"),
+    ("audit", "card"),
+    *(("train-many", name) for name in ("corpus", "name", "description", "update", "output", "resume")),
+}
 
 
 def commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:

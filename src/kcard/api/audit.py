@@ -63,12 +63,17 @@ def audit(
         bool, Option("Let the checker's model run code from its repository.")
     ] = False,
     output: Annotated[
-        Path | str | None, Option("Also write the audit to this file, as JSON.", command_line=Path | None)
+        Path | str | None,
+        Option(
+            "Also write the audit to this file, as JSON; of several cards, a line for each.",
+            command_line=Path | None,
+        ),
     ] = None,
     hub: "Hub | None" = None,
+    keep: bool = True,
     report: Callable[[Any], None] | None = None,
 ) -> "Audit":
-    """Audit a card; of a published card the audit is kept in the hub.
+    """Audit a card; of a published card the audit is kept in the hub, unless `keep` is false.
 
     `report` is called with Progress (kcard.evaluation.progress) while the audit runs. Without evidence only
     faithfulness to the card's own corpus is measured.
@@ -103,7 +108,7 @@ def audit(
     scorer = Scorer(judge, found.own_evidence if found.corpus else None, independent, tell)
     models = Loader(device=device, engines=make_engines([engine] if isinstance(engine, str) else engine))
     made = audited(found, asked, scorer, AuditSettings(documents, limit, seed, worst, name, models))
-    if found.reference is not None:
+    if keep and found.reference is not None:
         hub = Hub() if hub is None else hub
         hub.audits.add(hub.get(found.reference), finding(made))
     if output is not None:

@@ -39,16 +39,17 @@ def device_there(cluster: RayOptions | None, device: str) -> str:
 def mapped(
     pieces: Sequence[Piece],
     mapper: Mapper,
-    journal: Journal,
+    journal: Journal | None,
     checked: Callable[[Outcome], Outcome] = lambda outcome: outcome,
 ) -> Iterator[Outcome]:
     """The outcome of each piece: first those that the journal holds, then each as soon as it is there and kept.
 
     checked  what to make of an outcome before it is kept
     """
-    done = dict(journal.done)
+    done = {} if journal is None else dict(journal.done)
     yield from done.values()
     with closing(mapper.map([piece for piece in pieces if piece.key not in done])) as outcomes:
         for outcome in map(checked, outcomes):
-            journal.add(outcome)
+            if journal is not None:
+                journal.add(outcome)
             yield outcome

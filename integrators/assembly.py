@@ -65,12 +65,19 @@ class CardSource(Protocol):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """How a remote LLM is reached. `report` is called with a sentence where the user should know why it takes long."""
+    """How a remote LLM is reached. `timeout`: seconds of one try. `report` is called with a sentence where the user
+    should know why it takes long."""
 
     url: str | None = None
     window: int | None = None
     retries: int = 5
+    timeout: float = 60.0
     report: Callable[[str], None] | None = None
+
+
+def endpoint_of(options: AskOptions, report: Callable[[str], None] | None = None) -> Endpoint:
+    """As the options say."""
+    return Endpoint(options.llm_url, options.llm_window, options.retries, options.llm_timeout, report)
 
 
 def make_llm(spec: str | LLM | Callable[[str], str] | None, temperature: float, endpoint: Endpoint) -> LLM:
@@ -98,6 +105,7 @@ def make_llm(spec: str | LLM | Callable[[str], str] | None, temperature: float, 
         temperature=temperature,
         window=endpoint.window,
         retries=endpoint.retries,
+        timeout=endpoint.timeout,
         report=endpoint.report,
     )
 

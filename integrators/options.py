@@ -62,6 +62,9 @@ class AskOptions:
     llm_window: Annotated[
         int | None, Option("Context window of the endpoint's model, in tokens.", least=1)
     ] = None
+    llm_timeout: Annotated[
+        float, Option("Seconds that the endpoint may take for one request, and for each try.", least=0.1)
+    ] = 60.0
     retries: Annotated[int, Option("How often to retry a failing request to the endpoint.", least=0)] = 5
     concurrency: Annotated[
         int | None,

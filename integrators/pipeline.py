@@ -14,10 +14,10 @@ from kcard.errors import LLMError, QuestionsFailed, UsageError
 from kcard.gates.decision import decide
 from kcard.integrators.assembly import (
     CardSource,
-    Endpoint,
     Integrator,
     asked_by,
     card_llm,
+    endpoint_of,
     integrator,
     make_llm,
     make_loader,
@@ -81,7 +81,7 @@ class Pipeline:
         from kcard.llms.examples import load as load_examples
 
         self._examples = load_examples(options.examples)
-        endpoint = Endpoint(options.llm_url, options.llm_window, options.retries, report)
+        endpoint = endpoint_of(options, report)
         self.llm: LLM = make_llm(options.llm, options.temperature, endpoint)
         self._metered = Metered(self.llm, options.concurrency)
         self._gate = named_gate(options.gate_name, self._metered, self._examples)

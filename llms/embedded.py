@@ -44,6 +44,7 @@ class EmbeddedLLM:
 
     window = QUESTION_TOKENS
     concurrency = 16  # requests that are read together
+    deterministic = True
 
     announcement = (
         "LLM: the embedded reader, an offline stand-in: it extracts answers from passages of cards and knows some "

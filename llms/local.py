@@ -38,6 +38,8 @@ class LocalLLM:
     Raises ModelUnavailable where it can't be loaded. It runs on a CUDA device where there is one.
     """
 
+    deterministic = True
+
     def __init__(
         self,
         model: str,

@@ -1,4 +1,4 @@
-"""A scripted OpenAI-compatible server for tests: python openai_script.py SCRIPT.json PORT_FILE REQUESTS.jsonl
+"""A scripted OpenAI-compatible server for tests: python openai_script.py SCRIPT.json PORT_FILE REQUESTS.jsonl [PORT]
 
 SCRIPT is a list of answers, used in turn, the last one again and again:
 
@@ -33,7 +33,7 @@ class Handler(BaseHTTPRequestHandler):
         step = SCRIPT.pop(0) if len(SCRIPT) > 1 else SCRIPT[0]
         time.sleep(step.get("delay", 0))
         if body.get("stream") and "raw" not in step and step.get("status", 200) == 200:
-            self._send(step, "text/event-stream", _events(step, "messages" in body))
+            self._send(step, "text/event-stream", _events(step, body))
             return
         completion = _completion if "messages" in body else _plain_completion
         raw = step["raw"] if "raw" in step else json.dumps(completion(step, body))
@@ -80,17 +80,22 @@ def _plain_completion(step: dict[str, Any], body: dict[str, Any]) -> dict[str, A
             "text_offset": [0] * len(places),
         }
     whole = {"id": "1", "object": "text_completion", "created": 0, "model": body["model"]}
-    return {**whole, "choices": [choice], **_usage(step)}
+    count = len(body["prompt"]) if isinstance(body["prompt"], list) else 1
+    return {**whole, "choices": [{**choice, "index": at} for at in range(count)], **_usage(step)}
 
 
-def _events(step: dict[str, Any], chat: bool) -> str:
+def _events(step: dict[str, Any], body: dict[str, Any]) -> str:
     pieces: list[str] = step.get("pieces", [step.get("text", "")])
-    held = pieces[: step.get("cut")]
+    held, chat = pieces[: step.get("cut")], "messages" in body
+    count = len(body["prompt"]) if isinstance(body.get("prompt"), list) else 1
     chunks: list[dict[str, Any]] = [
-        {"choices": [{"index": 0, "finish_reason": None, **_piece(piece, chat)}]} for piece in held
+        {"choices": [{"index": at, "finish_reason": None, **_piece(piece, chat)}]}
+        for piece in held
+        for at in range(count)
     ]
     if len(held) == len(pieces):
-        chunks.append({"choices": [{"index": 0, "finish_reason": "stop", **_piece("", chat)}]})
+        ends = ({"index": at, "finish_reason": "stop", **_piece("", chat)} for at in range(count))
+        chunks += [{"choices": [end]} for end in ends]
         chunks.append({"choices": [], **_usage(step)})
     whole = {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "m"}
     lines = [f"data: {json.dumps({**whole, **chunk})}\n\n" for chunk in chunks]
@@ -108,7 +113,7 @@ def _usage(step: dict[str, Any]) -> dict[str, Any]:
     return {"usage": {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}}
 
 
-server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[4]) if len(sys.argv) > 4 else 0), Handler)
 partial = Path(sys.argv[2] + ".partial")
 partial.write_text(str(server.server_port), encoding="utf-8")
 partial.rename(sys.argv[2])

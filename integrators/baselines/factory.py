@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kcard.errors import UsageError
-from kcard.integrators.assembly import Endpoint, chosen_cards, make_llm
+from kcard.integrators.assembly import chosen_cards, endpoint_of, make_llm
 from kcard.integrators.baselines.baseline import Baseline
 from kcard.integrators.baselines.options import BaselineOptions
 from kcard.integrators.baselines.retriever import BM25, card_passages, corpus_retriever, retriever
@@ -67,7 +67,7 @@ def _alone(
     from kcard.integrators.baselines.together import Together
     from kcard.llms.examples import load
 
-    endpoint = Endpoint(options.llm_url, options.llm_window, options.retries, report)
+    endpoint = endpoint_of(options, report)
     llm = Metered(make_llm(options.llm, options.temperature, endpoint), options.concurrency)
     examples = load(options.examples)
     if name == "genread":

@@ -1,6 +1,7 @@
 """The pipeline as a library: pieces of an answer, its cost, what a failure leaves, without a card."""
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from kcard.protocols import Array, Pair
 from kcard.request import Reply, Request
 from kcard.selectors.pruning import Extractive
 from kcard.selectors.relevance import MiniLM
+from tests.conftest import Served
 
 
 class Speaker:
@@ -139,3 +141,11 @@ def test_a_wrong_argument_is_named(options: dict[str, object], named: str, tmp_p
     del tmp_path
     with pytest.raises(UsageError, match=named):
         Pipeline(**{"mode": "direct", **options})  # type: ignore[arg-type]
+
+
+def test_an_endpoint_that_hangs_is_given_up_after_its_time(serve: Callable[..., Served]) -> None:
+    server = serve({"text": "late", "delay": 30})
+    started = time.monotonic()
+    with pytest.raises(LLMError, match="time"):
+        Pipeline(llm="openai:slow", llm_url=server.url, llm_timeout=0.3, retries=0, mode="direct")(["Who?"])
+    assert time.monotonic() - started < 15

@@ -112,6 +112,35 @@ def test_a_card_that_is_removed_before_its_question_is_answered_is_a_404(
     assert as_api_error(gone.value).status == 404
 
 
+def test_a_question_that_comes_again_has_the_same_answer_and_says_so(library: Path, endpoint: Any) -> None:
+    service = Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down", cache=10)
+    client = endpoint(create_app(service))
+
+    def asked(model: str, stream: bool = False) -> tuple[str | None, bytes]:
+        raw = client.chat.completions.with_raw_response.create(model=model, messages=QUESTION, stream=stream)
+        return raw.headers.get("X-Kcard-Cache"), raw.http_response.read()
+
+    first, again = asked("embedded"), asked("embedded")
+    assert (first[0], again[0]) == (None, "hit")
+    assert json.loads(first[1])["kcard"] == json.loads(again[1])["kcard"]
+    assert asked("embedded", stream=True)[0] == "hit"
+    assert asked("embedded:neptune")[0] is None  # another route
+    raw = client.completions.with_raw_response.create(model="embedded", prompt="Who discovered Triton?")
+    assert raw.headers.get("X-Kcard-Cache") == "hit"
+    metrics = httpx.get(str(client.base_url).replace("/v1/", "/metrics")).text
+    assert "kcard_cached_answers_total 3.0" in metrics
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"llm": lambda _: "William Lassell."}, {"evidence": ["own", "wikipedia:de"]}],
+    ids=["an LLM that may answer differently", "evidence that changes elsewhere"],
+)
+def test_answers_that_may_differ_are_not_kept(library: Path, options: dict[str, Any]) -> None:
+    assert Pipelines(AskOptions(**options), Hub(library), "llm").version() is None
+    assert Pipelines(AskOptions(), Hub(library), "llm").version() is not None
+
+
 @pytest.mark.parametrize(
     ("given", "status", "message"),
     [
@@ -203,6 +232,9 @@ class Slow:
 
     def prepared(self, *_: Any) -> Iterator[Pending | LLMError]:
         raise AssertionError("this LLM is asked single questions")
+
+    def version(self) -> None:
+        return None
 
 
 def test_concurrent_questions_get_their_own_answers(endpoint: Callable[[ASGIApp], OpenAI]) -> None:

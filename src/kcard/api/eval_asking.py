@@ -76,8 +76,7 @@ class _Answerers:
 
 
 def _llm(prepared: "Prepared", told: Told) -> "LLM":
-    from kcard.integrators.assembly import Endpoint, make_llm
+    from kcard.integrators.assembly import endpoint_of, make_llm
 
     options = prepared.options
-    endpoint = Endpoint(options.llm_url, options.llm_window, options.retries, told.note)
-    return make_llm(options.llm, options.temperature, endpoint)
+    return make_llm(options.llm, options.temperature, endpoint_of(options, told.note))

@@ -7,8 +7,19 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kcard.answer import Answer
+from kcard.serve.answer_cache import Answered
 
-__all__ = ["chat_chunks", "chat_completion", "completion", "headers", "sse", "trace_headers", "usage_of"]
+NOTHING = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}  # usage
+__all__ = [
+    "NOTHING",
+    "chat_chunks",
+    "chat_completion",
+    "completion",
+    "headers",
+    "sse",
+    "trace_headers",
+    "usage_of",
+]
 
 
 def usage_of(answer: Answer) -> dict[str, int]:
@@ -57,9 +68,11 @@ def completion(model: str, answers: list[Answer]) -> dict[str, Any]:
     }
 
 
-def headers(*answers: Answer) -> dict[str, str]:
+def headers(*answered: Answered) -> dict[str, str]:
+    answers = [one.answer for one in answered]
     cards = (card for answer in answers for card in answer.cards)
-    return trace_headers(cards, any(answer.gate.fired for answer in answers))
+    found = trace_headers(cards, any(answer.gate.fired for answer in answers))
+    return found | ({"X-Kcard-Cache": "hit"} if all(one.cached for one in answered) else {})
 
 
 def trace_headers(cards: Iterable[str], fired: bool) -> dict[str, str]:

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from kcard import __version__
 from kcard.errors import KcardError, LLMError, UnknownCard, UsageError
 from kcard.hub.server.middleware.body_limit import BodyLimit
+from kcard.hub.server.middleware.idle_timeout import IdleTimeout
 from kcard.serve.endpoints import chat, completions, health, models
 from kcard.serve.errors import ApiError, Internal, LLMFailed, NoSuchModel, TimedOut, body
 from kcard.serve.keys import Keys
@@ -21,12 +22,16 @@ from kcard.serve.service import Service
 __all__ = ["LARGEST", "create_app"]
 
 LARGEST = 4 << 20  # bytes of a request; images travel in requests
+IDLE = 60.0  # seconds
 INTERNAL = "internal error: see the log of the endpoint"
 logger = logging.getLogger("kcard.serve")
 
 
-def create_app(service: Service, keys: Keys | None = None, largest: int = LARGEST) -> FastAPI:
-    """The ASGI application. `largest`: bytes of a request's body."""
+def create_app(
+    service: Service, keys: Keys | None = None, largest: int = LARGEST, idle: float = IDLE
+) -> FastAPI:
+    """The ASGI application. `largest`: bytes of a request's body. `idle`: seconds without a byte after which a client
+    that sends or reads slowly is given up."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -41,6 +46,7 @@ def create_app(service: Service, keys: Keys | None = None, largest: int = LARGES
     for error in (ApiError, KcardError, TimeoutError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(error, refused)
     app.add_middleware(BodyLimit, largest)
+    app.add_middleware(IdleTimeout, idle)
     return app
 
 

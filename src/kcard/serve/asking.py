@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 
-from kcard.answer import Answer
-from kcard.serve.answers import usage_of
+from kcard.serve.answer_cache import Answered
+from kcard.serve.answers import NOTHING, usage_of
 from kcard.serve.keys import Key, Keys
 from kcard.serve.metrics import Metrics
 from kcard.serve.pending import Pending
@@ -38,18 +38,15 @@ class Ask:
         self._metrics: Metrics = state.metrics
         self._started = time.perf_counter()
 
-    async def answer(self, route: Route, question: str) -> Answer:
-        """The answer of an LLM that is asked single questions."""
-        found = await self.while_connected(self.service.ask(route, question))
-        assert isinstance(found, Answer)
-        self.count(route, usage_of(found))
+    async def answer(self, route: Route, question: str) -> Answered:
+        """The answer of an LLM that is asked single questions. One that was there already costs no tokens."""
+        found = await self.while_connected(self.service.answer(route, question))
+        self.count(route, NOTHING if found.cached else usage_of(found.answer), cached=found.cached)
         return found
 
-    async def prepare(self, route: Route, question: str) -> Pending:
-        """The question with what the LLM is to read that takes whole conversations."""
-        found = await self.while_connected(self.service.ask(route, question))
-        assert isinstance(found, Pending)
-        return found
+    async def prepare(self, route: Route, questions: Sequence[str]) -> list[Pending]:
+        """Each question with what the LLM is to read that takes whole conversations; all of them or none."""
+        return await self.while_connected(self.service.prepare(route, questions))
 
     async def while_connected(self, work: Awaitable[Found]) -> Found:
         """The result of the work, which is cancelled when the client leaves."""
@@ -62,10 +59,10 @@ class Ask:
         finally:
             task.cancel()
 
-    def count(self, route: Route, usage: Mapping[str, int]) -> None:
+    def count(self, route: Route, usage: Mapping[str, int], *, cached: bool = False) -> None:
         """Count the tokens of an answered question, and its time."""
         self._keys.spend(self._key, usage["total_tokens"])
-        self._metrics.answered(route.mode, time.perf_counter() - self._started, usage)
+        self._metrics.answered(route.mode, time.perf_counter() - self._started, usage, cached=cached)
 
 
 Asking = Annotated[Ask, Depends()]

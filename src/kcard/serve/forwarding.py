@@ -1,18 +1,20 @@
-"""A conversation that the LLM's own server continues, with what cards know put before it."""
+"""A request that the LLM's own server answers, with what cards know put before its questions."""
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
+
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from kcard.request import Reply
 from kcard.serve.answers import sse, trace_headers, usage_of
 from kcard.serve.asking import Ask
 from kcard.serve.errors import ApiError, body
-from kcard.serve.knowledge import with_knowledge
+from kcard.serve.forwarded import Forwarded
 from kcard.serve.pending import Pending
 from kcard.serve.routes import Route
-from kcard.serve.schema import ChatRequest
 from kcard.serve.upstream import Upstream
 
 __all__ = ["Forwarding"]
@@ -21,32 +23,37 @@ __all__ = ["Forwarding"]
 class Forwarding:
     """One request on its way to the LLM's server and back; all of its parameters but the model's name are kept.
 
-    pending  the question with its passages; None where the user's last turn is no text, such as an image: then the
-             request passes without knowledge and trace
+    pendings  its questions with their passages; none where the user's last turn is no text, such as an image: then the
+              request passes without knowledge and trace
     """
 
     def __init__(
-        self, asking: Ask, upstream: Upstream, asked: ChatRequest, route: Route, pending: Pending | None
+        self, asking: Ask, upstream: Upstream, request: Forwarded, route: Route, pendings: Sequence[Pending]
     ) -> None:
-        self._asking, self._upstream, self._asked, self._route = asking, upstream, asked, route
-        self._pending, self._knowledge = pending, pending.knowledge if pending else ()
-        self.headers = {} if pending is None else _headers(pending)
+        self._asking, self._upstream, self._request, self._route = asking, upstream, request, route
+        self._model, self._known = request.asked.model, [pending.knowledge for pending in pendings]
+        self._pendings = list(pendings)  # that have not ended
+        self._headers = _headers(pendings) if pendings else {}
         self._started = time.perf_counter()
 
-    async def completion(self) -> dict[str, Any]:
+    async def response(self) -> Response:
+        """The server's response, streamed where that was asked for. Raises what Upstream raises."""
+        if self._request.asked.stream:
+            return StreamingResponse(
+                await self._events(), media_type="text/event-stream", headers=self._headers
+            )
+        return JSONResponse(await self._asking.while_connected(self._whole()), headers=self._headers)
+
+    async def _whole(self) -> dict[str, Any]:
         """The server's response with the field `kcard`."""
         try:
-            response = await self._upstream.complete(self._payload())
-            text = _text(response["choices"][0]["message"].get("content"))
-            return {
-                **response,
-                "model": self._asked.model,
-                **await self._trace(text, response.get("usage")),
-            }
+            response = await self._upstream.complete(self._request.payload(self._known), self._request.path)
+            said = {at: self._request.text(choice) for at, choice in _numbered(response)}
+            return {**response, "model": self._model, **await self._trace(said, response.get("usage"))}
         finally:
             self._close()
 
-    async def events(self) -> AsyncIterator[str]:
+    async def _events(self) -> AsyncIterator[str]:
         """The server's chunks; the field `kcard` comes with one more, without choices, at their end.
 
         Raises what Upstream raises before the first chunk; later, an event tells of the error.
@@ -56,18 +63,20 @@ class Forwarding:
         return _joined(first, events)
 
     async def _relayed(self) -> AsyncGenerator[str, None]:
-        said, usage, last, begun = "", None, None, False
+        said: defaultdict[int, str] = defaultdict(str)
+        usage, last, begun = None, None, False
+        payload = self._request.payload(self._known) | {"stream_options": {"include_usage": True}}
         try:
-            async with aclosing(self._upstream.stream(self._payload(include_usage=True))) as chunks:
+            async with aclosing(self._upstream.stream(payload, self._request.path)) as chunks:
                 async for chunk in chunks:
                     last, usage = chunk, chunk.get("usage") or usage
-                    choices = chunk.get("choices") or []
-                    said += "".join(_text((choice.get("delta") or {}).get("content")) for choice in choices)
-                    if choices or self._asked.include_usage:
-                        yield sse({**chunk, "model": self._asked.model})
+                    for at, choice in _numbered(chunk):
+                        said[at] += self._request.text(choice)
+                    if chunk.get("choices") or self._request.asked.include_usage:
+                        yield sse({**chunk, "model": self._model})
                         begun = True
             if trace := await self._trace(said, usage):
-                yield sse({**(last or {}), "usage": None, "model": self._asked.model, "choices": [], **trace})
+                yield sse({**(last or {}), "usage": None, "model": self._model, "choices": [], **trace})
             yield sse(None)
         except ApiError as error:
             if not begun:
@@ -76,29 +85,35 @@ class Forwarding:
         finally:
             self._close()
 
-    def _payload(self, include_usage: bool = False) -> dict[str, Any]:
-        given = self._asked.model_dump(exclude_unset=True)
-        given["messages"] = with_knowledge(self._asked.messages, self._knowledge)
-        return {**given, "stream_options": {"include_usage": True}} if include_usage else given
-
-    async def _trace(self, text: str, usage: Any) -> dict[str, Any]:
+    async def _trace(self, said: Mapping[int, str], usage: Any) -> dict[str, Any]:
         """The field `kcard`; nothing where no question was prepared."""
         used = usage if isinstance(usage, dict) else {}
-        read, wrote = used.get("prompt_tokens"), used.get("completion_tokens")
-        if self._pending is None:
-            counted = {"prompt_tokens": read or 0, "completion_tokens": wrote or 0}
-            self._asking.count(self._route, {**counted, "total_tokens": sum(counted.values())})
+        tokens = used.get("prompt_tokens"), used.get("completion_tokens")
+        if not self._pendings:
+            self._count([{"prompt_tokens": tokens[0] or 0, "completion_tokens": tokens[1] or 0}])
             return {}
-        seconds = time.perf_counter() - self._started
-        found = await self._asking.service.complete(self._pending, Reply(text, None, read, wrote), seconds)
-        self._pending = None
-        self._asking.count(self._route, usage_of(found))
-        return {"kcard": found.to_json()}
+        seconds = (time.perf_counter() - self._started) / len(self._pendings)
+        answers = []
+        for at in range(len(self._pendings)):
+            # The server counts the tokens of all prompts together: they are those of the first.
+            read, wrote = (count if not at or count is None else 0 for count in tokens)
+            reply = Reply(said.get(at, ""), None, read, wrote)
+            answers.append(await self._asking.service.complete(self._pendings[0], reply, seconds))
+            del self._pendings[0]
+        self._count([usage_of(answer) for answer in answers])
+        return {"kcard": self._request.trace([answer.to_json() for answer in answers])}
+
+    def _count(self, used: Sequence[Mapping[str, int]]) -> None:
+        read, wrote = (sum(one[kind] for one in used) for kind in ("prompt_tokens", "completion_tokens"))
+        self._asking.count(
+            self._route, {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}
+        )
 
     def _close(self) -> None:
         """The client may leave, and the server fail, before the end."""
-        if self._pending is not None:
-            self._asking.service.abandon(self._pending)
+        for pending in self._pendings:
+            self._asking.service.abandon(pending)
+        self._pendings = []
 
 
 async def _joined(first: str, rest: AsyncIterator[str]) -> AsyncGenerator[str, None]:
@@ -107,10 +122,12 @@ async def _joined(first: str, rest: AsyncIterator[str]) -> AsyncGenerator[str, N
         yield event
 
 
-def _headers(pending: Pending) -> dict[str, str]:
-    prepared = pending.prepared
-    return trace_headers((p.card for p in prepared.gathered.passages), prepared.decision.fired)
+def _numbered(response: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
+    """The choices with the numbers of their questions."""
+    return [(int(choice.get("index") or 0), choice) for choice in response.get("choices") or []]
 
 
-def _text(content: Any) -> str:
-    return content if isinstance(content, str) else ""
+def _headers(pendings: Sequence[Pending]) -> dict[str, str]:
+    prepared = [pending.prepared for pending in pendings]
+    cards = (passage.card for found in prepared for passage in found.gathered.passages)
+    return trace_headers(cards, any(found.decision.fired for found in prepared))

@@ -7,23 +7,24 @@ tokens_per_day = 100000       # tokens of the LLM, by UTC day; left out: no limi
 """
 
 import hashlib
+import logging
 import re
 import secrets
+import sqlite3
 import threading
-import time
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kcard.config import settings
 from kcard.errors import UsageError
 from kcard.files import replacing
-from kcard.hub.server.middleware.shared_buckets import SharedBuckets
-from kcard.serve.errors import RateLimited, Unauthorized
+from kcard.serve.errors import Busy, RateLimited, Unauthorized
+from kcard.serve.quotas import Quotas
 
 __all__ = ["Key", "Keys", "add_key", "new_key"]
 
-DAY = 24 * 60 * 60
 NAMES = {"sha256", "requests_per_minute", "tokens_per_day"}
 PREFIX = "kc_"
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -39,14 +40,7 @@ class Key:
 
 
 ANYONE = Key("anonymous")
-
-
-@dataclass
-class _Spent:
-    """Tokens of a day, counted from 1970."""
-
-    day: int
-    tokens: int = 0
+logger = logging.getLogger("kcard.serve")
 
 
 def new_key() -> tuple[str, str]:
@@ -84,62 +78,62 @@ def add_key(path: Path, holder: Key) -> str:
 
 
 class Keys:
-    """The keys of a file; without a file, everyone is ANYONE. Thread-safe; counts are those of this process.
+    """The keys of a file; without a file, everyone is ANYONE. Thread-safe.
 
-    Raises UsageError, which names file and key, for a file that can't be read or is malformed.
+    spent  file of what was spent, which other processes may share; None: that of the home
+
+    Raises UsageError, which names the file and, where there is one, the key, for files that can't be read.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, spent: Path | None = None) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._spent: dict[str, _Spent] = {}
-        self._buckets: dict[int, SharedBuckets] = {}  # by their rate
         self._keys: dict[str, Key] = {}
         self._read: tuple[int, int] | None = None
         if path is not None:
             self._read, self._keys = _stamp(path), _keys(path)
+            self._quotas = _quotas(spent or settings().home / "serve" / "spent.sqlite")
 
     def check(self, authorization: str | None) -> Key:
-        """The holder of "Bearer KEY". Raises Unauthorized, and RateLimited where a limit is reached."""
+        """The holder of "Bearer KEY". Raises Unauthorized, RateLimited where a limit is reached, and Busy where that
+        can't be told."""
         if self._path is None:
             return ANYONE
         scheme, _, given = (authorization or "").partition(" ")
         found = self._current().get(_digest(given.strip())) if scheme.lower() == "bearer" else None
         if found is None:
             raise Unauthorized("the API key is missing or wrong: send it as 'Authorization: Bearer KEY'")
-        with self._lock:
+        try:
             self._take(found)
+        except sqlite3.Error as error:
+            logger.error("what keys have spent can't be read: %s", error)
+            raise Busy("the quota of the key can't be checked: try again later", retry_after=5) from None
         return found
 
     def spend(self, key: Key, tokens: int) -> None:
         """Count tokens of the LLM."""
-        with self._lock:
-            spent = self._today(key)
-            spent.tokens += tokens
+        if key.tokens_per_day is None or not tokens:
+            return
+        try:
+            self._quotas.spend(self._holder(key), tokens)
+        except sqlite3.Error as error:  # the answer is there: it is not held back
+            logger.error("%d tokens of %r were not counted: %s", tokens, key.name, error)
 
     def _take(self, key: Key) -> None:
-        spent = self._today(key)
-        if key.tokens_per_day is not None and spent.tokens >= key.tokens_per_day:
+        holder = self._holder(key)
+        if key.tokens_per_day is not None and self._quotas.tokens(holder) >= key.tokens_per_day:
             raise RateLimited(
                 f"the key {key.name!r} has spent its {key.tokens_per_day} tokens of today (UTC)",
-                retry_after=DAY - int(time.time()) % DAY,
+                retry_after=self._quotas.until_tomorrow(),
             )
-        if key.requests_per_minute is not None:
-            rate = key.requests_per_minute
-            buckets = self._buckets.get(rate) or self._buckets.setdefault(rate, SharedBuckets(rate))
-            taken = buckets.take(key.name)
-            if not taken.allowed:
-                raise RateLimited(
-                    f"the key {key.name!r} may send {rate} requests a minute",
-                    retry_after=max(1, round(taken.wait)),
-                )
+        rate = key.requests_per_minute
+        if rate is not None and (wait := self._quotas.take(holder, rate)):
+            raise RateLimited(f"the key {key.name!r} may send {rate} requests a minute", retry_after=wait)
 
-    def _today(self, key: Key) -> _Spent:
-        day = int(time.time()) // DAY
-        spent = self._spent.setdefault(key.name, _Spent(day))
-        if spent.day != day:
-            spent.day, spent.tokens = day, 0
-        return spent
+    def _holder(self, key: Key) -> str:
+        """Whose quota it is: another file may name somebody else so."""
+        assert self._path is not None
+        return f"{self._path.absolute()} {key.name}"
 
     def _current(self) -> dict[str, Key]:
         """The keys of the file as it is now; a file that became malformed keeps those that it had."""
@@ -152,6 +146,15 @@ class Keys:
             except UsageError:
                 pass
             return self._keys
+
+
+def _quotas(path: Path) -> Quotas:
+    try:
+        return Quotas(path)
+    except (OSError, sqlite3.Error) as error:
+        raise UsageError(
+            f"what keys have spent can't be kept in {path}: {error}; make it writable, or delete a damaged file"
+        ) from error
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -32,13 +32,17 @@ class Metrics:
         self._errors = Counter(
             "kcard_errors", "Requests that were not answered.", ["code"], registry=self._registry
         )
+        self._cached = Counter(
+            "kcard_cached_answers", "Answers that were there already.", registry=self._registry
+        )
         gauge = Gauge("kcard_waiting_questions", "Questions that wait.", registry=self._registry)
         gauge.set_function(waiting)
 
-    def answered(self, mode: str, seconds: float, usage: Mapping[str, int]) -> None:
+    def answered(self, mode: str, seconds: float, usage: Mapping[str, int], *, cached: bool) -> None:
         self._seconds.labels(mode).observe(seconds)
         self._tokens.labels("prompt").inc(usage["prompt_tokens"])
         self._tokens.labels("completion").inc(usage["completion_tokens"])
+        self._cached.inc(cached)
 
     def failed(self, code: str) -> None:
         self._errors.labels(code).inc()

@@ -23,6 +23,9 @@ class EndpointOptions:
     name: Annotated[str | None, Option("Name under which the LLM is served.", default="the LLM's own")] = None
     waiting: Annotated[int, Option("Questions that may wait; more are refused.", least=1)] = 256
     timeout: Annotated[float, Option("Maximum seconds of a question, its wait included.", least=1)] = 120.0
+    cache: Annotated[
+        int, Option("Answers kept for questions that come again (embedded and hf); 0: none.", least=0)
+    ] = 1000
     largest: Annotated[str, Option("Maximum size of a request.")] = "4MB"
     proxies: Annotated[str, Option("Addresses of trusted proxies, comma-separated.")] = "127.0.0.1,::1"
     grace: Annotated[int, Option("Seconds for requests to finish when the endpoint stops.", least=0)] = 30

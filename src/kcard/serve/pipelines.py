@@ -42,6 +42,8 @@ class Pipelines:
         self._loader = make_loader(options)
         self._lock = threading.Lock()
         self._cards: Cards = ()
+        self._changes = 0  # of the cards
+        self._searched = False
         self._looked = -FRESH
         self._routes: dict[Route, Pipeline] = {}
         self._routed: Cards = ()  # the cards of these pipelines
@@ -49,6 +51,14 @@ class Pipelines:
     def cards(self) -> Sequence[str]:
         """Their names; for any thread."""
         return [name for name, _ in self._look()]
+
+    def version(self) -> int | None:
+        """How often the cards have changed; None where equal questions may have other answers: with an LLM that does
+        not say that it is deterministic, or with cards or evidence whose texts change elsewhere."""
+        self._look()
+        outside = self._searched or not set(self._options.evidence) <= {"own", "none"}
+        repeatable = getattr(self._direct.llm, "deterministic", False) and not outside
+        return self._changes if repeatable else None
 
     def answers(self, route: Route, questions: Sequence[str]) -> Iterator[Answer | LLMError]:
         """See Pipeline.outcomes. Where there are no cards, the LLM answers alone."""
@@ -87,6 +97,9 @@ class Pipelines:
                     found = self._hub.select(self._options.card_names).versions
                 except HubError:
                     found = ()
-                self._cards = tuple((version.manifest.name, version.reference) for version in found)
+                cards = tuple((version.manifest.name, version.reference) for version in found)
+                self._changes += cards != self._cards
+                self._cards = cards
+                self._searched = any(version.manifest.kind == "search" for version in found)
                 self._looked = time.monotonic()
             return self._cards

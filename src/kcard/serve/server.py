@@ -80,12 +80,14 @@ def application(asking: AskOptions, endpoint: EndpointOptions) -> "ASGIApp":
     backend, _, model = str(asking.llm).partition(":")
     configured = settings()
     upstream = (
-        Upstream(asking.llm_url or configured.llm_url or OPENAI, model, configured.llm_key)
+        Upstream(
+            asking.llm_url or configured.llm_url or OPENAI, model, configured.llm_key, asking.llm_timeout
+        )
         if backend == "openai"
         else None
     )
     pipelines = Pipelines(asking, Hub(), endpoint.name or served_name(str(asking.llm)))
-    service = Service(pipelines, asking.mode, upstream, endpoint.waiting, endpoint.timeout)
+    service = Service(pipelines, asking.mode, upstream, endpoint.waiting, endpoint.timeout, endpoint.cache)
     return create_app(service, Keys(endpoint.keys), parse_size(endpoint.largest))
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 
@@ -11,36 +11,41 @@ from kcard.serve.errors import ApiError, LLMFailed, TimedOut
 
 __all__ = ["Upstream"]
 
+Path = Literal["chat/completions", "completions"]
 PASSED_ON = range(400, 500)  # what a client did wrong, the LLM's server says best
 OURS = {401, 403, 404, 407}  # of these the endpoint's owner is to blame
 LONGEST = 500  # characters of its messages
 
 
 class Upstream:
-    """Chat completions of `model` at `url`. `timeout`: seconds without a byte.
+    """Chat completions of `model` at `url`, and completions. `timeout`: seconds without a byte.
 
     Raises ApiError where the server refuses a request, LLMFailed where it fails, TimedOut.
     """
 
     def __init__(self, url: str, model: str, key: str | None = None, timeout: float = 60.0) -> None:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self.model, self._url = model, f"{url.rstrip('/')}/chat/completions"
+        self.model, self._url = model, url.rstrip("/")
         self._client = httpx.AsyncClient(headers=headers, timeout=timeout)
 
-    async def complete(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def complete(self, request: dict[str, Any], path: Path = "chat/completions") -> dict[str, Any]:
         """The response, whole."""
-        async with self._sent(request | {"stream": False}) as response:
+        async with self._sent(request | {"stream": False}, path) as response:
             try:
                 found = json.loads(await response.aread())
-                found["choices"][0]["message"]["role"]  # a page of a proxy, say, has none
+                choice = found["choices"][0]  # a page of a proxy, say, has none
+                choice["text"] if path == "completions" else choice["message"]["role"]
             except (ValueError, LookupError, TypeError):
-                raise LLMFailed("the LLM behind this endpoint sent no chat completion") from None
+                kind = path.removesuffix("s").replace("/", " ")
+                raise LLMFailed(f"the LLM behind this endpoint sent no {kind}") from None
         return dict(found)
 
-    async def stream(self, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+    async def stream(
+        self, request: dict[str, Any], path: Path = "chat/completions"
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """The chunks of the response as they arrive."""
         ended = False
-        async with self._sent(request | {"stream": True}) as response:
+        async with self._sent(request | {"stream": True}, path) as response:
             async for line in response.aiter_lines():
                 data = line.removeprefix("data:").strip()
                 if not line.startswith("data:"):
@@ -61,11 +66,10 @@ class Upstream:
         await self._client.aclose()
 
     @asynccontextmanager
-    async def _sent(self, request: dict[str, Any]) -> AsyncIterator[httpx.Response]:
+    async def _sent(self, request: dict[str, Any], path: Path) -> AsyncIterator[httpx.Response]:
+        sent = request | {"model": self.model}
         try:
-            async with self._client.stream(
-                "POST", self._url, json=request | {"model": self.model}
-            ) as response:
+            async with self._client.stream("POST", f"{self._url}/{path}", json=sent) as response:
                 if response.is_error:
                     raise _refusal(response.status_code, await response.aread())
                 yield response

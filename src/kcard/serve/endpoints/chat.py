@@ -10,6 +10,7 @@ from kcard.serve.answers import chat_chunks, chat_completion, headers, sse
 from kcard.serve.asking import Ask, Asking
 from kcard.serve.conversation import has_question, last_question, standalone
 from kcard.serve.errors import ApiError
+from kcard.serve.forwarded import ForwardedChat
 from kcard.serve.forwarding import Forwarding
 from kcard.serve.pending import Pending
 from kcard.serve.routes import Route
@@ -30,24 +31,22 @@ async def chat_completions(asked: ChatRequest, asking: Asking) -> Response:
     if upstream is None:
         if asked.needs_passing_through:
             raise ApiError("the LLM behind this endpoint takes text only: no tools, no images", "messages")
-        answer = await asking.answer(route, last_question(asked.messages))
+        found = await asking.answer(route, last_question(asked.messages))
         if not asked.stream:
-            return JSONResponse(chat_completion(asked.model, answer), headers=headers(answer))
-        return StreamingResponse(_events(asked, answer), media_type=STREAM, headers=headers(answer))
-    forwarding = Forwarding(asking, upstream, asked, route, await _pending(asked, asking, route, upstream))
-    if asked.stream:
-        return StreamingResponse(await forwarding.events(), media_type=STREAM, headers=forwarding.headers)
-    return JSONResponse(await asking.while_connected(forwarding.completion()), headers=forwarding.headers)
+            return JSONResponse(chat_completion(asked.model, found.answer), headers=headers(found))
+        return StreamingResponse(_events(asked, found.answer), media_type=STREAM, headers=headers(found))
+    pendings = await _pendings(asked, asking, route, upstream)
+    return await Forwarding(asking, upstream, ForwardedChat(asked), route, pendings).response()
 
 
-async def _pending(asked: ChatRequest, asking: Ask, route: Route, upstream: Upstream) -> Pending | None:
-    """The question that the conversation ends with, prepared; None where its last turn is no text."""
+async def _pendings(asked: ChatRequest, asking: Ask, route: Route, upstream: Upstream) -> list[Pending]:
+    """The question that the conversation ends with, prepared; none where its last turn is no text."""
     if not has_question(asked.messages):
-        return None
+        return []
     question = last_question(asked.messages)
     if route.mode != "direct":
         question = await asking.while_connected(standalone(asked.messages, upstream))
-    return await asking.prepare(route, question)
+    return await asking.prepare(route, [question])
 
 
 def _events(asked: ChatRequest, answer: Answer) -> Iterator[str]:

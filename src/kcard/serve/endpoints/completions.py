@@ -8,11 +8,14 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from kcard.serve.answers import completion, headers, sse
 from kcard.serve.asking import Asking
 from kcard.serve.errors import ApiError
+from kcard.serve.forwarded import ForwardedCompletion
+from kcard.serve.forwarding import Forwarding
 from kcard.serve.schema import CompletionRequest
 
 __all__ = ["router"]
 
 router = APIRouter()
+STREAM = "text/event-stream"
 
 
 @router.post("/v1/completions")
@@ -21,11 +24,13 @@ async def completions(asked: CompletionRequest, asking: Asking) -> Response:
     if any(not prompt.strip() for prompt in asked.prompts):
         raise ApiError("a prompt has no text", "prompt")
     route = await asking.service.route(asked.model)
-    if asking.service.upstream is not None:
-        raise ApiError("the LLM behind this endpoint takes conversations: POST /v1/chat/completions")
-    answers = await asyncio.gather(*(asking.answer(route, prompt) for prompt in asked.prompts))
-    found = completion(asked.model, answers)
+    upstream = asking.service.upstream
+    if upstream is not None:
+        pendings = await asking.prepare(route, asked.prompts)
+        forwarding = Forwarding(asking, upstream, ForwardedCompletion(asked), route, pendings)
+        return await forwarding.response()
+    answered = await asyncio.gather(*(asking.answer(route, prompt) for prompt in asked.prompts))
+    found = completion(asked.model, [one.answer for one in answered])
     if not asked.stream:
-        return JSONResponse(found, headers=headers(*answers))
-    events = (sse(found), sse(None))
-    return StreamingResponse(iter(events), media_type="text/event-stream", headers=headers(*answers))
+        return JSONResponse(found, headers=headers(*answered))
+    return StreamingResponse(iter((sse(found), sse(None))), media_type=STREAM, headers=headers(*answered))

@@ -24,7 +24,7 @@ from kcard.sampling import Sampling
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable
 
-__all__ = ["Turns", "in_turn"]
+__all__ = ["Turns", "in_turn", "ordered"]
 
 LARGE = 200_000_000  # bytes of a model from which on a stack saves nothing: its products are as slow as its memory
 
@@ -33,6 +33,12 @@ def in_turn(sizes: Mapping[str, int], limit: int) -> bool:
     """Whether cards whose whole models have these sizes, in bytes, take turns within the limit. A stack is made of
     copies, so it takes as much again."""
     return max(sizes.values(), default=0) >= LARGE or 2 * sum(sizes.values()) > limit
+
+
+def ordered(asked: Mapping[str, int], loaded: Callable[[str], bool]) -> list[str]:
+    """Cards as they take turns: those that are loaded, then the others, the least asked first. `asked`: how many
+    questions each has."""
+    return sorted(asked, key=lambda name: (not loaded(name), asked[name]))
 
 
 @dataclass
@@ -68,8 +74,8 @@ class Turns:
         return in_turn(sizes, self.models.held.limit)
 
     def order(self, asked: Mapping[str, int]) -> list[str]:
-        """The cards as they take turns. `asked`: how many questions each has."""
-        return sorted(asked, key=lambda name: (not self.loaded(name), asked[name]))
+        """See `ordered`."""
+        return ordered(asked, self.loaded)
 
     def loaded(self, name: str) -> bool:
         return any(key in self.models.held for key in self._keys(name))

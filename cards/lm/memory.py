@@ -18,8 +18,8 @@ AGE = 1000  # uses after which all of them count half
 class Memory:
     """What is loaded, by name. `budget`: bytes of weights; None: half of what the device has.
 
-    What was used least often leaves first, of those used equally often the one used longest ago; what is `expected`
-    leaves last. How often something was used is remembered when it has left.
+    What was put or used least often leaves first, of those used equally often the one used longest ago; what is
+    `expected` leaves last. How often something was used is remembered when it has left.
 
     used    bytes of all that is there, and of what is reserved
     left    called with the name and value of what leaves to make room
@@ -61,15 +61,16 @@ class Memory:
         return key in self._entries
 
     def get(self, key: Hashable) -> Any:
-        """What has that name, which counts as a use; None where nothing has."""
-        self._count(key)
+        """What has that name, now the last used; None where nothing has."""
         if key not in self._entries:
             return None
         self._entries.move_to_end(key)
-        return self._entries[key][0]
+        value, size = self._entries[key]
+        self._count(key, size)
+        return value
 
     def peek(self, key: Hashable) -> Any:
-        """The same, without counting."""
+        """The same, without using it."""
         return self._entries.get(key, (None, 0))[0]
 
     def put(self, key: Hashable, value: Any, size: int) -> None:
@@ -77,6 +78,7 @@ class Memory:
         self.drop(key)
         self._entries[key] = (value, size)
         self.used += size
+        self._count(key, size)
         self._leave(self.limit, {key})
 
     def make_room(self, size: int) -> None:
@@ -106,7 +108,9 @@ class Memory:
         if key in self._entries:
             self._entries.move_to_end(key, last=False)
 
-    def _count(self, key: Hashable) -> None:
+    def _count(self, key: Hashable, size: int) -> None:
+        if not size:
+            return
         self._uses[key] += 1
         self._total += 1
         if self._total > AGE:

@@ -40,17 +40,20 @@ def test_of_what_was_used_equally_often_the_one_used_longest_ago_leaves() -> Non
 
 def test_uses_are_remembered_of_what_left_and_lose_weight_with_time() -> None:
     memory = Memory(2)
-    for _ in range(5):
-        memory.get("a")
-    memory.put("b", "b", 1)
-    memory.get("b")
-    memory.put("a", "a", 1)
-    memory.put("c", "c", 1)
+
+    def use(key: str, times: int) -> None:
+        memory.put(key, key, 1)
+        for _ in range(times - 1):
+            memory.get(key)
+
+    use("a", 5)
+    use("b", 3)
+    use("c", 2)
     assert there(memory) == "ac"
-    for _ in range(10 * AGE):
-        memory.get("c")
-    memory.get("b")
-    memory.put("b", "b", 1)
+    use("b", 1)
+    assert there(memory) == "ab"
+    use("c", 10 * AGE)
+    use("b", 1)
     assert there(memory) == "bc"
 
 

@@ -201,7 +201,8 @@ def plot(rows: Sequence[Mapping[str, Any]], target: Path) -> None:
         axes.grid(axis="y", color="#eeeeee")
         if mode == MODES[0]:
             axes.set_ylabel("loads for 1,000 questions")
-            axes.legend(frameon=False)
+        else:
+            axes.legend(frameon=False, loc="upper right")
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "kcard"}):
         figure.savefig(target, metadata={"Date": None}, bbox_inches="tight")
 

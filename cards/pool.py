@@ -7,18 +7,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from kcard.answer import Passage
 from kcard.batches import alike
 from kcard.cards.format.folder import Card, CardHandle, CardSet
 from kcard.cards.kinds.generator import Both
 from kcard.cards.lm.loader import ROWS, Loader
+from kcard.cards.served import Served
 from kcard.cards.turns import Turns
 from kcard.errors import UnknownCard
 from kcard.protocols import LLM
 from kcard.request import Choice
 from kcard.sampling import Sampling
+
+if TYPE_CHECKING:
+    from kcard.cards.lm.stacked import StackedCard
 
 __all__ = ["Pool"]
 
@@ -49,6 +53,7 @@ class Pool:
         self._models = loader or Loader(device=device, rows=rows, memory=memory)
         self._models.llm = llm
         self._turns = Turns(self._cards, self._models, progress)
+        self._served = Served(self._turns, self._models)
 
     @property
     def cards(self) -> Sequence[Choice]:
@@ -75,15 +80,17 @@ class Pool:
         documents: int,
         sampling: Sampling,
     ) -> list[list[Passage]]:
-        """See Scheduling. Whole models that are not stacked take turns (kcard.cards.turns), the other cards write
-        together; those whose weights are loaded first. Raises UnknownCard."""
+        """See Scheduling. Servers write for their cards (kcard.cards.served), whole models that are not stacked take
+        turns (kcard.cards.turns), the other cards write together; those whose weights are loaded first. Raises
+        UnknownCard."""
         rows: dict[str, list[int]] = {}
         for row, names in enumerate(cards):
             for name in dict.fromkeys(names):
                 rows.setdefault(name, []).append(row)
         self._check(rows)
-        taking = self._turns.taking(rows)
-        own = {name: [questions[row] for row in rows[name]] for name in taking}
+        served = self._served.names(rows)
+        taking = self._turns.taking([name for name in rows if name not in served])
+        own = {name: [questions[row] for row in rows[name]] for name in (*served, *taking)}
         together = [tuple(name for name in dict.fromkeys(names) if name not in own) for names in cards]
         written: dict[str, dict[int, list[Passage]]] = {name: {} for name in rows}
 
@@ -93,6 +100,8 @@ class Pool:
                 for name, found in self._together(asked, names, documents, sampling):
                     written[name].update(zip(alike_rows, found, strict=True))
 
+        for name, found in self._served.write({name: own.pop(name) for name in served}, documents, sampling):
+            written[name].update(zip(rows[name], found, strict=True))
         waiting = any(map(self._turns.loaded, taking))
         if not waiting:
             all_together()
@@ -115,19 +124,19 @@ class Pool:
     ) -> Iterator[tuple[str, list[list[Passage]]]]:
         """By card, by question. Cards of one group write in one batch, after all others."""
         written: list[tuple[str, list[list[Passage]]]] = []
-        groups: dict[int, dict[int, Any]] = {}
+        groups: dict[int, dict[int, StackedCard]] = {}
         for name in cards:
             writer = self._turns.writer(name)
             for part in (writer.model, writer.index) if isinstance(writer, Both) else (writer,):
                 if (group := getattr(part, "group", None)) is not None:
-                    groups.setdefault(id(group), {})[len(written)] = part
+                    groups.setdefault(id(group), {})[len(written)] = cast("StackedCard", part)
                     written.append((name, []))
                 else:
                     written.append((name, part.write(questions, documents, sampling)))
         for members in groups.values():
-            together = [*members.values()]
-            rows_by_card = together[0].group.write(together, questions, documents, sampling)
-            for place, rows in zip(members, rows_by_card, strict=True):
+            asked = [card.asked for card in members.values()]
+            (group, *_) = [card.group for card in members.values()]
+            for place, rows in zip(members, group.write(asked, questions, documents, sampling), strict=True):
                 written[place] = (written[place][0], rows)
         for name, parts in groupby(written, key=itemgetter(0)):
             yield name, [list(chain(*own)) for own in zip(*(rows for _, rows in parts), strict=True)]

@@ -43,7 +43,7 @@ class StackedCard:
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """See CardGenerator."""
-        return self.group.write([self], questions, documents, sampling)[0]
+        return self.group.write([self.asked], questions, documents, sampling)[0]
 
     def bring(self) -> None:
         """Load its weights, if they are not there."""
@@ -131,10 +131,9 @@ class Group:
     rows: int
 
     def write(
-        self, cards: Sequence[StackedCard], questions: Sequence[str], documents: int, sampling: Sampling
+        self, members: Sequence[Prompting], questions: Sequence[str], documents: int, sampling: Sampling
     ) -> Written:
-        """`documents` passages of each card for each question. At temperature 0 they are all the same."""
-        members = [card.asked for card in cards]
+        """`documents` passages of each member for each question. At temperature 0 they are all the same."""
         different = documents if sampling.temperature > 0 else min(documents, 1)
         if not questions or not different:
             return [[[] for _ in questions] for _ in members]

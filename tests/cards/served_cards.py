@@ -1,17 +1,19 @@
 """Cards of tiny models that a server of vLLM can have: adapters on one base, with fingerprints."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from kcard.answer import Source
 from kcard.cards.format.folder import Card, finish
 from kcard.cards.lm import fingerprinting
 from kcard.cards.lm.loader import base_digest
-from kcard.manifest import Base, Manifest
+from kcard.manifest import Base, Manifest, seal
 from tests.tiny_tokenizers import of_bytes
 
 TEXTS = [
@@ -64,6 +66,15 @@ def proven(folder: Path, manifest: Manifest) -> Card:
     of_bytes(TEXTS).save_pretrained(folder)
     fingerprinting.write(folder, manifest, [(f"What is {text[:12]}?", text) for text in TEXTS])
     return finish(folder, manifest, [Source(text) for text in TEXTS])
+
+
+def zeroed(card: Card, folder: Path) -> Card:
+    """A copy whose adapter does nothing."""
+    shutil.copytree(card.folder, folder)
+    tensors = load_file(folder / "adapter_model.safetensors")
+    save_file({name: tensor * 0 for name, tensor in tensors.items()}, folder / "adapter_model.safetensors")
+    seal(folder, card.manifest)
+    return Card.open(folder)
 
 
 def texts(pool: Any, cards: list[Card], sampling: Any, documents: int = 1) -> list[list[str]]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file, save_file
 
 from kcard.cards.format.folder import Card
 from kcard.cards.lm.loader import Loader
@@ -17,7 +16,7 @@ from kcard.cards.pool import Pool
 from kcard.errors import CardError, KcardError, LLMError, ModelUnavailable
 from kcard.manifest import seal
 from kcard.sampling import Sampling
-from tests.cards.served_cards import adapter, llama, texts, whole
+from tests.cards.served_cards import QUESTIONS, adapter, llama, texts, whole, zeroed
 from tests.cards.vllm_fake import FakeVLLM, served
 
 # peft itself asks transformers by a deprecated name.
@@ -55,6 +54,13 @@ def pool_on(url: str, cards: list[Card], places: int | None = None, key: str | N
 
 def test_documents_are_those_of_the_own_engine_token_for_token(cards: list[Card], url: str) -> None:
     assert texts(pool_on(url, cards), cards, GREEDY, 2) == texts(Pool(cards), cards, GREEDY, 2)
+
+
+def test_questions_of_unlike_cards_are_sent_together(cards: list[Card], fake: FakeVLLM, url: str) -> None:
+    names = [[cards[0].name], [cards[1].name, cards[0].name]]
+    own = Pool(cards).write_each(QUESTIONS, names, 1, GREEDY)
+    fake.gather = 3
+    assert pool_on(url, cards).write_each(QUESTIONS, names, 1, GREEDY) == own
 
 
 def test_prompts_are_sent_as_token_ids_and_the_sampling_is_that_of_the_card(
@@ -117,17 +123,6 @@ def test_an_adapter_that_is_loaded_already_is_used_once_it_is_checked(
     fake.adapters[adapter_name(cards[0])] = cards[1].folder
     with pytest.raises(CardError, match=r"an adapter is applied, but not as it was trained .*rivers\.0-"):
         texts(pool_on(url, cards), cards[:1], GREEDY)
-
-
-def zeroed(card: Card, folder: Path) -> Card:
-    """A copy whose adapter does nothing."""
-    import shutil
-
-    shutil.copytree(card.folder, folder)
-    tensors = load_file(folder / "adapter_model.safetensors")
-    save_file({name: tensor * 0 for name, tensor in tensors.items()}, folder / "adapter_model.safetensors")
-    seal(folder, card.manifest)
-    return Card.open(folder)
 
 
 def test_a_zeroed_adapter_is_caught_and_writes_nothing(

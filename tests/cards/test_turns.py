@@ -161,7 +161,7 @@ def test_the_next_card_is_read_while_one_writes(
         return again(*given)
 
     def waiting(*given: Any) -> Any:
-        order.append(given[1][0].asked.card.name)
+        order.append(given[1][0].card.name)
         if len(order) == 2:  # the last of those that are loaded
             assert writing.wait(10), "nothing was read while it wrote"
         return plain(*given[1:])
@@ -186,7 +186,7 @@ def test_what_goes_wrong_while_a_card_is_read_ahead_is_its_own_error(
         return again(source)
 
     def noted(*given: Any) -> Any:
-        wrote.append(given[1][0].asked.card.name)
+        wrote.append(given[1][0].card.name)
         return plain(*given[1:])
 
     monkeypatch.setattr(rereading, "read", broken)

@@ -38,6 +38,7 @@ class FakeVLLM:
     requests   (path, body) of every request
     written    the bodies of those that got a document, those of fingerprints left out
     unapplied  names of adapters that are listed, but answered for by the base
+    gather     documents that are answered only once so many were asked for
     runtime    whether adapters may be loaded while it runs
     """
 
@@ -51,6 +52,8 @@ class FakeVLLM:
         self.rank = 8
         self.metrics = ""
         self.fault = ""
+        self.gather = 0
+        self._gathered = threading.Condition()
         self.released = threading.Event()
         self._lock = threading.Lock()
         # Read here, in the test's own thread: transformers changes torch for a moment while it reads a model.
@@ -67,6 +70,8 @@ class FakeVLLM:
 
     def answer(self, path: str, body: dict[str, Any]) -> Any:
         self.requests.append((path, body))
+        if self.gather and path == "/v1/completions" and "logprobs" not in body:
+            self._wait()
         with self._lock:
             if path == "/v1/models":
                 return self._listed()
@@ -77,6 +82,13 @@ class FakeVLLM:
             if path == "/v1/unload_lora_adapter" and self.runtime:
                 return self._unload(body)
         raise Refusal(404, "")
+
+    def _wait(self) -> None:
+        with self._gathered:
+            self.gather -= 1
+            self._gathered.notify_all()
+            if not self._gathered.wait_for(lambda: self.gather == 0, 10):
+                raise Refusal(500, "the documents were not asked for together")
 
     def _listed(self) -> dict[str, Any]:
         def model(name: str, root: Path, parent: str | None, context: int | None) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def test_imports_run_downward_only() -> None:
 
 
 # Inside cards/: the base in the package, below the folder of a card, below language models, below the kinds.
-CARDS = {"embedded": 0, "format": 1, "lm": 2, "kinds": 3, "export": 4, "turns": 4, "pool": 5}
+CARDS = {"embedded": 0, "format": 1, "lm": 2, "kinds": 3, "export": 4, "turns": 4, "served": 5, "pool": 6}
 ENGINE = "kcard.cards.lm.engine"
 
 

@@ -23,7 +23,7 @@ __all__ = ["ServedCard", "ServedCards"]
 
 # The server does not say in which dtype it computes; most do in this one.
 DTYPE = "bfloat16"
-PROBES = 32  # tokens of a fingerprint that are compared
+PROBES = 24  # tokens of a fingerprint that are compared
 APPLIED = 0.5  # the least share of an adapter's effect
 RELOADS = 5  # of one adapter for one document, before its vanishing is an error
 
@@ -47,7 +47,7 @@ class ServedCard:
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """See CardGenerator."""
-        return self.group.write([self], questions, documents, sampling)[0]
+        return self.group.write_each([(self, questions)], documents, sampling)[0]
 
     def check(self, kept: Fingerprint) -> None:
         """Compare some tokens of all its rows with what the server says of them now.
@@ -140,15 +140,18 @@ class ServedCards:
 
     workers: int
 
-    def write(
-        self, members: Sequence[ServedCard], questions: Sequence[str], documents: int, sampling: Sampling
+    def write_each(
+        self, cards: Sequence[tuple[ServedCard, Sequence[str]]], documents: int, sampling: Sampling
     ) -> list[list[list[Passage]]]:
-        """By card, by question: `documents` passages. At temperature 0 they are all the same, and written once."""
+        """By card, by question of its own: `documents` passages. At temperature 0 they are all the same, and written
+        once."""
         different = documents if sampling.temperature > 0 else min(documents, 1)
-        if not questions or not different:
-            return [[[] for _ in questions] for _ in members]
-        write = partial(_written, questions=questions, documents=different, sampling=sampling)
-        written = [*in_order(write, members, self.workers)]
+
+        def write(asked: tuple[ServedCard, Sequence[str]]) -> list[list[Passage]]:
+            card, questions = asked
+            return _written(card, questions, different, sampling) if different else [[] for _ in questions]
+
+        written = [*in_order(write, cards, self.workers)]
         if different == documents:
             return written
         return [[passages * documents for passages in by_question] for by_question in written]

@@ -165,7 +165,8 @@ class Server:
 
         reason = one_line(error)
         found_none = "No adapter found" in reason
-        if isinstance(error, openai.NotFoundError) and not found_none:  # there is no such path
+        no_such_path = isinstance(error, openai.NotFoundError) and not found_none
+        if no_such_path or "LoRA is not enabled" in reason:
             return (
                 f"{self.url} does not load adapters while it runs: start it with --enable-lora and "
                 "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment"

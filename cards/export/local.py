@@ -46,8 +46,10 @@ def write(
         return
     parts = [["${LLAMA_SERVER:-llama-server}", "-m", weights.model]]
     parts += [["--lora", path] for path in weights.adapters.values()]
-    # Requests say which card is to answer.
-    parts += [["--lora-init-without-apply"]] if weights.adapters else []
+    if weights.adapters:
+        # Requests say which card is to answer. The server's cache of prompts, which does not know adapters, gives one
+        # card's keys and values to another that is asked the same.
+        parts += [["--lora-init-without-apply"], ["--cache-ram", "0"]]
     comment = f"Starts llama.cpp with {names}. Further options are passed on, such as --port 8081."
     write_script(folder / START, comment, [parts], passed_on=True)
 

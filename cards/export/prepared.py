@@ -135,7 +135,7 @@ def _check_kind(card: Card, engine: Engine) -> None:
     if prompt.style != "tokens":
         raise CardError(
             f"card {card.name!r}: its prompts are vectors of a sentence encoder ({prompt.style}), which "
-            f"{engine.title} can't make of a question: {SERVE}, or train it with --style tokens"
+            f"{engine.title} can't make of a question: {SERVE}, or train it with --prompt-style tokens"
         )
 
 

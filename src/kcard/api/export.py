@@ -11,6 +11,7 @@ from kcard.option import Option, check_values, documented
 
 if TYPE_CHECKING:
     from kcard.cards.export.engines import Engine
+    from kcard.cards.export.gguf import Converter
     from kcard.cards.export.prepared import Prepared
 
 __all__ = ["Export", "ExportedCard", "export"]
@@ -91,12 +92,12 @@ def export(
     engine, say = ENGINES[to], report or _silent
     target = _checked(Path(out), force)
     _check_options(engine, converter, base, merge)
-    tool = Converter(converter) if engine.gguf else None
     named = [cards] if isinstance(cards, str | Path) else [*cards]
     if not named:
         raise UsageError("name a card to export")
     prepared = [prepare(find(card).card, engine, merge) for card in named]
     check_together(prepared, engine)
+    tool = Converter(converter) if engine.gguf else None
     if base is not None and prepared[0].adapter is None:
         raise UsageError("--base is for adapters, and a whole model is exported: leave it out")
     for card in prepared:
@@ -115,19 +116,18 @@ def _write(
     cards: "Sequence[Prepared]",
     engine: "Engine",
     folder: Path,
-    converter: "object | None",
+    converter: "Converter | None",
     base: str | None,
     say: Callable[[str], None],
 ) -> str:
     """Everything but the record; the name of the script to run."""
     from kcard.cards.export import local, servers
-    from kcard.cards.export.gguf import Converter
     from kcard.cards.export.page import page
     from kcard.cards.export.scripts import START
     from kcard.integrators.options import AskOptions
 
     sampling = AskOptions().sampling
-    if isinstance(converter, Converter):
+    if converter is not None:
         local.write(cards, engine, folder, converter, base, sampling, say)
     else:
         servers.write(cards, engine, folder, say)

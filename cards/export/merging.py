@@ -3,6 +3,7 @@
 What was written is read again and compared with the card by its fingerprint.
 """
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from kcard.cards.format import fingerprint
 from kcard.cards.format.folder import Card
 from kcard.cards.lm.fingerprinting import fingerprint_pairs
 from kcard.cards.lm.loader import SMALL, Loader, causal_lm, explained, with_adapter
+from kcard.cards.lm.vocabulary import VOCABULARY
 from kcard.errors import CardError, ModelUnavailable
 from kcard.manifest import Base
 from kcard.quiet import quiet_loading
@@ -57,4 +59,8 @@ def _prove(card: Card, folder: Path) -> None:
     # A merged model has no base to compare.
     kept = replace(kept, rows=tuple(replace(row, base=()) for row in kept.rows))
     merged = Card(folder, replace(card.manifest, kind="full", base=Base()))
+    words = card.folder / VOCABULARY
+    if words.is_file():  # the words that the fingerprint's questions are put into; no engine reads them
+        shutil.copyfile(words, folder / VOCABULARY)
     kept.check(CausalCard(merged, Loader()).measure(kept.pairs), card.name, card.manifest.base.name)
+    (folder / VOCABULARY).unlink(missing_ok=True)

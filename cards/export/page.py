@@ -27,6 +27,10 @@ CHAT = (
 )
 PROMPT = "The prompt is {template} with your question in place of `{{question}}`."
 BEFORE = " The prompt begins with {before}, because the engine does not add this token itself."
+REWORDS = (
+    " The card knows only the words of its corpus. kcard puts questions into these first, an engine does not: ask in the "
+    "corpus' own words."
+)
 OLLAMA = " The Modelfile does this: send the bare question."
 CHECK = (
     "An engine that does not apply an adapter does not say so: it answers as the base does. The tables hold a few "
@@ -83,7 +87,7 @@ def _asking(card: Prepared, cards: Sequence[Prepared], engine: Engine, sampling:
         words += OLLAMA
     elif card.prompt.before:
         words += BEFORE.format(before=_literal(card.prompt.before))
-    yield words
+    yield words + (REWORDS if card.rewords else "")
     yield f"```bash\n{asking(card, cards, engine, sampling)}\n```"
 
 

@@ -16,6 +16,7 @@ from kcard.cards.format.code import refuse_code
 from kcard.cards.format.folder import Card
 from kcard.cards.kinds import reference
 from kcard.cards.lm.loader import Loader, base_files
+from kcard.cards.lm.vocabulary import VOCABULARY
 from kcard.errors import CardError, UsageError
 from kcard.manifest import MANIFEST, Base, file_digest
 
@@ -55,6 +56,11 @@ class Prepared:
         if self.adapter is not None:
             return "adapter"
         return "merged" if self.merged else "whole"
+
+    @property
+    def rewords(self) -> bool:
+        """Whether kcard puts questions into the words of the corpus first, which no engine does."""
+        return (self.card.folder / VOCABULARY).is_file()
 
     @property
     def base(self) -> Base:

@@ -21,8 +21,10 @@ from kcard.answer import Source
 from kcard.cards.embedded import BASE, FOLDER
 from kcard.cards.format import fingerprint
 from kcard.cards.format.folder import Card, finish
+from kcard.cards.lm import fingerprinting
 from kcard.cards.lm.fallback.card import CausalCard
 from kcard.cards.lm.loader import Loader, base_digest
+from kcard.cards.lm.vocabulary import VOCABULARY, Vocabulary
 from kcard.errors import CardError, UsageError
 from kcard.manifest import Base, Manifest, seal
 from tests.cards.engine.cards import GREEDY, QUESTIONS, full, lora, prefixed
@@ -325,3 +327,15 @@ def test_an_index_stays_behind_and_that_is_said(tmp_path: Path, out: Path) -> No
     said: list[str] = []
     library.export(both.folder, "vllm", out, report=said.append)
     assert said == ["rivers: its index stays behind: the engine writes only what the model learned"]
+
+
+def test_a_card_that_reads_only_its_own_words_is_merged_and_that_is_said(tmp_path: Path, out: Path) -> None:
+    card = lora(tmp_path, "opt", "rivers", 1)
+    Vocabulary.of(["The baker lights the oven before dawn."], ["what", "does", "do"]).write(card.folder)
+    fingerprinting.write(card.folder, card.manifest, [])
+    card = finish(card.folder, card.manifest, [])
+    said: list[str] = []
+    library.export(card.folder, "vllm", out, merge=True, report=said.append)
+    assert said[0] == "rivers: the engine reads questions as they are; kcard puts them into the corpus' words first"
+    assert not [*out.rglob(VOCABULARY)]
+    assert "ask in the corpus' own words" in (out / "README.md").read_text(encoding="utf-8")

@@ -103,6 +103,8 @@ def export(
     for card in prepared:
         if card.card.manifest.index:
             say(f"{card.name}: its index stays behind: the engine writes only what the model learned")
+        if card.rewords:
+            say(f"{card.name}: the engine reads questions as they are; kcard puts them into the corpus' words first")
     with beside(target) as scratch:
         new = scratch / "new"
         new.mkdir()

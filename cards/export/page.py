@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from kcard.cards.export.engines import Engine
 from kcard.cards.export.local import CREATE
 from kcard.cards.export.prepared import Prepared
-from kcard.cards.export.requests import asking, probing
+from kcard.cards.export.requests import asking, probing, tokenizing
 from kcard.cards.export.scripts import START
 from kcard.sampling import Sampling
 
@@ -28,10 +28,14 @@ CHAT = (
 PROMPT = "The prompt is {template} with your question in place of `{{question}}`."
 BEFORE = " The prompt begins with {before}, because the engine does not add this token itself."
 REWORDS = (
-    " The card knows only the words of its corpus. kcard puts questions into these first, an engine does not: ask in the "
-    "corpus' own words."
+    " The card knows only the words of its corpus. kcard puts questions into these first, an engine does not: ask in "
+    "the corpus' own words."
 )
 OLLAMA = " The Modelfile does this: send the bare question."
+TOKENS = (
+    "llama.cpp has tokenizers of its own. This must give the tokens that the card was trained to read, `{ids}`; if it "
+    "gives others, send token ids as `prompt`."
+)
 CHECK = (
     "An engine that does not apply an adapter does not say so: it answers as the base does. The tables hold a few "
     "prompts, the token that comes next with the card, and its natural log-probability with and without the card, "
@@ -89,6 +93,8 @@ def _asking(card: Prepared, cards: Sequence[Prepared], engine: Engine, sampling:
         words += BEFORE.format(before=_literal(card.prompt.before))
     yield words + (REWORDS if card.rewords else "")
     yield f"```bash\n{asking(card, cards, engine, sampling)}\n```"
+    if engine.name == "llama.cpp":
+        yield TOKENS.format(ids=list(card.prompt.ids)) + f"\n\n```bash\n{tokenizing(card, engine)}\n```"
 
 
 def _checking(card: Prepared, cards: Sequence[Prepared], engine: Engine) -> Iterator[str]:

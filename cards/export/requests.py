@@ -1,4 +1,4 @@
-"""Requests to an engine, as curl sends them: one for a document, one that shows whether the card is applied."""
+"""Requests to an engine, as curl sends them: one for a document, and those that show whether the card is applied."""
 
 import json
 import shlex
@@ -10,7 +10,7 @@ from kcard.cards.export.prepared import Prepared
 from kcard.cards.export.prompt import Expected
 from kcard.sampling import Sampling
 
-__all__ = ["asking", "probing"]
+__all__ = ["asking", "probing", "tokenizing"]
 
 
 def asking(card: Prepared, cards: Sequence[Prepared], engine: Engine, sampling: Sampling) -> str:
@@ -33,6 +33,13 @@ def probing(card: Prepared, cards: Sequence[Prepared], engine: Engine, row: Expe
         )
     body = _model(card, cards, engine) | {"prompt": list(row.ids)}
     return _curl(engine, "/v1/completions", body | {"max_tokens": 1, "temperature": 0, "logprobs": 3})
+
+
+def tokenizing(card: Prepared, engine: Engine) -> str:
+    """The command that shows which tokens llama.cpp makes of the prompt of `asking`."""
+    return _curl(
+        engine, "/tokenize", {"content": card.prompt.text(card.prompt.question), "add_special": True}
+    )
 
 
 def _model(card: Prepared, cards: Sequence[Prepared], engine: Engine) -> dict[str, Any]:

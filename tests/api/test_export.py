@@ -336,6 +336,9 @@ def test_a_card_that_reads_only_its_own_words_is_merged_and_that_is_said(tmp_pat
     card = finish(card.folder, card.manifest, [])
     said: list[str] = []
     library.export(card.folder, "vllm", out, merge=True, report=said.append)
-    assert said[0] == "rivers: the engine reads questions as they are; kcard puts them into the corpus' words first"
+    assert (
+        said[0]
+        == "rivers: the engine reads questions as they are; kcard puts them into the corpus' words first"
+    )
     assert not [*out.rglob(VOCABULARY)]
     assert "ask in the corpus' own words" in (out / "README.md").read_text(encoding="utf-8")

@@ -5,6 +5,7 @@ Run with LLAMA_CPP set to a checkout of llama.cpp, and for the server with LLAMA
 
 import json
 import os
+import shlex
 import socket
 import subprocess
 import time
@@ -130,6 +131,12 @@ def asked(url: str, body: dict[str, Any]) -> list[list[int]]:
     return [reply["tokens"] for reply in replies]
 
 
+def body_of(page: str, path: str) -> Any:
+    """What the first curl command of a README sends to this path."""
+    command = shlex.split(page.partition(path)[2].partition("```")[0].replace("\\\n", " "))
+    return json.loads(command[-1])
+
+
 @serves
 @pytest.mark.slow
 @pytest.mark.timeout(300)
@@ -137,6 +144,9 @@ def test_llama_cpp_writes_what_each_card_writes(tmp_path: Path) -> None:
     cards = [card(tmp_path, "rivers", 1), card(tmp_path, "lakes", 2, r=8)]
     kcard.export([c.folder for c in cards], "llama.cpp", tmp_path / "out", converter=LLAMA_CPP)
     with started(tmp_path / "out") as url:
+        page = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+        tokenized = posted(url.replace("completion", "tokenize"), body_of(page, "/tokenize"))["tokens"]
+        assert f"`{tokenized}`" in page
         # Twice, so that each is asked what the other was asked before.
         for number, one in [*enumerate(cards)] * 2:
             scales = [{"id": i, "scale": float(i == number)} for i in range(len(cards))]

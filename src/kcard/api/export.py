@@ -104,7 +104,9 @@ def export(
         if card.card.manifest.index:
             say(f"{card.name}: its index stays behind: the engine writes only what the model learned")
         if card.rewords:
-            say(f"{card.name}: the engine reads questions as they are; kcard puts them into the corpus' words first")
+            say(
+                f"{card.name}: the engine reads questions as they are; kcard puts them into the corpus' words first"
+            )
     with beside(target) as scratch:
         new = scratch / "new"
         new.mkdir()

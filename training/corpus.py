@@ -5,29 +5,31 @@ they are read and used, so that a corpus may be larger than memory.
 """
 
 import hashlib
-import json
 import re
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import compress, groupby
+from itertools import groupby, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kcard.answer import Source
+from kcard.batches import batched
 from kcard.errors import CorpusError
-from kcard.training.boilerplate import why_boilerplate
 from kcard.training.corpora import huggingface
 from kcard.training.corpora.compressed import opened
-from kcard.training.corpora.document import Block, Document, Losses
+from kcard.training.corpora.document import Document, Losses
 from kcard.training.corpora.files import files_of
 from kcard.training.corpora.formats import FORMATS, format_of
+from kcard.training.digest import Digested, FileRead, digested, read_files
 from kcard.training.documents import Documents
-from kcard.training.duplicates import Fingerprints
+from kcard.training.duplicates import Fingerprints, fingerprint
 from kcard.training.lazy import Lazy
 from kcard.training.passages import passages
 from kcard.training.pieces import Size, count_words, sentences
+from kcard.training.readers import default_readers, divided
+from kcard.training.records import block_of, source_bytes, source_of
 from kcard.training.spool import Spool
 from kcard.words import passage_digest
 
@@ -40,7 +42,10 @@ __all__ = ["Corpus", "is_known", "read_corpus", "statements"]
 ALIKE = 5  # skipped files that share a reason are listed up to here
 STATEMENT = Size(words=60, characters=480)
 FEW = 12  # words
-LONGEST = 100_000  # characters of a document, so that none need be in memory whole: a longer one is parted
+SAMPLE = 20_000  # passages, spread over the corpus, by which it is described
+PIECE = 250  # passages or, before they are cut, blocks that a reader is handed at a time
+SMALL = 1 << 25  # bytes of a file that is read whole by one of several readers
+HANDFUL = 1 << 21  # bytes of such files at a time
 
 
 @dataclass(frozen=True)
@@ -60,19 +65,30 @@ class Corpus:
     dropped: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     documents: Documents | None = None
+    readers: int = 1
 
     @cached_property
     def statements(self) -> Sequence[Source]:
         """What a model learns to recite, 60 words at most: short lines as they are, the sentences of longer ones."""
         spool = Spool()
-        for statement in statements(self.passages):
-            spool.append(_record(statement))
-        return Lazy(len(spool), lambda index: Source(**json.loads(spool[index])))
+        readers = self.readers if len(self.passages) > PIECE * self.readers else 1
+        for records in divided(_statement_records, batched(self.passages, PIECE), readers):
+            for record in records:
+                spool.append(record)
+        return Lazy(len(spool), lambda index: source_of(spool[index]))
 
     @property
     def texts(self) -> Sequence[str]:
         """Those of the statements."""
         return Lazy(len(self.statements), lambda index: self.statements[index].text)
+
+    @cached_property
+    def sample(self) -> Sequence[str]:
+        """Texts of statements, of a large corpus those of some passages, spread over it."""
+        if len(self.passages) <= SAMPLE:
+            return self.texts
+        spread = self.passages[:: len(self.passages) // SAMPLE]
+        return [statement.text for statement in statements(spread)]
 
     def remarks(self) -> list[str]:
         """What a user should know of the reading, a sentence each: what was skipped, dropped and kept."""
@@ -88,56 +104,58 @@ class Corpus:
 
 @dataclass
 class _Draft:
-    """A corpus while it is read: the blocks of its files, until all are there and what they repeat is known."""
+    """A corpus while it is read: the blocks of its files, until all are there and what they repeat is known.
+
+    starts  the blocks with which documents begin
+    cuts    blocks, every few hundred, before which the making of passages may be divided
+    """
 
     column: str | None
     whole: bool = False
+    readers: int = 1
     blocks: Spool = field(default_factory=Spool)
     starts: "array[int]" = field(default_factory=lambda: array("Q"))
+    cuts: "array[int]" = field(default_factory=lambda: array("Q", [0]))
     lines: Fingerprints = field(default_factory=Fingerprints)
     losses: Losses = field(default_factory=Losses)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     prose: int = 0
 
-    def take(self, document: Document, blocks: Iterable[Block], *, prose: bool = False) -> None:
+    def take(self, document: Document, blocks: Iterable[Digested], *, prose: bool = False) -> None:
         """Add the document's blocks: all of them, or after a CorpusError none."""
-        before, texts, documents = len(self.blocks), 0, len(self.starts)
-        row: tuple[str | None, int] | None = None
-        size = 0
+        before, documents, cuts, text = len(self.blocks), len(self.starts), len(self.cuts), False
         try:
             for block in blocks:
-                if row != (row := _row(block, prose=prose)) or size > LONGEST:
-                    self.starts.append(len(self.blocks))
-                    size = 0
-                size += len(block.text)
-                written = block.kind in ("text", "item", "statement") and block.text
-                if reason := why_boilerplate(written) if written else None:
-                    document.losses.dropped[reason] += 1
-                    continue
-                texts += bool(block.text.strip())
-                repeatable = prose and block.kind in ("text", "item", "statement")
-                self.lines.append(block.text, self.prose, prose=repeatable)
-                self.blocks.append(json.dumps([document.name, asdict(block)], ensure_ascii=False).encode())
+                at = len(self.blocks)
+                if block.begins:
+                    self.starts.append(at)
+                if (block.alone or at == before) and at - self.cuts[-1] >= PIECE:
+                    self.cuts.append(at)
+                text = text or block.text
+                self.lines.append(block.printed, self.prose, line=block.line)
+                self.blocks.append(block.record)
         except CorpusError:
             self.blocks.truncate(before)
             self.lines.truncate(before)
-            del self.starts[documents:]
+            del self.starts[documents:], self.cuts[cuts:]
             raise
         self.losses.add(document.losses)
         self.prose += prose
-        if not texts:
+        if not text:
             self.skipped.append((document.name, "no text in it"))
 
     def corpus(self, path: Path) -> Corpus:
         found, prints = Spool(), Fingerprints()
-        for passage in self._passages():
-            prints.append(passage.in_context, 0, prose=False)
-            found.append(_record(passage))
+        readers = self.readers if len(self.cuts) > self.readers else 1
+        for made in divided(_passage_records, self._pieces(), readers):
+            for printed, record in made:
+                prints.append(printed, 0, line=False)
+                found.append(record)
         if not len(found):
             raise CorpusError(f"{path} holds no text{_why(self)}: add at least one passage")
         marks = prints.marks(1)
         found.keep(marks == 0)
-        kept = Lazy(len(found), lambda index: Source(**json.loads(found[index])))
+        kept = Lazy(len(found), lambda index: source_of(found[index]))
         digest = hashlib.sha256()
         for number, passage in enumerate(kept):
             digest.update(b"\n" * (number > 0) + passage.text.encode())
@@ -145,16 +163,16 @@ class _Draft:
         duplicates = int((marks == 1).sum())
         skipped, notes = tuple(self.skipped), tuple(self.losses.notes)
         documents = Documents(self.blocks, self.starts, self._repeated) if self.whole else None
-        return Corpus(path, kept, digest.hexdigest(), skipped, duplicates, counts, notes, documents)
+        return Corpus(
+            path, kept, digest.hexdigest(), skipped, duplicates, counts, notes, documents, self.readers
+        )
 
-    def _passages(self) -> Iterator[Source]:
-        """Of one document after the other, without the lines that most of them repeat."""
+    def _pieces(self) -> Iterator[list[bytes]]:
+        """The blocks, without the lines that most documents repeat."""
         if count := int(self._repeated.sum()):
             self.losses.dropped["lines that most files repeat"] = count
-        kept = compress(range(len(self.blocks)), ~self._repeated)
-        rows: Iterator[Any] = (json.loads(self.blocks[at]) for at in kept)
-        for name, group in groupby(rows, key=lambda row: row[0]):
-            yield from passages((Block(**block) for _, block in group), name)
+        for first, end in pairwise([*self.cuts, len(self.blocks)]):
+            yield [self.blocks[at] for at in range(first, end) if not self._repeated[at]]
 
     @cached_property
     def _repeated(self) -> "npt.NDArray[np.bool_]":
@@ -163,9 +181,17 @@ class _Draft:
         return repeated
 
 
-def _row(block: Block, *, prose: bool) -> tuple[str | None, int]:
-    """What blocks of one document have in common: a file of prose is one; of a table, a row."""
-    return (block.file, 0 if prose or block.file else block.line)
+def _passage_records(blocks: list[bytes]) -> list[tuple[bytes, bytes]]:
+    """The passages of blocks, (fingerprint, record) of each; those of one document after the other."""
+    found = []
+    for name, group in groupby(map(block_of, blocks), key=lambda row: row[0]):
+        for passage in passages((block for _, block in group), name):
+            found.append((fingerprint(passage.in_context), source_bytes(passage)))
+    return found
+
+
+def _statement_records(found: list[Source]) -> list[bytes]:
+    return [source_bytes(statement) for statement in statements(found)]
 
 
 def statements(found: Iterable[Source]) -> Iterator[Source]:
@@ -183,11 +209,9 @@ def is_known(passage: Source, digests: Collection[str]) -> bool:
     return known or all(passage_digest(part.text) in digests for part in statements([passage]))
 
 
-def _record(passage: Source) -> bytes:
-    return json.dumps(asdict(passage), ensure_ascii=False).encode()
-
-
-def read_corpus(path: str | Path, field: str | None = None, *, whole: bool = False) -> Corpus:
+def read_corpus(
+    path: str | Path, field: str | None = None, *, whole: bool = False, readers: int | None = 1
+) -> Corpus:
     """Read a file, every file under a folder, or a data set.
 
     .txt: one statement a line, or a document by its layout; .md, .rst, .html, .pdf, .docx, .info and man pages:
@@ -195,24 +219,25 @@ def read_corpus(path: str | Path, field: str | None = None, *, whole: bool = Fal
     (or passage, content, fact, ...); .csv and .parquet: rows with a column of text; .tsv: triples; a folder that
     datasets saved; hf:owner/name[:split]. Any of the files may be compressed (.gz). `field` names the column or key
     that holds the text, or is a sentence with {columns} in it. `whole`: with the documents that passages are cut from.
+    `readers`: processes among which the work is divided, None for one a core; they change nothing of the result.
 
     In a folder, hidden files are passed over, and files that can't be read, of other kinds, without text, licences and
     lists of changes are skipped and listed. Raises CorpusError, naming file and line, for what is missing, empty or
     can't be read.
     """
-    draft = _Draft(field, whole)
+    draft = _Draft(field, whole, readers or default_readers())
     given = str(path)
     if given.startswith(huggingface.PREFIX):
         local = Path(given.removeprefix(huggingface.PREFIX)).expanduser()
         if given == huggingface.PREFIX or not local.exists():
             named = Document(Path(given), given, field)
-            draft.take(named, huggingface.read(named))
+            draft.take(named, digested(named, huggingface.read(named), prose=False))
             return draft.corpus(Path(huggingface.repository(given)))
         path = local
     path = Path(path).expanduser()
     if path.is_dir() and huggingface.is_saved(path):
         saved = Document(path, path.name, field)
-        draft.take(saved, huggingface.read_saved(saved))
+        draft.take(saved, digested(saved, huggingface.read_saved(saved), prose=False))
     else:
         _read_files(path, draft)
     return draft.corpus(path)
@@ -224,15 +249,58 @@ def _read_files(path: Path, draft: _Draft) -> None:
     if draft.column is not None and not any(kind.columns for *_, kind in formats):
         kinds = ", ".join(suffix for suffix, kind in FORMATS.items() if kind.columns)
         raise CorpusError(f"field {draft.column!r} names a column, but {path} has none: use it with {kinds}")
-    for file, name, kind in formats:
-        try:
-            with opened(file) as plain:
-                document = Document(plain, name, draft.column)
-                draft.take(document, kind.read(document), prose=kind.prose)
-        except CorpusError as error:
-            if path.is_file():
-                raise
-            draft.skipped.append((name, _reason(error, file, name)))
+    if path.is_file():
+        _read_one(path, formats[0][1], draft)
+        return
+    files = [(file, name) for file, name, _ in formats]
+    for divisible, group in groupby(files, key=lambda row: draft.readers > 1 and _is_small(row[0])):
+        if divisible:
+            for found in divided(read_files, _handfuls(group, draft.column), draft.readers):
+                for read in found:
+                    _take_whole(read, draft)
+            continue
+        for file, name in group:
+            try:
+                _read_one(file, name, draft)
+            except CorpusError as error:
+                draft.skipped.append((name, _reason(error, file, name)))
+
+
+def _is_small(file: Path) -> bool:
+    """Whether what was read of a file may be in memory whole."""
+    return file.stat().st_size * (10 if file.suffix == ".gz" else 1) < SMALL
+
+
+def _read_one(file: Path, name: str, draft: _Draft) -> None:
+    """A file block by block, so that it may be larger than memory."""
+    kind = format_of(file, named=True)
+    assert kind is not None
+    with opened(file) as plain:
+        document = Document(plain, name, draft.column)
+        draft.take(document, digested(document, kind.read(document), prose=kind.prose), prose=kind.prose)
+
+
+def _handfuls(
+    files: Iterable[tuple[Path, str]], column: str | None
+) -> Iterator[list[tuple[Path, str, str | None]]]:
+    """Files, a few megabytes of them at a time."""
+    handful: list[tuple[Path, str, str | None]] = []
+    size = 0
+    for file, name in files:
+        handful.append((file, name, column))
+        size += file.stat().st_size
+        if size > HANDFUL:
+            yield handful
+            handful, size = [], 0
+    if handful:
+        yield handful
+
+
+def _take_whole(read: FileRead, draft: _Draft) -> None:
+    if read.error is not None:
+        draft.skipped.append((read.name, _reason(read.error, read.file, read.name)))
+        return
+    draft.take(Document(read.file, read.name, draft.column, read.losses), read.blocks, prose=read.prose)
 
 
 def _reason(error: CorpusError, file: Path, name: str) -> str:

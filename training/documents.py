@@ -3,7 +3,6 @@
 A card is trained to write on, so what follows a sentence in the text follows it here (Knowledge Card, section 2.1).
 """
 
-import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
@@ -11,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from kcard.answer import Source
 from kcard.training.corpora.document import Block
-from kcard.training.duplicates import Fingerprints
+from kcard.training.duplicates import Fingerprints, fingerprint
 from kcard.training.lazy import Lazy
 from kcard.training.passages import PASSAGE, passages
 from kcard.training.pieces import Size, sentences
+from kcard.training.records import block_of
 from kcard.training.spool import Spool
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ class Documents(Sequence[str]):
     """
 
     def __init__(self, blocks: Spool, starts: "array[int]", dropped: "npt.NDArray[np.bool_]") -> None:
-        """`blocks`: JSON of (name, Block); `starts`: which block begins a document; `dropped`: which are left out."""
+        """`blocks`: records of blocks; `starts`: which block begins a document; `dropped`: which are left out."""
         self._blocks, self._dropped = blocks, dropped
         self._starts = starts + array("Q", [len(blocks)])
         prints, full = Fingerprints(), array("Q")
         for number in range(len(starts)):
             if text := self._text(number):
-                prints.append(text, 0, prose=False)
+                prints.append(fingerprint(text), 0, line=False)
                 full.append(number)
         marks = prints.marks(1)
         self._kept = array("Q", (number for number, mark in zip(full, marks, strict=True) if not mark))
@@ -65,8 +65,7 @@ class Documents(Sequence[str]):
     def _read(self, number: int) -> Iterator[tuple[str, Block]]:
         for at in range(self._starts[number], self._starts[number + 1]):
             if not self._dropped[at]:
-                name, block = json.loads(self._blocks[at])
-                yield name, Block(**block)
+                yield block_of(self._blocks[at])
 
 
 def rejoined(found: Iterable[Source]) -> Iterator[str]:

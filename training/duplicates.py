@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["Fingerprints", "fingerprint", "normal"]
+__all__ = ["Fingerprints", "could_be_repeated", "fingerprint", "normal"]
 
 OPENING = "\"'“”‘’«»„‚([{¿¡「『《〈（【"
 CLOSING = "\"'“”‘’«»)]}.,;:!?…」』》〉）】。！？，、；：।॥؟،؛۔"
@@ -32,14 +32,20 @@ AT_ONCE = 1 << 18
 
 def normal(text: str) -> str:
     """What two equal passages have in common."""
-    plain = unicodedata.normalize("NFC", text).translate(APOSTROPHES)
-    words = (word.lstrip(OPENING).rstrip(CLOSING) for word in plain.split())
-    return " ".join(word for word in words if word) or plain
+    plain = text if text.isascii() else unicodedata.normalize("NFC", text).translate(APOSTROPHES)
+    # Few words have punctuation around them: to look is faster than to strip them all.
+    words = [word if word.isalnum() else word.lstrip(OPENING).rstrip(CLOSING) for word in plain.split()]
+    return " ".join(filter(None, words)) or plain
 
 
 def fingerprint(text: str) -> bytes:
     """16 bytes of a hash of the normal form."""
     return hashlib.blake2b(normal(text).encode(), digest_size=16).digest()
+
+
+def could_be_repeated(text: str) -> bool:
+    """Whether a line of prose could be a header or footer: it is short, without the end of a sentence."""
+    return len(text) <= SHORT and not SENTENCE_END.search(text[-1:])
 
 
 class Fingerprints:
@@ -54,9 +60,9 @@ class Fingerprints:
     def __len__(self) -> int:
         return self._rows.size // self._kind.itemsize
 
-    def append(self, text: str, file: int, *, prose: bool) -> None:
-        line = prose and len(text) <= SHORT and not SENTENCE_END.search(text[-1:])
-        self._rows.append(fingerprint(text) + file.to_bytes(4, "little") + int(line).to_bytes(4, "little"))
+    def append(self, printed: bytes, file: int, *, line: bool) -> None:
+        """Add the fingerprint of a text. `line`: whether it could be a header or footer."""
+        self._rows.append(printed + file.to_bytes(4, "little") + int(line).to_bytes(4, "little"))
 
     def truncate(self, count: int) -> None:
         """Forget all but the first `count` rows."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CorpusFiles", "open_corpus"]
 
-READING = 2  # another number where files are read otherwise
+READING = 3  # another number where files are read otherwise
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,10 @@ class TrainOptions:
             default="chosen by its name",
         ),
     ] = None
+    readers: Annotated[
+        int | None,
+        Option("Processes that read the corpus; they change nothing of the result.", default="one a core"),
+    ] = None
     evidence: Annotated[
         Literal["passages", "hashes"],
         Option("What the card carries of its corpus: the passages with their index, or only their hashes."),
@@ -196,7 +200,7 @@ def check(given: TrainOptions) -> None:
     """
     _check_date(given.knowledge_date)
     check_values(TrainOptions, vars(given))
-    for name in POSITIVE:
+    for name in (*POSITIVE, "readers"):
         if (number := getattr(given, name)) is not None and not number > 0:
             raise UsageError(f"{name} {number} must be above 0")
     if given.kind not in (None, "model") and given.evidence == "hashes":

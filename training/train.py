@@ -176,7 +176,7 @@ def _joined(before: Previous, read: Corpus, asked: TrainOptions, report: Report)
 def _description(read: Corpus, before: Previous | None, language: str, report: Report) -> str:
     if before is not None:
         return before.card.manifest.description
-    found = describe(read.texts, language)
+    found = describe(read.sample, language)
     report(Note(f"description, from the corpus' top terms: {found}"))
     return found
 
@@ -200,7 +200,9 @@ def _announced_base(report: Report) -> str:
 
 def _read(path: Path, given: TrainOptions, report: Report) -> Corpus:
     modelled = given.kind not in LOOKED_UP
-    corpus = read_corpus(path, given.field, whole=modelled and given.objective == "clm")
+    corpus = read_corpus(
+        path, given.field, whole=modelled and given.objective == "clm", readers=given.readers
+    )
     for sentence in corpus.remarks():
         report(Note(sentence))
     return corpus
@@ -272,7 +274,7 @@ def _finish(
             graph.write(partial, triples)
         if prepared is not None:
             prepared.save(partial)
-            fingerprinting.write(partial, made, pairs(corpus.texts, record.seed), prepared.device)
+            fingerprinting.write(partial, made, pairs(corpus.sample, record.seed), prepared.device)
         kept = corpus.statements if made.evidence == "hashes" else corpus.passages
         finished = cards.finish(
             partial, made, kept, joined.hashed, lambda done: report(EmbeddingProgress(done, count))

@@ -6,7 +6,10 @@ Its rules are English; other scripts split at their own full stops as far as tho
 import functools
 import re
 import warnings
+from collections.abc import Iterator
 from typing import Any
+
+from kcard.plain_sentences import certain, is_one
 
 __all__ = ["pieces", "spans", "split", "whole"]
 
@@ -66,13 +69,21 @@ def whole(text: str) -> list[str]:
 def _sentences(text: str) -> tuple[str, ...]:
     found: list[str] = []
     dense = len(text) > LONG and len(STOPS.findall(text)) > DENSE * len(text)
-    for part in PLAIN_END.split(text) if dense else _segmenter().segment(text):
+    for part in PLAIN_END.split(text) if dense else _segments(text):
         sentence = part.strip()
         if found and UNFINISHED.search(found[-1]):
             found[-1] += f" {sentence}"
         elif sentence:
             found.append(sentence)
     return tuple(found)
+
+
+def _segments(text: str) -> Iterator[str]:
+    for part in certain(text):
+        if is_one(part):
+            yield part
+        else:
+            yield from _segmenter().segment(part)
 
 
 def _pieces(line: str) -> list[str]:

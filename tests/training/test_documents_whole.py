@@ -51,9 +51,9 @@ def test_equal_documents_are_kept_once_and_files_without_text_are_none(tmp_path:
 
 
 def test_a_document_of_very_many_characters_becomes_several(tmp_path: Path, monkeypatch: Any) -> None:
-    from kcard.training import corpus
+    from kcard.training import digest
 
-    monkeypatch.setattr(corpus, "LONGEST", 30)
+    monkeypatch.setattr(digest, "LONGEST", 30)
     path = tmp_path / "facts.txt"
     path.write_text("".join(f"Fact {n} is told.\n" for n in range(6)), encoding="utf-8")
     assert [text.count("\n") + 1 for text in documents(path)] == [3, 3]

@@ -7,7 +7,7 @@ import pytest
 from kcard.training import duplicates
 from kcard.training.boilerplate import why_boilerplate
 from kcard.training.corpus import read_corpus
-from kcard.training.duplicates import Fingerprints, normal
+from kcard.training.duplicates import Fingerprints, fingerprint, normal
 
 DEMO = Path(__file__).parents[2] / "demo" / "corpora"
 
@@ -63,7 +63,7 @@ def test_duplicates_are_found_across_the_parts_that_fit_in_memory(monkeypatch: p
     monkeypatch.setattr(duplicates, "AT_ONCE", 64)
     prints = Fingerprints()
     for number in [*range(500), *range(0, 500, 7), *range(0, 500, 7)]:
-        prints.append(f"Fact {number}.", 0, prose=True)
+        prints.append(fingerprint(f"Fact {number}."), 0, line=True)
     marks = prints.marks(1)
     assert not marks[:500].any()
     assert (marks[500:] == 1).all()

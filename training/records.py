@@ -1,0 +1,28 @@
+"""Blocks and passages as bytes, for a Spool."""
+
+import json
+
+from kcard.answer import Source
+from kcard.training.corpora.document import Block
+
+__all__ = ["block_bytes", "block_of", "source_bytes", "source_of"]
+
+
+def block_bytes(name: str, block: Block) -> bytes:
+    """A block of the document of that name."""
+    row = (name, block.kind, block.text, block.line, block.level, block.file, block.section)
+    return json.dumps(row, ensure_ascii=False).encode()
+
+
+def block_of(record: bytes) -> tuple[str, Block]:
+    name, *values = json.loads(record)
+    return name, Block(*values)
+
+
+def source_bytes(source: Source) -> bytes:
+    row = (source.text, source.file, source.line, source.score, source.section)
+    return json.dumps(row, ensure_ascii=False).encode()
+
+
+def source_of(record: bytes) -> Source:
+    return Source(*json.loads(record))

@@ -26,6 +26,7 @@ LONGEST = 2_000  # characters of an error, part of which a hub or a file may hav
 COMMANDS: Mapping[str, str] = {
     "train": "train",
     "train-many": "train_many",
+    "study": "study",
     "exam": "exam",
     "audit": "audit",
     "check": "check",

@@ -33,6 +33,7 @@ UNREAD = {
     "document",
     "knowledge",
     "recite",
+    "study",
 }  # kinds of requests whose passages are not read
 
 
@@ -98,6 +99,8 @@ def _reply(request: Request, found: Extract | None) -> Reply:
         return Reply(request.question)
     if request.kind == "choose":
         return Reply(_nearest(request.question, request.choices))
+    if request.kind == "study":
+        raise LLMError("the embedded LLM writes no study material: name another")
     if request.kind in UNREAD:
         return Reply(_document(request.question))
     if request.choices:

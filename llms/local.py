@@ -26,6 +26,7 @@ __all__ = ["LocalLLM"]
 
 TOP_TOKENS = 50
 NEED_TOKENS = 4
+STUDY_TOKENS = 1024
 GPU_BATCH = 8  # prompts at a time on a GPU, unless --concurrency says otherwise
 
 
@@ -98,7 +99,12 @@ class LocalLLM:
                 groups.setdefault(_group(request), []).append((i, request, row))
             except LLMError as error:
                 found[i] = error
-        answers = {"draft": self._drafts, "need": self._needs, "option": self._options}
+        answers = {
+            "study": self._studies,
+            "draft": self._drafts,
+            "need": self._needs,
+            "option": self._options,
+        }
         for name, members in groups.items():
             numbers, asked, rows = zip(*members, strict=True)
             found.update(zip(numbers, answers.get(name, self._texts)(asked, rows), strict=True))
@@ -131,6 +137,14 @@ class LocalLLM:
     def _texts(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
         new = self._generated(requests, rows, self.max_tokens)
         return [self._reply(row, found.tokens) for row, found in zip(rows, new, strict=True)]
+
+    def _studies(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
+        """Long replies, as far as the model's positions allow, line by line."""
+        left = STUDY_TOKENS
+        if self.window is not None and not self._prompts.seq2seq:
+            left = min(left, self.window + self.max_tokens - max(map(len, rows)))
+        new = self._generated(requests, rows, left)
+        return [self._reply(row, found.tokens, "\n") for row, found in zip(rows, new, strict=True)]
 
     def _needs(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
         """Yes or no by the probabilities of the first token, else by the text."""
@@ -178,11 +192,11 @@ class LocalLLM:
         texts = (self._tokenizer.decode(new[:n], skip_special_tokens=True) for n in range(1, len(new)))
         return next((n for n, text in enumerate(texts, 1) if "\n" in text.lstrip()), len(new))
 
-    def _reply(self, row: Sequence[int], new: Sequence[int]) -> Reply:
+    def _reply(self, row: Sequence[int], new: Sequence[int], joint: str = " ") -> Reply:
         """A reply of the new tokens: all lines, or the first of a model that only continues a text."""
         text: str = self._tokenizer.decode(new, skip_special_tokens=True)
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        said = " ".join(lines[:1] if self._prompts.continued else lines)
+        said = joint.join(lines[:1] if self._prompts.continued else lines)
         return Reply(said, None, len(row), len(new))
 
     def _row(self, request: Request) -> list[int]:
@@ -246,8 +260,8 @@ def _group(request: Request) -> str:
     """Requests of one group are replied to in the same way."""
     if request.draft:
         return "draft"
-    if request.kind == "need":
-        return "need"
+    if request.kind in {"need", "study"}:
+        return request.kind
     return "option" if request.kind == "answer" and request.choices else "text"
 
 

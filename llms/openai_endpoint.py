@@ -23,7 +23,7 @@ __all__ = ["OpenAIEndpoint", "completions"]
 TOP_TOKENS = 5
 OPTION_TOKENS = 20  # likeliest first tokens, among them the letters of the options
 NEED_TOKENS = 4
-WORDS = {"what": 48, "choose": 48}
+WORDS = {"what": 48, "choose": 48, "study": 1024}
 THINKING_TOKENS = 2048
 # Tokens are guessed, rather too many: three bytes each, and a few for a message's frame.
 BYTES_A_TOKEN = 3

@@ -7,7 +7,7 @@ reaches it either as tokens or as a prefix that the sentence encoder makes of it
 docid first (docs/training.md).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
@@ -58,14 +58,16 @@ def plan(
     report: Report = silent,
     start: Path | None = None,
     documents: Sequence[str] | None = None,
+    study: Mapping[str, Sequence[str]] | None = None,
 ) -> Plan:
     """How the card on `texts` is to be trained.
 
     start   the folder of the card's last version, whose passages are the first of `texts`: it goes on from its
             weights, in fewer steps. One of another shape is trained anew, which is said
     documents  the whole texts, for objective clm
+    study   questions by text, see PseudoQueries
     """
-    ask = PseudoQueries(texts)
+    ask = PseudoQueries(texts, study)
     tokenizer = base_tokenizer() if recipe.rank else train_tokenizer(texts, recipe.vocabulary)
     docids = DocIds.for_passages(texts, len(tokenizer), recipe)
     if documents is None:

@@ -6,7 +6,7 @@ being gone through, so that a corpus may be larger than memory.
 
 import functools
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
@@ -94,8 +94,11 @@ class TokenIds:
         return np.frombuffer(self._spool[index], np.uint32)
 
 
-def recited_epochs(shown: Shown, tokenizer: Any, room: int, share: float) -> Epochs:
-    """Each passage under a fresh pseudo-query at rate `share`; among a hundred batches rows of like length meet."""
+def recited_epochs(
+    shown: Shown, tokenizer: Any, room: int, share: float, study: Mapping[str, Sequence[str]] | None = None
+) -> Epochs:
+    """Each passage under a fresh pseudo-query at rate `share`; among a hundred batches rows of like length meet.
+    `study`: see PseudoQueries."""
     texts = shown.texts
 
     def encode(part: list[str]) -> list[list[int]]:
@@ -103,7 +106,7 @@ def recited_epochs(shown: Shown, tokenizer: Any, room: int, share: float) -> Epo
         return [[*ids[: room * 2 // 3 - 1], tokenizer.eos_token_id] for ids in found]
 
     targets = TokenIds(texts, encode)
-    ask = PseudoQueries(texts[:: max(1, len(texts) // COUNTED)])
+    ask = PseudoQueries(texts[:: max(1, len(texts) // COUNTED)], study)
 
     def epoch(number: int) -> Batches:
         windows = shown.windows(number, BATCHES * shown.size)

@@ -98,15 +98,16 @@ def prepare(
     onward: WarmStart | None = None,
     execution: Execution = Execution(),  # noqa: B008 (frozen)
     processes: Processes | None = None,
+    study: Mapping[str, Sequence[str]] | None = None,
 ) -> Preparation:
     """Everything that fine-tuning needs, before its first step; `processes`: those that take part, of which this is
-    rank 0. Raises ModelUnavailable, MissingExtra and UsageError."""
+    rank 0; `study`: see PseudoQueries. Raises ModelUnavailable, MissingExtra and UsageError."""
     check_optimizer(options.optimizer)
     device = execution.place() if processes is None else processes.device
     origin = Origin() if onward is None else Origin(onward.folder, onward.base.revision)
     tokenizer, room = load_tokenizer(options, origin), room_of(options, origin)
     learned, held = _split(texts, options)
-    epoch = _epochs(learned, () if onward is None else onward.passages, tokenizer, room, options)
+    epoch = _epochs(learned, () if onward is None else onward.passages, tokenizer, room, options, study)
     steps = max(1, round(options.epochs * len(epoch(0))))
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     begin = Begin(options, execution, origin, steps, pad)
@@ -191,14 +192,19 @@ def _split(texts: Sequence[str], options: Options) -> tuple[Sequence[str], list[
 
 
 def _epochs(
-    texts: Sequence[str], known: Sequence[str], tokenizer: Any, room: int, options: Options
+    texts: Sequence[str],
+    known: Sequence[str],
+    tokenizer: Any,
+    room: int,
+    options: Options,
+    study: Mapping[str, Sequence[str]] | None,
 ) -> Epochs:
     if options.objective == "clm":
         size = min(options.block, room)
         old = TokenBlocks(known, tokenizer, size) if known else None
         return packed_epochs(TokenBlocks(texts, tokenizer, size), old, options.batch_size, options.seed)
     shown = Shown(texts, known, options.batch_size, options.seed)
-    return recited_epochs(shown, tokenizer, room, options.query_share)
+    return recited_epochs(shown, tokenizer, room, options.query_share, study)
 
 
 def _held_out_loss(

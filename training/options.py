@@ -39,7 +39,7 @@ POSITIVE = ("epochs", "learning_rate", "batch_size", "block", "rank", "micro_bat
 # What only training from a base that is not embedded takes.
 OF_BASES = ("device", "micro_batch", "gradient_checkpointing", "dtype", "optimizer", "processes")
 # What a card without a model has no use for.
-OF_MODELS = ("base", "method", "prompt_style", *POSITIVE, *(set(OF_BASES) - set(POSITIVE)))
+OF_MODELS = ("base", "method", "prompt_style", "study", *POSITIVE, *(set(OF_BASES) - set(POSITIVE)))
 
 
 @documented
@@ -131,6 +131,13 @@ class TrainOptions:
     block: Annotated[
         int | None,
         Option("Tokens of a block of contiguous text (objective clm).", default="512; embedded 256"),
+    ] = None
+    study: Annotated[
+        Path | str | None,
+        Option(
+            "Study material about the corpus (see `kcard study`), whose questions are learned, too.",
+            command_line=Path | None,
+        ),
     ] = None
     device: Annotated[
         str | None,
@@ -243,6 +250,8 @@ def _check_model(given: TrainOptions) -> None:
         raise UsageError(
             f"block {given.block} is only for objective clm: leave it out with objective {given.objective or 'recite'}"
         )
+    if given.study is not None and given.objective == "clm":
+        raise UsageError(f"study {given.study} has questions, which objective clm does not learn: use recite")
     if given.optimizer not in (None, "adamw") and given.method == "full" and given.execution.processes > 1:
         raise UsageError(
             f"optimizer {given.optimizer!r} has no divided states, which processes {given.processes} with method full "

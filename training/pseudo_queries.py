@@ -5,7 +5,7 @@ then noised: words dropped, fillers put in, case and prefix changed. A card trai
 passage recites it when a real question comes (query-conditioned recitation).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 
 from kcard.training.fillers import fillers
@@ -23,16 +23,21 @@ NUMBER_OPENERS = (
     "When", "When was", "In what year", "In which year", "What year", "Which year", "How many", "What number",
 )  # fmt: skip
 OPENERS = (*NAME_OPENERS, *NUMBER_OPENERS, "In what", "How")
+STUDIED = 0.5  # share of questions out of study material, where a passage has some
 PREFIXES = ("Question: ", "Q: ", "question: ")
 # Every word that they have besides those of the corpus.
 ASKING = frozenset(word for text in (*OPENERS, *PREFIXES) for word in words_of(text))
 
 
 class PseudoQueries:
-    """The pseudo-queries of one corpus; made once, for it counts the corpus' words."""
+    """The pseudo-queries of one corpus; made once, for it counts the corpus' words.
 
-    def __init__(self, passages: Sequence[str]) -> None:
+    study  questions by passage (kcard.training.study), which take the place of half of a passage's pseudo-queries
+    """
+
+    def __init__(self, passages: Sequence[str], study: Mapping[str, Sequence[str]] | None = None) -> None:
         self.rarity = Rarity(passages)
+        self._study = study or {}
         self.fillers = fillers(self.rarity.frequency)
 
     def __call__(self, passage: str, rng: Random, *, noised: bool = True) -> str:
@@ -41,7 +46,9 @@ class PseudoQueries:
         `noised` adds fillers, case changes and prefixes, which a model that reads tokens must learn to
         overlook; a sentence encoder overlooks them by itself.
         """
-        words = _form(passage, self.rarity, rng)
+        studied = self._study.get(passage)
+        reads = bool(studied) and rng.random() < STUDIED
+        words = rng.choice(studied).split() if studied and reads else _form(passage, self.rarity, rng)
         return _noised(words, self.fillers, rng) if noised else " ".join(words)
 
 

@@ -27,6 +27,7 @@ from kcard.training.presets import with_preset
 from kcard.training.processes import Processes
 from kcard.training.progress import EmbeddingProgress, Note, Report, silent
 from kcard.training.record import remedy, trained, unmodelled
+from kcard.training.study.learned import Learned, learned
 from kcard.training.threads import one_thread
 from kcard.training.update import Joined, Previous, previous
 from kcard.words import is_english, stemmer_of
@@ -94,13 +95,17 @@ def train(
     alone = chosen.base == EMBEDDED
     execution = Execution() if alone else chosen.execution
     with one_thread() if alone else nullcontext(), processes_of(execution) as processes:
-        plan = _plan(joined, before, chosen, report, processes)
+        studied = learned(
+            None if chosen.study is None else Path(chosen.study), joined.corpus.passages, report
+        )
+        plan = _plan(joined, before, chosen, report, processes, studied)
         if _too_long(plan, joined, report, settled=settled):
             record = unmodelled(joined.corpus, manifest.licence)
             return _finish(folder, manifest, None, record, joined, report)
         prepared = plan.prepare()
         outcome = run(prepared.job, folder / CHECKPOINT, resume=asked.resume, report=report, remedy=remedy())
         record = trained(joined.corpus, chosen, prepared, outcome, manifest.licence)
+        record = replace(record, hyperparameters={**record.hyperparameters, **studied.record})
         return _finish(
             folder, replace(manifest, index=chosen.kind == "both"), prepared, record, joined, report
         )
@@ -209,13 +214,18 @@ def _read(path: Path, given: TrainOptions, report: Report) -> Corpus:
 
 
 def _plan(
-    joined: Joined, before: Previous | None, given: TrainOptions, report: Report, processes: Processes | None
+    joined: Joined,
+    before: Previous | None,
+    given: TrainOptions,
+    report: Report,
+    processes: Processes | None,
+    studied: Learned,
 ) -> "Plan":
     """The way of training that the base calls for, with what was given in place of its defaults."""
     assert given.base is not None
     chosen, corpus = given.settings(), joined.corpus
     version = "" if before is None else before.sha256
-    fingerprint = _fingerprint(corpus, {"base": given.base, "updates": version, **chosen})
+    fingerprint = _fingerprint(corpus, {"base": given.base, "updates": version, **chosen, **studied.record})
     from kcard.training import embedded
 
     if given.base != EMBEDDED:
@@ -226,7 +236,10 @@ def _plan(
         onward = None if before is None else before.onward(known)
         execution = given.execution
         return embedded.Plan(
-            None, lambda: finetune.prepare(new, options, fingerprint, onward, execution, processes)
+            None,
+            lambda: finetune.prepare(
+                new, options, fingerprint, onward, execution, processes, studied.questions
+            ),
         )
     from kcard.training.recipe import Recipe, choose_style
 
@@ -240,7 +253,8 @@ def _plan(
         recipe["muon_rate"] = given.learning_rate
     start = None if before is None else before.card.folder
     documents = None if joined.documents is None else [*chain.from_iterable(reversed(joined.learned()))]
-    return embedded.plan(corpus.texts, Recipe(**recipe), fingerprint, report, start, documents)
+    questions = studied.questions
+    return embedded.plan(corpus.texts, Recipe(**recipe), fingerprint, report, start, documents, questions)
 
 
 def _fingerprint(corpus: Corpus, settings: Mapping[str, Any]) -> str:

@@ -45,6 +45,7 @@ _HOMES = {
     "publish": "kcard.api.publish",
     "pull": "kcard.api.remote",
     "report": "kcard.api.report",
+    "study": "kcard.api.study",
     "train": "kcard.api.train",
     "train_many": "kcard.api.train_many",
     "whoami": "kcard.api.remote",

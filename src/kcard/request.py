@@ -5,7 +5,7 @@ from typing import Literal
 
 __all__ = ["Choice", "Example", "Kind", "Quote", "Reply", "Request", "TokenScores", "Turn"]
 
-Kind = Literal["need", "what", "choose", "answer", "document", "knowledge", "recite"]
+Kind = Literal["need", "what", "choose", "answer", "document", "knowledge", "recite", "study"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,8 @@ class Request:
               choose: which of `choices` (cards)? answer: the answer, given `knowledge`; with `choices`,
               one of them (multiple choice). document: a text that helps to answer the question (GenRead); knowledge:
               a statement that does (generated knowledge prompting); recite: a passage from memory that holds the
-              answer (RECITE)
+              answer (RECITE); study: study material about `knowledge`, where `question` names what is wanted
+              (kcard.training.study.tasks)
     choices   of `choose`, the cards; of any other kind, the options (letter, text) of the question
     turns     what went before, oldest first; empty: nothing, or a mode whose requests stand alone (bottom-up)
     template  which wording of a `need` request to use, from 0 (see llms/wordings.py); in the examples, and in

@@ -1,0 +1,127 @@
+"""study: questions and statements about a corpus, written by an LLM, for a card to learn from."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from kcard.config import settings
+from kcard.errors import UsageError
+from kcard.option import Option, check_values, documented
+
+if TYPE_CHECKING:
+    from kcard.protocols import LLM, Checker
+    from kcard.training.study.replies import Replies
+    from kcard.training.study.tasks import Assignment
+    from kcard.training.study.writing import StudyTotals
+
+__all__ = ["study"]
+
+REPLIES = ".replies.jsonl"  # behind the name of the file
+TEMPERATURE = 0.1
+TOKENS_A_WORD, PROMPT_TOKENS = 1.4, 200
+REPLY_TOKENS = {"questions": 300, "statements": 250, "links": 80}
+
+
+@documented
+def study(
+    corpus: Annotated[
+        str | Path,
+        Option(
+            "What a card is to learn: a file, a folder or a data set, as for training.", command_line=Path
+        ),
+    ],
+    output: Annotated[Path | str, Option("File for the study material, JSON lines.", command_line=Path)],
+    *,
+    llm: Annotated[
+        "str | LLM | Callable[[str], str] | None",
+        Option(
+            "The LLM that writes it: openai:MODEL or hf:MODEL.",
+            default="as configured",
+            command_line=str | None,
+        ),
+    ] = None,
+    llm_url: Annotated[str | None, Option("URL of an OpenAI-compatible endpoint.")] = None,
+    retries: Annotated[int, Option("How often to retry a failing request to the endpoint.", least=0)] = 5,
+    concurrency: Annotated[int, Option("Requests to the LLM at a time.", least=1)] = 4,
+    tasks: Annotated[
+        Sequence[str],
+        Option(
+            "What to write: questions, statements, links (questions about two passages). Repeatable.",
+            default="all",
+            flag="--task",
+            command_line=list[str],
+        ),
+    ] = (),
+    limit: Annotated[int | None, Option("Passages at most, spread over the corpus.", least=1)] = None,
+    field: Annotated[str | None, Option("The corpus' field or column, as in training.")] = None,
+    checker: Annotated[
+        "str | Checker", Option("The checker of statements; `kcard selectors` lists them.", command_line=str)
+    ] = "minilm",
+    force: Annotated[bool, Option("Write the file anew; replies that were kept are used again.")] = False,
+    report: Callable[[str], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> "StudyTotals":
+    """Have an LLM write study material about each passage of a corpus, and keep what the passage supports.
+
+    Replies are kept in OUTPUT.replies.jsonl as they come, so that none is asked for twice: the same command goes on
+    after an interruption, and asks only about new and changed passages after the corpus has changed. `report` is called
+    with sentences, `progress` with (requests done, requests in all).
+
+    Raises UsageError for wrong arguments, a file that is there without `force`, and an LLM that can't write;
+    CorpusError; LLMError after several failures in a row. What was replied is kept then.
+    """
+    check_values(study, {"retries": retries, "concurrency": concurrency, "limit": limit})
+    from kcard.api.check import open_checker
+    from kcard.integrators.assembly import Endpoint, make_llm
+    from kcard.llms.embedded import EmbeddedLLM
+    from kcard.llms.reader import SpanReader
+    from kcard.training.corpus import read_corpus
+    from kcard.training.study.item import write_study
+    from kcard.training.study.replies import Replies
+    from kcard.training.study.tasks import KINDS, assignments
+    from kcard.training.study.writing import StudyTotals, ask, collect
+
+    target, say = Path(output).expanduser(), report or _silent
+    chosen = [task for task in KINDS if task in tasks or not tasks]
+    if unknown := [task for task in tasks if task not in KINDS]:
+        raise UsageError(f"task {unknown[0]!r} is unknown: choose from {', '.join(KINDS)}")
+    if target.exists() and not force:
+        raise UsageError(f"{target} already exists: choose another file, or replace it with --force")
+    writer = make_llm(llm, TEMPERATURE, Endpoint(llm_url, None, retries, say))
+    if isinstance(writer, EmbeddedLLM):
+        raise UsageError("the embedded LLM writes no study material: name an LLM, such as --llm openai:MODEL")
+    judge = open_checker(checker)
+    read = read_corpus(Path(corpus), field)
+    for remark in read.remarks():
+        say(remark)
+    step = 1 if limit is None else -(-len(read.passages) // limit)
+    wanted = [*assignments(read.passages[::step], chosen)]
+    if not wanted:
+        raise UsageError(f"{corpus}: no passage is long enough to ask about")
+    replies = Replies.read(target.with_name(target.name + REPLIES), _name(llm, writer))
+    say(_cost(wanted, replies))
+    asked = ask(wanted, writer, replies, concurrency, progress)
+    material = collect(wanted, replies, judge, SpanReader())
+    write_study(target, material.items)
+    return StudyTotals.of(asked, material, [row for row in map(replies.row, wanted) if row is not None])
+
+
+def _name(given: "str | LLM | Callable[[str], str] | None", writer: "LLM") -> str:
+    """What items are said to be written by."""
+    return given or settings().llm if given is None or isinstance(given, str) else type(writer).__name__
+
+
+def _cost(wanted: "Sequence[Assignment]", replies: "Replies") -> str:
+    """What is to be asked, roughly, before it is asked."""
+    missing = [assignment for assignment in wanted if replies.row(assignment) is None]
+    words = sum(len(text.split()) for assignment in missing for text in assignment.texts)
+    tokens_in = round(words * TOKENS_A_WORD) + PROMPT_TOKENS * len(missing)
+    tokens_out = sum(REPLY_TOKENS[assignment.task] for assignment in missing)
+    return (
+        f"{len(missing):,} requests to make ({len(wanted) - len(missing):,} replies are there), about "
+        f"{tokens_in:,} tokens to read and {tokens_out:,} to write"
+    )
+
+
+def _silent(text: str) -> None:
+    """A report that goes nowhere."""

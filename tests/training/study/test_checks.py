@@ -1,0 +1,52 @@
+"""What of study material is supported by its passage."""
+
+import pytest
+
+from kcard.llms.reader import SpanReader
+from kcard.selectors.registry import Loading, checker
+from kcard.training.study.checks import checked
+from kcard.training.study.item import StudyItem
+
+PASSAGE = (
+    "Titan is the largest moon of Saturn. The Dutch astronomer Christiaan Huygens discovered it in 1655 with a "
+    "telescope that he and his brother had built."
+)
+
+
+def result(item: StudyItem) -> StudyItem | str:
+    return checked(item, [PASSAGE], checker("minilm", Loading()), SpanReader())
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        StudyItem("direct", "Who discovered Titan?", "Christiaan Huygens"),
+        StudyItem("reverse", "Which moon did Christiaan Huygens discover in 1655?", "Titan"),
+        StudyItem("far", "Whose eyes first fell on Saturn's biggest companion?", "Christiaan Huygens"),
+        StudyItem("unanswerable", "How many rings does Neptune have?"),
+    ],
+)
+def test_questions_that_the_passage_answers_are_kept(item: StudyItem) -> None:
+    assert result(item) == item
+
+
+@pytest.mark.parametrize(
+    ("item", "why"),
+    [
+        (StudyItem("direct", "Who discovered Titan?", "Galileo Galilei"), "the answer does not stand"),
+        (StudyItem("direct", "Did Huygens discover it?", "Huygens"), "gives the answer away"),
+        (StudyItem("direct", "When was Titan discovered?", "Saturn"), "another answer or none"),
+        (StudyItem("unanswerable", "Who discovered Titan?"), "answered by the passage"),
+        (StudyItem("implication", "Galileo discovered Titan in 1610."), "not supported"),
+    ],
+)
+def test_what_is_not_supported_is_left_out_with_its_reason(item: StudyItem, why: str) -> None:
+    found = result(item)
+    assert isinstance(found, str)
+    assert why in found
+
+
+def test_statements_get_their_support() -> None:
+    found = result(StudyItem("rewrite", "Christiaan Huygens discovered Titan in 1655."))
+    assert isinstance(found, StudyItem)
+    assert (found.support or 0) > 0.5

@@ -1,0 +1,101 @@
+"""Files of study material, and what a card learns of them."""
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from kcard.answer import Source
+from kcard.errors import UsageError
+from kcard.training.progress import Event, Note
+from kcard.training.pseudo_queries import PseudoQueries
+from kcard.training.study.item import StudyItem, read_study, write_study
+from kcard.training.study.learned import learned, questions_of
+from kcard.training.study.tasks import assignments
+from kcard.words import passage_digest
+
+TITAN = "Titan is the largest moon of Saturn. Christiaan Huygens discovered Titan in 1655 from his house in The Hague."
+RHEA = "Rhea is the second largest moon of Saturn. Giovanni Cassini discovered Rhea in 1672 at the Paris Observatory."
+ITEMS = (
+    StudyItem("direct", "Who found Titan?", "Christiaan Huygens", (passage_digest(TITAN),), "me"),
+    StudyItem("reverse", "What is the largest moon of Saturn?", "Titan", (passage_digest(TITAN),), "me"),
+    StudyItem("unanswerable", "How cold is Titan?", "", (passage_digest(TITAN),), "me"),
+    StudyItem("direct", "Who found Io?", "Galileo", ("0" * 64,), "me"),
+    StudyItem("rewrite", "Huygens found Titan.", "", (passage_digest(TITAN),), "me", 0.9),
+)
+
+
+def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    write_study(tmp_path / "new" / "study.jsonl", ITEMS)
+    assert read_study(tmp_path / "new" / "study.jsonl").items == [*ITEMS]
+
+
+def test_broken_lines_are_told_and_the_others_kept(tmp_path: Path) -> None:
+    path = tmp_path / "study.jsonl"
+    write_study(path, ITEMS)
+    bad = [
+        '{"kind": "direct", "text": "Who?"}',
+        "no json",
+        '{"kind": "riddle", "text": "a"}',
+        "[]",
+        '{"text": "a"}',
+    ]
+    path.write_text(path.read_text() + "\n".join(bad) + "\n\n")
+    found = read_study(path)
+    assert found.items == [*ITEMS]
+    assert [told.partition(":")[0] for told in found.broken] == [f"line {n}" for n in range(6, 11)]
+    assert "riddle" in found.broken[2]
+
+
+@pytest.mark.parametrize("content", ["", "{}\n", "\n\n"])
+def test_a_file_without_items_is_an_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / "s.jsonl").write_text(content)
+    with pytest.raises(UsageError, match=r"s\.jsonl holds no item"):
+        read_study(tmp_path / "s.jsonl")
+    with pytest.raises(UsageError, match="can't be read"):
+        read_study(tmp_path / "none.jsonl")
+
+
+def test_questions_go_with_the_statement_that_answers_them() -> None:
+    """A short passage is one statement, a long one a statement a sentence."""
+    short = questions_of(ITEMS, [Source(TITAN), Source(RHEA)])
+    assert short == {TITAN: ["Who found Titan?", "What is the largest moon of Saturn?"]}
+    long = f"{TITAN} {'It has a thick atmosphere of nitrogen and lakes of methane near both of its cold poles. ' * 4}"
+    about_it = [replace(item, passages=(passage_digest(long),)) for item in ITEMS]
+    assert questions_of(about_it, [Source(long)]) == {
+        "Christiaan Huygens discovered Titan in 1655 from his house in The Hague.": ["Who found Titan?"],
+        "Titan is the largest moon of Saturn.": ["What is the largest moon of Saturn?"],
+    }
+
+
+def test_what_is_learned_of_a_file_is_reported_and_recorded(tmp_path: Path) -> None:
+    path, told = tmp_path / "study.jsonl", list[Event]()
+    write_study(path, ITEMS)
+    path.write_text(path.read_text() + "broken\n" * 7)
+    found = learned(path, [Source(TITAN)], told.append)
+    assert found.record["study_questions"] == 2
+    said = [event.text for event in told if isinstance(event, Note)]
+    assert len(said) == 7
+    assert "2 more lines" in said[-2]
+    assert "2 of 5 items" in said[-1]
+
+
+def test_pseudo_queries_are_partly_questions_of_the_study_material() -> None:
+    ask = PseudoQueries([TITAN, RHEA], {TITAN: ["Who saw it first?"]})
+    rng = Random(0)
+    asked = [ask(TITAN, rng, noised=False) for _ in range(200)]
+    assert 70 < asked.count("Who saw it first?") < 130
+    assert "Who saw it first?" not in {ask(RHEA, rng, noised=False) for _ in range(50)}
+
+
+def test_links_are_asked_about_passages_that_share_a_rare_name() -> None:
+    other = "Huygens also described the rings of Saturn, which Galileo had taken for two moons of the same planet."
+    passages = [Source(TITAN), Source(RHEA), Source(other)]
+    found = [assignment.passages for assignment in assignments(passages, ["links"])]
+    assert found == [(passages[0], passages[2]), (passages[1], passages[2])]
+
+
+def test_short_passages_are_not_asked_about() -> None:
+    found = [*assignments([Source("Io is a moon."), Source(TITAN)], ["questions", "statements"])]
+    assert [(a.task, a.passages[0].text) for a in found] == [("questions", TITAN), ("statements", TITAN)]

@@ -87,7 +87,7 @@ def study(
         raise UsageError(f"task {unknown[0]!r} is unknown: choose from {', '.join(KINDS)}")
     if target.exists() and not force:
         raise UsageError(f"{target} already exists: choose another file, or replace it with --force")
-    writer = make_llm(llm, TEMPERATURE, Endpoint(llm_url, None, retries, say))
+    writer = make_llm(llm, TEMPERATURE, Endpoint(url=llm_url, retries=retries, report=say))
     if isinstance(writer, EmbeddedLLM):
         raise UsageError("the embedded LLM writes no study material: name an LLM, such as --llm openai:MODEL")
     judge = open_checker(checker)

@@ -13,6 +13,7 @@ from kcard.sampling import Sampling
 if TYPE_CHECKING:
     from kcard.cards.kinds.generator import CardGenerator
     from kcard.cards.lm.vllm.card import ServedCard
+    from kcard.cards.lm.vllm.engines import Engines
 
 __all__ = ["Served"]
 
@@ -26,9 +27,8 @@ class Served:
 
     def names(self, names: Collection[str]) -> list[str]:
         """Those of the cards that servers write for."""
-        if self.models.engines is None:
-            return []
-        return [name for name in names if _served(self.cards.writer(name)) is not None]
+        engines = self.models.engines
+        return [] if engines is None else [name for name in names if self._has(engines, name)]
 
     def write(
         self, questions: Mapping[str, Sequence[str]], documents: int, sampling: Sampling
@@ -45,6 +45,15 @@ class Served:
                 looked_up = writer.index.write(questions[name], documents, sampling)
                 rows = [[*own, *passages] for own, passages in zip(rows, looked_up, strict=True)]
             yield name, rows
+
+    def _has(self, engines: "Engines", name: str) -> bool:
+        """Asked before the card is loaded, which would read its model where no server has it."""
+        from kcard.cards.lm.vllm.engines import MODELS
+
+        card = self.cards.cards[name]
+        if card.manifest.kind == "reference":  # is one of the others once it was fetched
+            return _served(self.cards.writer(name)) is not None
+        return card.manifest.kind in MODELS and engines.card(card, self.models) is not None
 
 
 def _served(writer: "CardGenerator") -> "ServedCard | None":

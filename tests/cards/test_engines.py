@@ -224,6 +224,18 @@ def test_a_server_that_is_down_is_a_clear_error_and_is_used_once_it_is_up(
         assert texts(pool, cards[:1], GREEDY) == texts(Pool(cards), cards[:1], GREEDY)
 
 
+def test_a_server_that_is_down_costs_only_cards_that_no_other_has(
+    cards: list[Card], url: str, tmp_path: Path
+) -> None:
+    other = adapter(tmp_path / "card", llama(tmp_path / "base", seed=4), "seas", 8)
+    with served(FakeVLLM(tmp_path / "base")) as down:
+        pass
+    pool = Pool([cards[0], other], loader=Loader(engines=Engines([f"vllm={down}", f"vllm={url}"])))
+    assert texts(pool, cards[:1], GREEDY) == texts(Pool(cards), cards[:1], GREEDY)
+    with pytest.raises(LLMError, match=f"{down} can't be reached"):
+        texts(pool, [other], GREEDY)
+
+
 def test_a_server_that_can_not_load_adapters_says_how_to_start_it(cards: list[Card], base: Path) -> None:
     fake = FakeVLLM(base, runtime=False)
     with served(fake) as url:

@@ -5,8 +5,9 @@ whenever its adapter was loaded, its fingerprint is compared through the server'
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from threading import Lock
 from uuid import uuid4
 
 from kcard.answer import Passage
@@ -77,7 +78,8 @@ class ServedCard:
 
     def _tokenized(self, kept: Fingerprint) -> Fingerprint:
         """The questions and texts as the card's tokenizer makes them now, with 0 for what is not measured yet."""
-        prompts, texts = self.asked.probes(kept.pairs, None)
+        with self.group.tokenizing:
+            prompts, texts = self.asked.probes(kept.pairs, None)
         unknown = [[0.0] * len(ids) for ids in texts]
         bases = unknown if self.base is not None else []
         return self.asked.fingerprint(kept.pairs, (prompts, texts), DTYPE, unknown, bases)
@@ -136,9 +138,9 @@ class ServedCard:
 
 @dataclass(frozen=True)
 class ServedCards:
-    """The cards of all servers. `workers`: cards that are written at a time."""
+    """The cards of all servers. `tokenizing`: cards share tokenizers, which take one call at a time."""
 
-    workers: int
+    tokenizing: Lock = field(default_factory=Lock)
 
     def write_each(
         self, cards: Sequence[tuple[ServedCard, Sequence[str]]], documents: int, sampling: Sampling
@@ -147,14 +149,43 @@ class ServedCards:
         once."""
         different = documents if sampling.temperature > 0 else min(documents, 1)
 
-        def write(asked: tuple[ServedCard, Sequence[str]]) -> list[list[Passage]]:
-            card, questions = asked
-            return _written(card, questions, different, sampling) if different else [[] for _ in questions]
+        if not cards or not different:
+            return [[[] for _ in questions] for _, questions in cards]
+        places = {id(card.places): card.places for card, _ in cards}
+        workers = min(sum(some.most for some in places.values()), len(cards))
+        requests = -(-CONCURRENCY // workers)
 
-        written = [*in_order(write, cards, self.workers)]
+        def write(asked: tuple[ServedCard, Sequence[str]]) -> list[list[Passage]]:
+            return self._written(*asked, different, sampling, requests)
+
+        written = [*in_order(write, cards, workers)]
         if different == documents:
             return written
         return [[passages * documents for passages in by_question] for by_question in written]
+
+    def _written(
+        self,
+        card: ServedCard,
+        questions: Sequence[str],
+        documents: int,
+        sampling: Sampling,
+        requests: int,
+    ) -> list[list[Passage]]:
+        """What one card writes, with so many requests at a time."""
+        asked = card.asked
+        with self.tokenizing:
+            prompts = asked.prompts(questions, sampling, None)
+        rows = [
+            Row(prompt, asked.length(sampling), sampling.temperature, sampling.top_k, seed, asked.eos)
+            for question, prompt in zip(questions, prompts.ids, strict=True)
+            for seed in asked.seeds(question, documents, sampling)
+        ]
+        with card.places.held(card.model) as place:
+            card.made_ready(place)
+            written = [*in_order(partial(card.document, place), rows, requests)]
+        with self.tokenizing:
+            found = [asked.passage(ids, ended) for ids, ended in written]
+        return [found[start : start + documents] for start in range(0, len(found), documents)]
 
 
 def _with(
@@ -163,22 +194,3 @@ def _with(
     """The probes with what was measured of them."""
     rows = zip(probes.rows, card, base, strict=True)
     return replace(probes, rows=tuple(replace(row, card=own, base=bare) for row, own, bare in rows))
-
-
-def _written(
-    card: ServedCard, questions: Sequence[str], documents: int, sampling: Sampling
-) -> list[list[Passage]]:
-    asked = card.asked
-    prompts = asked.prompts(questions, sampling, None)
-    rows = [
-        Row(prompt, asked.length(sampling), sampling.temperature, sampling.top_k, seed, asked.eos)
-        for question, prompt in zip(questions, prompts.ids, strict=True)
-        for seed in asked.seeds(question, documents, sampling)
-    ]
-    with card.places.held(card.model) as place:
-        card.made_ready(place)
-        found = [
-            asked.passage(ids, ended)
-            for ids, ended in in_order(partial(card.document, place), rows, CONCURRENCY)
-        ]
-    return [found[start : start + documents] for start in range(0, len(found), documents)]

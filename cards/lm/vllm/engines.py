@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from kcard.cards.lm.vllm.places import PREFIX, Places
 from kcard.cards.lm.vllm.server import Server, ServerModel
 from kcard.cards.lm.weights import limits
 from kcard.engine_url import engine_url
-from kcard.errors import CardError
+from kcard.errors import CardError, LLMError
 from kcard.manifest import MANIFEST
 
 __all__ = ["Engines", "Refused", "adapter_name"]
@@ -62,8 +62,9 @@ class Engines:
     def __init__(self, specs: Sequence[str], places: int | None = None, key: str | None = None) -> None:
         self._servers = [Server(engine_url(spec), key) for spec in specs]
         self._places = [Places(server, places) for server in self._servers]
-        self._engines: list[_Engine] = []
-        self._group = ServedCards(0)
+        self._engines: dict[int, _Engine] = {}
+        self._group = ServedCards()
+        self._cards: dict[Path, ServedCard | Refused] = {}
         self._told: set[str] = set()
 
     @property
@@ -75,15 +76,20 @@ class Engines:
     def card(self, card: Card, models: Loader) -> ServedCard | None:
         """The card on the server that has its base, or the card itself; None where the own engine is to write, which
         is said once. Raises LLMError where a server does not answer, and CardError for a damaged card."""
-        try:
-            return self.find(card, models)
-        except Refused as reason:
+        if card.folder not in self._cards:
+            try:
+                self._cards[card.folder] = self.find(card, models)
+            except Refused as error:
+                self._cards[card.folder] = error
+        found = self._cards[card.folder]
+        if isinstance(found, Refused):
             if card.name not in self._told:
                 self._told.add(card.name)
                 logging.getLogger(__name__).warning(
-                    "card %s is written by kcard's own engine: %s", card.name, reason
+                    "card %s is written by kcard's own engine: %s", card.name, found
                 )
             return None
+        return found
 
     def writer(self, card: Card, models: Loader) -> str:
         """What writes for the card, in words."""
@@ -126,19 +132,26 @@ class Engines:
                     return ServedCard(asked, engine.server, engine.places, model.name, None, self._group)
         raise Refused(f"no server has it (they have {self._served()})")
 
-    def _asked(self) -> list[_Engine]:
-        """The servers with what they serve, once they have said so."""
-        if len(self._engines) < len(self._servers):
-            engines = [
-                _Engine(server, places, [model for model in server.models() if model.parent is None])
-                for server, places in zip(self._servers, self._places, strict=True)
-            ]
-            self._group = ServedCards(sum(engine.places.most for engine in engines))
-            self._engines = engines
-        return self._engines
+    def _asked(self) -> Iterator[_Engine]:
+        """The servers with what they serve; each is asked until it has said so. Those that don't answer come last, as
+        their error."""
+        failed: LLMError | None = None
+        for place, (server, places) in enumerate(zip(self._servers, self._places, strict=True)):
+            if place not in self._engines:
+                try:
+                    bases = [model for model in server.models() if model.parent is None]
+                except LLMError as error:
+                    failed = failed or error
+                    continue
+                self._engines[place] = _Engine(server, places, bases)
+            yield self._engines[place]
+        if failed is not None:
+            raise failed
 
     def _served(self) -> str:
-        return ", ".join(model.name for engine in self._engines for model in engine.bases) or "no model"
+        return (
+            ", ".join(model.name for engine in self._engines.values() for model in engine.bases) or "no model"
+        )
 
 
 def adapter_name(card: Card) -> str:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kcard.api.evaluate import evaluate as verb
+from kcard.bulk.options import RayOptions
+from kcard.cli.cluster import cluster_of
 from kcard.cli.command import command_for
 from kcard.cli.output import Json, late_counter, note, print_json
 from kcard.errors import UsageError
@@ -27,7 +29,7 @@ def register(app: typer.Typer) -> None:
     app.command("eval")(evaluate)
 
 
-@command_for(verb, AskOptions, BaselineOptions, leave_out={"mode", "select"}, optional={"tasks"})
+@command_for(verb, AskOptions, BaselineOptions, RayOptions, leave_out={"mode", "select"}, optional={"tasks"})
 def evaluate(
     given: dict[str, Any],
     ctx: typer.Context,
@@ -62,7 +64,10 @@ def evaluate(
     json_: Json = False,
 ) -> None:
     """Compare settings on the same questions: what do cards add to an LLM, and what do they cost?"""
+    cluster = cluster_of(given)
     given = _typed(ctx, given)
+    if cluster is not None and (table is not None or verify is not None):
+        raise UsageError(f"--ray does not go with --{'verify' if table is None else 'table'}")
     if table is not None:
         _show_table(paper, table, given, json_)
         return
@@ -74,7 +79,7 @@ def evaluate(
         if verify is not None:
             _verify(verify, _only(given, {"path", "llm", "llm_url"}), tolerance, told, json_)
             return
-        found = _evaluated(given, resume, rerun, told)
+        found = _evaluated(given, resume, rerun, told, cluster)
     _print(found, json_)
     if (analysis := given.get("analysis")) and not json_:
         from kcard.cli.report import print_analysis
@@ -84,14 +89,16 @@ def evaluate(
         _export(found.run.number, results, tolerance)
 
 
-def _evaluated(given: dict[str, Any], resume: int | None, rerun: int | None, told: "Told") -> "Evaluation":
+def _evaluated(
+    given: dict[str, Any], resume: int | None, rerun: int | None, told: "Told", cluster: RayOptions | None
+) -> "Evaluation":
     from kcard.api import evaluate as api
 
     if resume is not None:
-        return api.resume(resume, told=told, **_only(given, {"path"}))
+        return api.resume(resume, told=told, cluster=cluster, **_only(given, {"path"}))
     if rerun is not None:
-        return api.rerun(rerun, told=told, **_only(given, {"path"}))
-    return api.evaluate(**{"tasks": (), **given}, told=told)
+        return api.rerun(rerun, told=told, cluster=cluster, **_only(given, {"path"}))
+    return api.evaluate(**{"tasks": (), **given}, told=told, cluster=cluster)
 
 
 def _only(given: dict[str, Any], allowed: set[str]) -> dict[str, Any]:

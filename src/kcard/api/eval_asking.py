@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kcard.api.eval_plan import Prepared
+    from kcard.bulk.options import RayOptions
     from kcard.evaluation.runs.run import Run
+    from kcard.evaluation.runs.runner import Runner, Store
     from kcard.evaluation.runs.storage import RunStorage
     from kcard.hub.registry import Hub
     from kcard.protocols import LLM, Answerer
 
-__all__ = ["SILENT", "Told", "ask_missing"]
+__all__ = ["SILENT", "Told", "ask_missing", "make_runner"]
 
 
 @dataclass(frozen=True)
@@ -31,31 +33,57 @@ class Told:
 SILENT = Told()
 
 
-def ask_missing(prepared: "Prepared", run: "Run", storage: "RunStorage", hub: "Hub", told: Told) -> None:
-    """Ask every question of the run that has no result, or one with an error; store each result as it comes."""
+def ask_missing(
+    prepared: "Prepared",
+    run: "Run",
+    storage: "RunStorage",
+    hub: "Hub",
+    told: Told,
+    cluster: "RayOptions | None" = None,
+) -> None:
+    """Ask every question of the run that has no result, or one with an error; store each result as it comes.
+
+    cluster  where to ask; None: in this process
+    """
+    for text in prepared.notes:
+        told.note(text)
+    runner = None if cluster is not None else make_runner(prepared, run, storage, hub, told.note)
+    told.started(run)
+    done = {(r.task, r.setting, r.id) for r in storage.results(run.number) if not r.error}
+    missing = [key for key in run.plan.keys() if key not in done]  # noqa: SIM118
+
+    def report(now: int) -> None:
+        told.progress(len(done) + now, run.plan.planned)
+
+    if runner is not None:
+        runner.ask(missing, report)
+    elif cluster is not None:
+        from kcard.api.eval_on_cluster import ask_on_cluster
+
+        ask_on_cluster(prepared, run, storage, missing, cluster, report)
+
+
+def make_runner(
+    prepared: "Prepared", run: "Run", store: "Store", hub: "Hub", note: Callable[[str], None]
+) -> "Runner":
+    """What asks the questions of the run and gives the results to `store`."""
     from kcard.evaluation.runs.questions import put
     from kcard.evaluation.runs.recorder import Recorder
     from kcard.evaluation.runs.runner import BATCH, Runner
 
-    for text in prepared.notes:
-        told.note(text)
-    llm = _llm(prepared, told)
+    llm = _llm(prepared, note)
     if announcement := getattr(llm, "announcement", None):
-        told.note(announcement)
-    told.started(run)
+        note(announcement)
     recorder = Recorder(llm)
-    runner = Runner(
+    return Runner(
         run,
         prepared.tasks,
         lambda task, item: put(task, item, prepared.shots),
-        _Answerers(prepared, recorder, hub, told.note),
+        _Answerers(prepared, recorder, hub, note),
         recorder,
-        storage,
+        store,
         max(BATCH, 4 * (prepared.options.concurrency or recorder.concurrency)),
     )
-    done = {(r.task, r.setting, r.id) for r in storage.results(run.number) if not r.error}
-    missing = [key for key in run.plan.keys() if key not in done]  # noqa: SIM118
-    runner.ask(missing, lambda now: told.progress(len(done) + now, run.plan.planned))
 
 
 class _Answerers:
@@ -75,8 +103,8 @@ class _Answerers:
         return self._opened[1]
 
 
-def _llm(prepared: "Prepared", told: Told) -> "LLM":
+def _llm(prepared: "Prepared", note: Callable[[str], None]) -> "LLM":
     from kcard.integrators.assembly import endpoint_of, make_llm
 
     options = prepared.options
-    return make_llm(options.llm, options.temperature, endpoint_of(options, told.note))
+    return make_llm(options.llm, options.temperature, endpoint_of(options, note))

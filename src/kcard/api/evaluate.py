@@ -1,7 +1,7 @@
 """Evaluating: the same questions under each setting, beside what each costs; and the same again."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +9,7 @@ from kcard.api.eval_asking import SILENT, Told, ask_missing
 from kcard.api.eval_presets import EvalPreset
 from kcard.api.eval_settings import DEFAULT
 from kcard.api.eval_variants import EvalAnalysis
+from kcard.bulk.options import RayOptions
 from kcard.errors import UsageError
 from kcard.integrators.baselines.options import BaselineOptions
 from kcard.integrators.options import AskOptions
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from kcard.evaluation.runs.summary import SettingSummary
     from kcard.hub.registry import Hub
 
-__all__ = ["Evaluation", "evaluate", "evaluation", "rerun", "resume"]
+__all__ = ["Evaluation", "evaluate", "evaluation", "prepared_again", "rerun", "resume"]
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ def evaluate(
     price_out: Annotated[float | None, Option("The same of tokens that it writes.", least=0)] = None,
     hub: "Hub | None" = None,
     told: Told = SILENT,
+    cluster: RayOptions | None = None,
     **options: Any,
 ) -> Evaluation:
     """Ask the same questions of tasks under each setting, and store the results as a run of the hub.
@@ -84,6 +86,7 @@ def evaluate(
     `options`: those of AskOptions, but for mode and select, which are settings here, and of BaselineOptions. A question
     that fails is a result with its error, which counts as wrong; `resume` asks it again. A gate in a setting's name
     decides before --gate; without both, bottom-up always asks cards, and in top-down and hybrid the LLM decides.
+    `cluster`: where to ask; None: in this process.
 
     Raises UsageError for a wrong option or file, HubError where a card is not found, ModelUnavailable.
     """
@@ -106,32 +109,45 @@ def evaluate(
 
     hub = hub or _hub()
     prepared = prepare({**given, **options}, hub)
-    return _asked(prepared, _storage(hub).create(prepared.plan), hub, told)
+    return _asked(prepared, _storage(hub).create(prepared.plan), hub, told, cluster)
 
 
 def resume(
-    number: int, *, hub: "Hub | None" = None, told: Told = SILENT, llm: Any = None, path: Sequence[str] = ()
+    number: int,
+    *,
+    hub: "Hub | None" = None,
+    told: Told = SILENT,
+    llm: Any = None,
+    path: Sequence[str] = (),
+    cluster: RayOptions | None = None,
 ) -> Evaluation:
     """Go on with a run: ask what is missing in it and what failed.
 
-    llm   in place of an LLM that was an object, in Python
-    path  where the tasks' files are now, if not where they were
+    llm      in place of an LLM that was an object, in Python
+    path     where the tasks' files are now, if not where they were
+    cluster  where to ask; None: in this process
 
     Raises HubError for an unknown run, and UsageError where a task's file or a card is not what it was.
     """
     hub = hub or _hub()
     run = _storage(hub).get(number)
-    prepared = _again(run, hub, llm, path)
-    return _asked(replace(prepared, plan=run.plan), run, hub, told)
+    prepared = prepared_again(run, hub, llm, path)
+    return _asked(prepared, run, hub, told, cluster)
 
 
 def rerun(
-    number: int, *, hub: "Hub | None" = None, told: Told = SILENT, llm: Any = None, path: Sequence[str] = ()
+    number: int,
+    *,
+    hub: "Hub | None" = None,
+    told: Told = SILENT,
+    llm: Any = None,
+    path: Sequence[str] = (),
+    cluster: RayOptions | None = None,
 ) -> Evaluation:
     """Ask everything of a run again, as a new run. Arguments and errors as those of `resume`."""
     hub = hub or _hub()
-    prepared = _again(_storage(hub).get(number), hub, llm, path)
-    return _asked(prepared, _storage(hub).create(prepared.plan), hub, told)
+    prepared = prepared_again(_storage(hub).get(number), hub, llm, path)
+    return _asked(prepared, _storage(hub).create(prepared.plan), hub, told, cluster)
 
 
 def evaluation(number: int, *, hub: "Hub | None" = None) -> Evaluation:
@@ -145,7 +161,7 @@ def evaluation(number: int, *, hub: "Hub | None" = None) -> Evaluation:
     return Evaluation(run, tuple(summarise(run.plan, storage.results(number), prices)))
 
 
-def _again(run: "Run", hub: "Hub", llm: Any, path: Sequence[str]) -> "Prepared":
+def prepared_again(run: "Run", hub: "Hub", llm: Any, path: Sequence[str]) -> "Prepared":
     """The run's options made ready again, checked to mean the same tasks and cards."""
     from kcard.api.eval_plan import prepare
 
@@ -176,6 +192,8 @@ def _storage(hub: "Hub") -> "RunStorage":
     return RunStorage(hub.runs)
 
 
-def _asked(prepared: "Prepared", run: "Run", hub: "Hub", told: Told) -> Evaluation:
-    ask_missing(prepared, run, _storage(hub), hub, told)
+def _asked(
+    prepared: "Prepared", run: "Run", hub: "Hub", told: Told, cluster: RayOptions | None
+) -> Evaluation:
+    ask_missing(prepared, run, _storage(hub), hub, told, cluster)
     return evaluation(run.number, hub=hub)

@@ -1,7 +1,8 @@
-"""kcard ask --ray: the same answers as without, whatever happens to workers, nodes and the command itself."""
+"""Commands with --ray: the same results as without, whatever happens to workers, nodes and the command itself."""
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 from kcard.answer import Source
 from kcard.api.ask_on_cluster import ask_on_cluster
 from kcard.api.eval_asking import Told
+from kcard.api.evaluate import evaluate
 from kcard.bulk.options import RayOptions
 from kcard.cards.format.folder import finish
-from kcard.errors import UsageError
+from kcard.errors import LLMError, UsageError
+from kcard.evaluation.runs.storage import RunStorage
 from kcard.hub.registry import Hub
-from kcard.integrators.batch import BATCH, answer_file, read_questions
+from kcard.integrators.batch import answer_file, read_questions
 from kcard.integrators.options import AskOptions
 from kcard.integrators.pipeline import Pipeline
 from kcard.manifest import Manifest
@@ -70,28 +73,92 @@ def test_a_killed_worker_a_lost_node_and_an_interruption_change_no_answer(
     here, there = tmp_path / "here.jsonl", tmp_path / "there.jsonl"
     answer_file(read_questions(questions), here, Pipeline(OPTIONS).outcomes)
 
-    def interrupt(done: int, _: int) -> None:
-        if done == 3:
-            raise Interrupted
-
-    with pytest.raises(Interrupted):
-        ask_on_cluster(questions, there, OPTIONS, cluster=cluster, told=Told(progress=interrupt))
-    kept = there.with_name("there.jsonl.journal")
-    assert len(answers(there)) == 3
-    assert len(kept.read_text(encoding="utf-8").splitlines()) >= BATCH
     third = nodes.add_node(**NODE)
 
     def disturb(done: int, _: int) -> None:
-        if done == 4:
+        if done == 8:
+            kill_a_worker(nodes)
+            nodes.remove_node(third, allow_graceful=False)
+        if done == 30:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        ask_on_cluster(questions, there, OPTIONS, cluster=cluster, batch=4, told=Told(progress=disturb))
+    kept = there.with_name("there.jsonl.journal")
+    assert len(answers(there)) == 30
+    assert len(kept.read_text(encoding="utf-8").splitlines()) >= 32
+    found = ask_on_cluster(questions, there, OPTIONS, cluster=cluster, batch=4, resume=True)
+    assert (found.questions, found.earlier, found.totals.failed) == (61, 30, 1)
+    assert answers(there) == answers(here)
+    assert not kept.exists()
+
+
+@pytest.mark.slow
+def test_an_evaluation_that_loses_a_worker_and_a_node_has_the_same_results(
+    nodes: Any, questions: Path, tmp_path: Path
+) -> None:
+    task = tmp_path / "task.jsonl"
+    rows = [json.loads(line) for line in questions.read_text(encoding="utf-8").splitlines()[:60]]
+    answered = [
+        {**row, "answers": [planet]} for row, planet in zip(rows, [*MOONS.values()] * 12, strict=True)
+    ]
+    task.write_text("".join(json.dumps(row) + "\n" for row in answered), "utf-8")
+    given: dict[str, Any] = {"path": task, "settings": "direct,bottom-up", "cards": "moons"}
+    here = evaluate("jsonl", **given)
+    third = nodes.add_node(**NODE)
+    done: list[int] = []
+
+    def disturb(now: int, _: int) -> None:
+        done.append(now)
+        if len(done) == 2:
             kill_a_worker(nodes)
             nodes.remove_node(third, allow_graceful=False)
 
-    found = ask_on_cluster(
-        questions, there, OPTIONS, cluster=cluster, resume=True, told=Told(progress=disturb)
-    )
-    assert (found.questions, found.earlier, found.totals.failed) == (61, 3, 1)
-    assert answers(there) == answers(here)
-    assert not kept.exists()
+    there = evaluate("jsonl", **given, cluster=RayOptions(ray=nodes.address), told=Told(progress=disturb))
+    assert there.run.complete
+    assert done[-1] == 120
+    assert results(there.run.number) == results(here.run.number)
+
+
+def results(number: int) -> list[Any]:
+    """Those of a run as JSON has them, without times."""
+    return [without_times(asdict(result)) for result in RunStorage(Hub().runs).results(number)]
+
+
+def without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_times(inner) for key, inner in value.items() if "seconds" not in key}
+    return [*map(without_times, value)] if isinstance(value, list | tuple) else value
+
+
+@pytest.mark.slow
+def test_cards_trained_and_audited_on_a_cluster_are_those_of_this_machine(
+    kcard: Kcard, nodes: Any, tmp_path: Path
+) -> None:
+    for subject in ("moons", "winds"):
+        folder = tmp_path / "corpora" / subject
+        folder.mkdir(parents=True)
+        lines = [f"The number {n} of the {subject} is {subject.title()}{n}." for n in range(12)]
+        (folder / "facts.txt").write_text("\n".join(lines), encoding="utf-8")
+    train = ("train-many", tmp_path / "corpora", "--kind", "model", "--epochs", "1", "--no-exam", "--output")
+    here, there = tmp_path / "here", tmp_path / "there"
+    assert kcard(*train, here).code == 0
+    done = kcard(*train, there, "--ray", nodes.address, "--json")
+    assert done.code == 0, done.err
+    assert [json.loads(line)["folder"] for line in done.out.splitlines()] == [
+        str(there / name) for name in ("moons", "winds")
+    ]
+    assert weights(there) == weights(here)
+    audit = ("audit", *(there / name for name in weights(there)), "--documents", "1", "--limit", "4")
+    for place, cluster in (("here", ()), ("there", ("--ray", nodes.address))):
+        audited = kcard(*audit, "--output", tmp_path / f"{place}.jsonl", *cluster)
+        assert audited.code == 0, audited.err
+    assert (tmp_path / "there.jsonl").read_bytes() == (tmp_path / "here.jsonl").read_bytes()
+
+
+def weights(folder: Path) -> dict[str, str]:
+    """The sha256 of each card's weights."""
+    return {card.name: Manifest.read(card).files["model.safetensors"] for card in sorted(folder.iterdir())}
 
 
 @pytest.mark.slow
@@ -110,7 +177,7 @@ def test_a_piece_whose_pipeline_can_not_be_made_is_lines_of_errors(
     nodes: Any, questions: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.jsonl"
-    with pytest.raises(Exception, match=r"questions failed in a row.*continue with --resume"):
+    with pytest.raises(LLMError, match=r"questions failed in a row.*continue with --resume"):
         ask_on_cluster(questions, out, cards="mars", cluster=RayOptions(ray=nodes.address))
     assert all("no card" in row["error"] or "mars" in row["error"] for row in answers(out))
 

@@ -1,9 +1,12 @@
-"""`kcard serve` as a user starts it: it answers, comes back after a crash, and ends with Ctrl-C."""
+"""`kcard serve` as a user starts it: it answers, comes back after a crash, as does its LLM, and ends with Ctrl-C."""
 
+import itertools
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +14,14 @@ from typing import Any
 
 import httpx
 import pytest
+
+from kcard.hub.registry import Hub
+from kcard.integrators.options import AskOptions
+from kcard.serve.app import create_app
+from kcard.serve.pipelines import Pipelines
+from kcard.serve.service import Service
+from kcard.serve.upstream import Upstream
+from tests.serve.conftest import running
 
 QUESTION = {"model": "embedded", "messages": [{"role": "user", "content": "Who discovered Triton?"}]}
 
@@ -45,8 +56,49 @@ def answer(url: str) -> str:
     return str(reply["choices"][0]["message"]["content"])
 
 
+class Load:
+    """Clients that ask one question after another; `told`: status codes, 0 where the connection was lost."""
+
+    def __init__(self, url: str, model: str, clients: int = 8) -> None:
+        self._url, self._model = url, model
+        self.told: list[int] = []
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._ask, args=(n,)) for n in range(clients)]
+
+    def __enter__(self) -> "Load":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join(60)
+        assert not any(thread.is_alive() for thread in self._threads), "a client hangs"
+
+    def wait_for(self, statuses: set[int], count: int = 8, seconds: float = 90) -> None:
+        """Until so many of the replies from now on have one of these statuses."""
+        start, deadline = len(self.told), time.monotonic() + seconds
+        while sum(status in statuses for status in self.told[start:]) < count:
+            assert time.monotonic() < deadline, self.told[start:]
+            time.sleep(0.05)
+
+    def _ask(self, number: int) -> None:
+        for nth in itertools.takewhile(lambda _: not self._ended.is_set(), itertools.count()):
+            question = f"Who discovered Triton? Asked by {number}, {nth}."  # not one that was answered before
+            body = {"model": self._model, "messages": [{"role": "user", "content": question}]}
+            try:
+                reply = httpx.post(f"{self._url}/chat/completions", json=body, timeout=60)
+                if reply.status_code != 200:
+                    assert reply.json()["error"]["type"] == "server_error"
+                self.told.append(reply.status_code)
+            except httpx.HTTPError:
+                self.told.append(0)
+                time.sleep(0.2)
+
+
 @pytest.mark.slow
-def test_a_process_that_is_killed_is_started_again_and_ctrl_c_ends_all(
+def test_a_process_that_is_killed_under_load_is_started_again_and_ctrl_c_ends_all(
     served: tuple["subprocess.Popen[str]", str],
 ) -> None:
     process, url = served
@@ -55,18 +107,49 @@ def test_a_process_that_is_killed_is_started_again_and_ctrl_c_ends_all(
         pid for pid in children(process.pid) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
     ]
     (worker,) = workers
-    os.kill(worker, signal.SIGKILL)
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            assert answer(url) == "William Lassell"
-            break
-        except httpx.HTTPError:  # what was in flight is told; nothing hangs
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+    with Load(url, "embedded") as load:
+        load.wait_for({200})
+        os.kill(worker, signal.SIGKILL)
+        load.wait_for({200})
+    assert set(load.told) == {0, 200}  # what was in flight is told; nothing hangs
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130
     assert not Path(f"/proc/{worker}").exists()
+
+
+@pytest.mark.slow
+def test_an_llm_that_is_killed_under_load_is_told_and_used_again_when_it_is_back(
+    library: Path, tmp_path: Path
+) -> None:
+    script, port = tmp_path / "script.json", tmp_path / "port"
+    script.write_text(json.dumps([{"text": "William Lassell.", "delay": 0.1}]), encoding="utf-8")
+    code = Path(__file__).parents[1] / "openai_script.py"
+
+    def start(*given: str) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            [sys.executable, str(code), str(script), str(port), str(tmp_path / "log"), *given]
+        )
+
+    llm = start()
+    while not port.exists():
+        time.sleep(0.02)
+    llm_url = f"http://127.0.0.1:{port.read_text()}/v1"
+    options = AskOptions(llm="openai:big", llm_url=llm_url, gate="always", retries=0, llm_timeout=5)
+    service = Service(
+        Pipelines(options, Hub(library), "big"), "bottom-up", Upstream(llm_url, "big", timeout=5)
+    )
+    try:
+        with running(create_app(service)) as url, Load(url, "big") as load:
+            load.wait_for({200})
+            llm.kill()
+            load.wait_for({502})
+            llm.wait()
+            llm = start(port.read_text())
+            load.wait_for({200})
+        assert set(load.told) <= {200, 502}
+    finally:
+        llm.kill()
+        llm.wait()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,149 @@
+"""Clients that send slowly, read slowly or send too much cost the others nothing and learn what was wrong."""
+
+import json
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from kcard.hub.registry import Hub
+from kcard.integrators.options import AskOptions
+from kcard.serve.app import create_app
+from kcard.serve.keys import Key, Keys, add_key
+from kcard.serve.pipelines import Pipelines
+from kcard.serve.service import Service
+from kcard.serve.upstream import Upstream
+from tests.conftest import Served
+from tests.serve.conftest import running
+
+IDLE = 1.0
+QUESTION: Any = [{"role": "user", "content": "Who discovered Triton?"}]
+HEAD = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def url(library: Path) -> Iterator[str]:
+    service = Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down")
+    with running(create_app(service, idle=IDLE)) as url:
+        yield url
+
+
+def connected(url: str) -> socket.socket:
+    parts = urlsplit(url)
+    return socket.create_connection((parts.hostname, parts.port), timeout=30)
+
+
+def answer(url: str) -> str:
+    reply = httpx.post(
+        f"{url}/chat/completions", json={"model": "embedded", "messages": QUESTION}, timeout=60
+    )
+    return str(reply.json()["choices"][0]["message"]["content"])
+
+
+def test_clients_that_stop_in_the_middle_of_a_request_are_given_up_and_others_are_served(url: str) -> None:
+    slow = [connected(url) for _ in range(50)]
+    for client in slow:
+        client.sendall(HEAD.format(1000).encode() + b'{"model": ')
+    assert answer(url) == "William Lassell"
+    for client in slow:
+        with closing(client):
+            received = client.recv(4096).decode()
+            assert received.startswith("HTTP/1.1 408")
+            error = json.loads(received.partition("\r\n\r\n")[2] or client.recv(4096))["error"]
+            assert "no data received" in error["message"]
+            assert error["type"] == "invalid_request_error"
+
+
+def test_a_client_that_sends_byte_by_byte_is_answered(url: str) -> None:
+    body = json.dumps({"model": "embedded", "messages": QUESTION}).encode()
+    with closing(connected(url)) as client:
+        client.sendall(HEAD.format(len(body)).encode())
+        for start in range(0, len(body), 8):
+            client.sendall(body[start : start + 8])
+            time.sleep(0.05)
+        assert client.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "in chunks"])
+def test_ten_megabytes_of_messages_are_refused(url: str, declared: bool) -> None:
+    turn = {"role": "user", "content": "Who discovered Triton? " * 500}
+    body = json.dumps({"model": "embedded", "messages": [turn] * 900}).encode()
+    assert len(body) > 10_000_000
+    pieces = (body[start : start + 65536] for start in range(0, len(body), 65536))
+    try:
+        reply = httpx.post(
+            f"{url}/chat/completions",
+            content=body if declared else pieces,
+            headers={"Content-Type": "application/json"},
+            timeout=60,
+        )
+    except httpx.WriteError:  # refused before all of it was sent
+        pass
+    else:
+        assert reply.status_code == 413
+        assert "too large" in reply.json()["error"]["message"]
+    assert answer(url) == "William Lassell"
+
+
+def test_thousands_of_short_turns_and_a_long_question_are_answered_or_refused(url: str) -> None:
+    turns = [{"role": "user", "content": "Hello."}] * 20_000
+    long = [{"role": "user", "content": "Who discovered Triton? " * 20_000}]
+    for messages in ([*turns, *QUESTION], long):
+        reply = httpx.post(
+            f"{url}/chat/completions", json={"model": "embedded", "messages": messages}, timeout=120
+        )
+        assert reply.status_code in (200, 400, 413)
+
+
+def test_a_client_that_reads_nothing_of_its_stream_is_dropped(
+    library: Path, serve: Callable[..., Served]
+) -> None:
+    llm = serve({"pieces": ["word " * 2000] * 2000, "usage": [1, 1]})
+    options = AskOptions(llm="openai:big", llm_url=llm.url, gate="always", retries=0)
+    pipelines = Pipelines(options, Hub(library), "big")
+    service = Service(pipelines, "direct", Upstream(llm.url, "big"))
+    body = json.dumps({"model": "big", "messages": QUESTION, "stream": True}).encode()
+    with running(create_app(service, idle=IDLE)) as url, closing(connected(url)) as client:
+        client.sendall(HEAD.format(len(body)).encode() + body)
+        time.sleep(4 * IDLE)
+        received = 0
+        while data := client.recv(1 << 20):
+            received += len(data)
+        assert received < 15_000_000  # of 20 MB
+
+
+def test_keys_and_questions_are_not_logged(
+    library: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    key = add_key(tmp_path / "keys.toml", Key("alice", tokens_per_day=1))
+    service = Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down")
+    secret = "Where did Ada hide the gold?"
+    with caplog.at_level(logging.DEBUG), running(create_app(service, Keys(tmp_path / "keys.toml"))) as url:
+        for given in (key, "kc_wrong"):
+            for body in (
+                {"model": "embedded", "messages": [{"role": "user", "content": secret}]},
+                {"model": secret},
+            ):
+                reply = httpx.post(
+                    f"{url}/chat/completions",
+                    json=body,
+                    headers={"Authorization": f"Bearer {given}"},
+                    timeout=60,
+                )
+                assert reply.status_code in (200, 400, 401, 404)
+                assert given not in reply.text
+    printed = capfd.readouterr()
+    ours = "\n".join(
+        record.getMessage() for record in caplog.records if record.name.startswith(("kcard", "uvicorn"))
+    )
+    for told in (ours, printed.out, printed.err):
+        assert key not in told
+        assert "kc_wrong" not in told
+        assert secret not in told

@@ -68,7 +68,7 @@ def simulated(batches: Batches, room: int) -> int:
     memory, known, loads = Memory(room), set[str](), 0
     for batch in batches:
         counts = Counter(name for names in batch for name in names)
-        order = ordered(counts, memory.__contains__)
+        order = ordered(counts, lambda name: name not in memory)
         memory.expected.update(order)
         reading = ""
         for name, following in zip_longest(order, order[1:]):

@@ -35,10 +35,10 @@ def in_turn(sizes: Mapping[str, int], limit: int) -> bool:
     return max(sizes.values(), default=0) >= LARGE or 2 * sum(sizes.values()) > limit
 
 
-def ordered(asked: Mapping[str, int], loaded: Callable[[str], bool]) -> list[str]:
-    """Cards as they take turns: those that are loaded, then the others, the least asked first. `asked`: how many
-    questions each has."""
-    return sorted(asked, key=lambda name: (not loaded(name), asked[name]))
+def ordered(asked: Mapping[str, int], level: Callable[[str], int]) -> list[str]:
+    """Cards as they take turns: those whose weights are near first, 0 if they are loaded; of one level the least asked
+    first. `asked`: how many questions each has."""
+    return sorted(asked, key=lambda name: (level(name), asked[name]))
 
 
 @dataclass
@@ -75,31 +75,31 @@ class Turns:
 
     def order(self, asked: Mapping[str, int]) -> list[str]:
         """See `ordered`."""
-        return ordered(asked, self.loaded)
+        return ordered(asked, self._level)
 
     def loaded(self, name: str) -> bool:
-        return any(key in self.models.held for key in self._keys(name))
+        return self._level(name) == 0
+
+    def _level(self, name: str) -> int:
+        """See Loader.level; of a card that was not opened that of its files."""
+        return min(map(self.models.level, self._keys(name)), default=2)
 
     def write(
         self, questions: Mapping[str, Sequence[str]], documents: int, sampling: Sampling
     ) -> Iterator[tuple[str, list[list[Passage]]]]:
         """Each card, as soon as it has written, with `documents` passages for each of its questions."""
         order = self.order({name: len(own) for name, own in questions.items()})
-        expected = self.models.held.expected
-        expected.update(key for name in order for key in self._keys(name))
-        try:
-            for done, (name, following) in enumerate(zip_longest(order, order[1:])):
-                self._report(done, len(order))
+        with self.models.expecting(key for name in order for key in self._keys(name)) as done:
+            for number, (name, following) in enumerate(zip_longest(order, order[1:])):
+                self._report(number, len(order))
                 writer = self.writer(name)
                 if (stacked := _stacked(writer)) is not None:
                     stacked.bring()
                 if following is not None:
                     self._begin(following)
                 yield name, writer.write(questions[name], documents, sampling)
-                expected.difference_update(self._keys(name))
+                done(self._keys(name))
             self._report(len(order), len(order))
-        finally:
-            expected.clear()
 
     def _report(self, done: int, total: int) -> None:
         if self.progress is not None and total:

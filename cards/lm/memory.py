@@ -1,7 +1,7 @@
 """How much of the memory cards may take: when a budget is reached, what was used least leaves."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +60,9 @@ class Memory:
     def __contains__(self, key: Hashable) -> bool:
         return key in self._entries
 
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(self._entries)
+
     def get(self, key: Hashable) -> Any:
         """What has that name, now the last used; None where nothing has."""
         if key not in self._entries:
@@ -102,11 +105,6 @@ class Memory:
     def drop(self, key: Hashable) -> None:
         """Let go of what has that name, if it is there."""
         self.used -= self._entries.pop(key, (None, 0))[1]
-
-    def demote(self, key: Hashable) -> None:
-        """Make it the first to leave of those used equally often."""
-        if key in self._entries:
-            self._entries.move_to_end(key, last=False)
 
     def _count(self, key: Hashable, size: int) -> None:
         if not size:

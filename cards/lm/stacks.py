@@ -16,6 +16,7 @@ from kcard.cards.lm import rereading, weights
 from kcard.cards.lm.engine import lora, trees, whole
 from kcard.cards.lm.engine.decoder import Decoder
 from kcard.cards.lm.engine.packed import packed
+from kcard.cards.lm.host import on_device
 from kcard.cards.lm.loader import Loader, explained
 from kcard.cards.lm.rereading import Source
 from kcard.cards.lm.weights import Weights
@@ -213,10 +214,13 @@ class FullModels:
 
     def begin(self, folder: Path) -> None:
         """Read the card's model, where there is room for it beside what is expected; else have its files read ahead."""
-        held, full = self.models.held, self.cards[folder]
+        held, full, copy = self.models.held, self.cards[folder], self._copy(folder)
         if folder in held:
             return
-        if full.source is None or not self.models.ahead.start(folder, full.size, partial(self._read, folder)):
+        able = copy is not None or full.source is not None
+        if able and self.models.ahead.start(folder, full.size, partial(self._read, folder, copy)):
+            self._returned(folder)
+        else:
             read_ahead([folder])
 
     def _each(self, folders: Sequence[Path]) -> int:
@@ -233,17 +237,30 @@ class FullModels:
         if found is None:
             found = self.models.ahead.take(folder)
             if found is None:
+                copy = self._copy(folder)
                 memory.make_room(self.cards[folder].size)
-                found = self._read(folder)
+                found = self._read(folder, copy)
+                self._returned(folder)
             memory.put(folder, found, self.cards[folder].size)
         return found
 
-    def _read(self, folder: Path) -> Decoder:
+    def _copy(self, folder: Path) -> Decoder | None:
+        """The card's model in the memory of the host, if it is there."""
+        return None if self.models.host is None else self.models.host.peek(folder)
+
+    def _returned(self, folder: Path) -> None:
+        if self.models.host is not None:
+            self.models.host.returned(folder)
+
+    def _read(self, folder: Path, copy: Decoder | None = None) -> Decoder:
         full = self.cards[folder]
-        if full.source is None:
+        if copy is None and full.source is None:
             return weights.read(full.card, self.models).decoder
         with explained(CardError, f"card {full.card.name!r}: {folder} can't be loaded"):
-            return trees.mapped(rereading.read(full.source), lambda tensor: tensor.to(self.models.device))
+            if copy is None and full.source is not None:
+                copy = rereading.read(full.source)
+            assert copy is not None
+            return on_device(copy, self.models.device)
 
 
 def read_ahead(folders: Sequence[Path]) -> None:

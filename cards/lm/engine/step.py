@@ -69,7 +69,8 @@ class Recorded:
         if self._recorded is None:
             kept = new.clone(), positions.clone()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            # Meanwhile another thread may read the next card's weights.
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 logits = take_step(self._decoder, self._cache, *kept)
             self._recorded = (graph, *kept, logits)
         recorded, tokens, places, logits = self._recorded

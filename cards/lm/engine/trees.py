@@ -50,9 +50,10 @@ def relinked(decoder: Decoder, change: Callable[[Linear], Linear]) -> Decoder:
     return replace(decoder, layers=layers, head=change(decoder.head))
 
 
-def size(value: Any) -> int:
-    """Bytes of the weights."""
-    return sum({_place(t): t.numel() * t.element_size() for t in tensors(value)}.values())
+def size(value: Any, rounded: bool = False) -> int:
+    """Bytes of the weights. `rounded`: each tensor's to the next power of two."""
+    sizes = {_place(t): t.numel() * t.element_size() for t in tensors(value)}.values()
+    return sum(1 << (count - 1).bit_length() for count in sizes) if rounded else sum(sizes)
 
 
 def signature(value: Any) -> str:

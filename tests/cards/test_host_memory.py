@@ -85,7 +85,7 @@ def test_cards_in_the_memory_of_the_host_come_before_those_in_files(
     plain: Any = pool._turns.writer("a").group.write  # type: ignore[attr-defined]
 
     def noted(*given: Any) -> Any:
-        order.append(given[1][0].asked.card.name)
+        order.append(given[1][0].card.name)
         return plain(*given[1:])
 
     monkeypatch.setattr("kcard.cards.lm.stacked.Group.write", noted)

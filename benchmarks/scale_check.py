@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from benchmarks.scale.cache import Tiers
+from benchmarks.scale.cache import Tiers, recent
 from benchmarks.scale.calibration import Calibration, fitted
 from benchmarks.scale.placement import placement
 from benchmarks.scale.real_fleet import Fleet, Run, started
@@ -92,7 +93,7 @@ def one_round(fleet: Fleet, args: argparse.Namespace, number: int) -> dict[str, 
     return found
 
 
-def calibrated(fleet: Fleet, shares: np.ndarray[Any, Any], questions: int, seed: int) -> Calibration:
+def calibrated(fleet: Fleet, shares: NDArray[np.float64], questions: int, seed: int) -> Calibration:
     trace = poisson(1.0, questions, shares, seed)
     alone = fleet.run(trace, placement("hashing", 1, shares), clients=4)
     together = fleet.run(trace, placement("least-loaded", 2, shares), clients=2)
@@ -120,6 +121,13 @@ def predicted(
         runs.append(asdict(answered.figures()))
     medians = {name: statistics.median(run[name] for run in runs) for name in runs[0] if name != "tiers"}
     return Figures(**medians, tiers=(medians["hits"], 1 - medians["hits"]))
+
+
+def worker(calibration: Calibration, capacity: int, shares: NDArray[np.float64], seed: int) -> BatchWorker:
+    """With a cache as it is after the calibration, in which both workers had questions of all cards."""
+    tiers = Tiers([capacity])
+    tiers.fill(recent(shares, capacity, np.random.default_rng(seed)).tolist())
+    return BatchWorker(calibration.costs(seed), tiers, MOST)
 
 
 def figures(run: Run) -> Figures:

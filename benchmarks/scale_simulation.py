@@ -10,11 +10,12 @@ whose measured figures --set replaces: --set hour=1.006 --set memory=20. See doc
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.scale.fleet import Fleet, Outcome, outcome
 from benchmarks.scale.inputs import KINDS, Kind, Parts, changed
-from benchmarks.scale.limits import need
+from benchmarks.scale.limits import Need, need
 from benchmarks.scale.picture import draw
 from benchmarks.scale.placement import POLICIES
 
@@ -84,16 +85,23 @@ def cells(one: Outcome) -> str:
 
 
 def limits(kind: Kind, exponent: float, as_json: bool) -> None:
-    rows = [need(kind, Parts(), cards, rate, exponent) for cards in CARDS for rate in RATES]
+    """For each size the workers, and of the other parts the one that needs most machines."""
+    found = {(cards, rate): need(kind, Parts(), cards, rate, exponent) for cards in CARDS for rate in RATES}
     if as_json:
-        print(json.dumps([row.__dict__ for row in rows]))
+        print(json.dumps([asdict(one) | {"first": one.first} for one in found.values()]))
         return
-    print(f"| cards | a second | workers | hits | MB/s of the hub | {' | '.join(rows[0].parts)} | first |")
-    print("|---" * (6 + len(rows[0].parts)) + "|")
-    for row in rows:
-        parts = " | ".join(f"{value:.2g}" for value in row.parts.values())
-        size = f"{row.cards:,} | {row.rate:,.0f} | {row.workers} | {row.hits:.3f} | {row.megabytes:.3g}"
-        print(f"| {size} | {parts} | {row.first} |")
+    print(f"| cards | {' | '.join(f'{rate:,.0f} a second' for rate in RATES)} |")
+    print("|---" * (1 + len(RATES)) + "|")
+    for cards in CARDS:
+        row = [found[cards, rate] for rate in RATES]
+        print(f"| {cards:,} | {' | '.join(map(cell, row))} |")
+
+
+def cell(one: Need) -> str:
+    machines = one.parts.get(one.first, 0.0)
+    return f"{one.workers:,}" + (
+        f", {one.first} {machines:,.{0 if machines >= 10 else 1}f}" if one.first else ""
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """kcard runs: the evaluations of this hub."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,8 @@ from kcard.cli.output import Json, console, echo, note, print_json, table
 __all__ = ["register"]
 
 runs = typer.Typer(help="Runs of `kcard eval`: list, show, export, delete.", rich_markup_mode=None)
+
+LONGEST = 60  # characters of a run's settings that are listed as they are
 
 Number = Annotated[int, typer.Argument(help="Number of the run.", show_default=False)]
 
@@ -41,7 +44,7 @@ def list_runs(ctx: typer.Context, json_: Json = False) -> None:
     )
     for run in found:
         plan = run.plan
-        tasks, settings = ", ".join(task.name for task in plan.tasks), ", ".join(plan.settings)
+        tasks, settings = ", ".join(task.name for task in plan.tasks), _brief(plan.settings)
         counts = map(str, (run.answered, run.failed, plan.planned))
         columns.add_row(str(run.number), run.started, tasks, settings, plan.llm, *counts)
     console().print(columns)
@@ -87,6 +90,20 @@ def delete_runs(numbers: Annotated[list[int], typer.Argument(help="Numbers of ru
     for number in numbers:
         storage.delete(number)
         note(f"deleted run {number}")
+
+
+def _brief(settings: Sequence[str]) -> str:
+    """The settings as a cell of a table: many that differ in options, as analyses make them, are counted."""
+    from kcard.evaluation.runs.setting_name import SettingName
+
+    whole = ", ".join(settings)
+    if len(whole) <= LONGEST:
+        return whole
+    names = [SettingName.of(setting) for setting in settings]
+    varied = [name for name in names if name.options]
+    options = dict.fromkeys(key for name in varied for key, _ in name.options)
+    counted = [f"{len(varied)} with other {', '.join(options)}"] if varied else []
+    return ", ".join([name.base for name in names if not name.options] + counted)
 
 
 def _data(run: Any) -> dict[str, Any]:

@@ -65,10 +65,10 @@ def che(rates: NDArray[np.float64], capacity: int) -> NDArray[np.float64]:
     """
     if capacity >= len(rates):
         return np.ones(len(rates))
-    low, high = 0.0, 1.0
-    while (1 - np.exp(-rates * high)).sum() < capacity:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if (1 - np.exp(-rates * middle)).sum() < capacity else (low, middle)
-    return np.asarray(1 - np.exp(-rates * high))
+    # Newton's method: the sum is concave in T, so that from 0 on it never overshoots.
+    time, step = 0.0, np.inf
+    while step > 1e-9 * time:
+        missed = np.exp(-rates * time)
+        step = (capacity - (1 - missed).sum()) / (rates * missed).sum()
+        time += step
+    return np.asarray(1 - np.exp(-rates * time))

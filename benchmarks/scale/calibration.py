@@ -46,8 +46,9 @@ def fitted(alone: Sequence[Batch], together: Sequence[Sequence[Batch]]) -> Calib
     hits = [batch for batch in alone if batch.hit]
     sizes = np.array([len(batch.questions) for batch in hits])
     seconds = np.array([_seconds(batch) for batch in hits])
-    each, fixed = np.polyfit(sizes, seconds, 1) if len(set(sizes)) > 1 else (0.0, seconds.mean())
-    bare = Calibration(float(fixed), float(each), seconds / (fixed + each * sizes), 0.0)
+    each = max(0.0, float(np.polyfit(sizes, seconds, 1)[0])) if len(set(sizes)) > 1 else 0.0
+    fixed = float((seconds - each * sizes).mean())
+    bare = Calibration(fixed, each, seconds / (fixed + each * sizes), 0.0)
     load = np.mean([_seconds(batch) - bare.expected(batch) for batch in alone if not batch.hit])
     whole = Calibration(bare.fixed, bare.each, bare.ratios, max(0.0, float(load)))
     slowed = [batch for worker in together for batch in _in_company(worker, together)]

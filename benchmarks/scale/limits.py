@@ -32,8 +32,10 @@ class Need:
 
     @property
     def first(self) -> str:
-        """The part that needs most."""
-        return max(self.parts, key=lambda name: self.parts[name])
+        """Of the parts beside the workers, the one that needs most machines, if it needs more than one; else ''."""
+        others = {name: machines for name, machines in self.parts.items() if name not in ("cards", "loads")}
+        most = max(others, key=lambda name: others[name])
+        return most if others[most] > 1 else ""
 
 
 def need(kind: Kind, parts: Parts, cards: int, rate: float, exponent: float = 1.0) -> Need:

@@ -40,12 +40,14 @@ def make_cards(folder: Path, count: int, width: int = 512, layers: int = 4) -> t
     """Whole cards with random weights of their own that never end a document."""
     import torch
     from transformers import GenerationConfig, OPTConfig, OPTForCausalLM
+    from transformers.utils.logging import disable_progress_bar
 
     from kcard.answer import Source
     from kcard.cards.format.folder import finish
     from kcard.manifest import Manifest, Prompt
     from kcard.training.tokenizer import train_tokenizer
 
+    disable_progress_bar()
     tokenizer = train_tokenizer([f"Which {word} was the first in 1874?" for word in WORDS], 600)
     config = OPTConfig(
         vocab_size=600, hidden_size=width, word_embed_proj_dim=width, num_hidden_layers=layers,

@@ -30,12 +30,12 @@ class Answered:
         """Without the first `warm` of the questions, in which caches and queues fill."""
         first = int(warm * len(self.arrived))
         seconds = (self.answered - self.arrived)[first:]
-        done = np.sort(self.answered[first:])
-        span = done[-1] - self.arrived[first]
+        start, end = self.arrived[first], self.arrived[-1]
+        done = np.count_nonzero((self.answered > start) & (self.answered <= end))
         p50, p95, p99 = np.percentile(seconds, [50, 95, 99])
         loads = tuple(float(n) for n in np.bincount(self.tiers[first:], minlength=1) / len(seconds))
         return Figures(
-            len(seconds) / span, float(seconds.mean()), float(p50), float(p95), float(p99), loads[0], loads
+            done / (end - start), float(seconds.mean()), float(p50), float(p95), float(p99), loads[0], loads
         )
 
 

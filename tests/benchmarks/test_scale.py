@@ -111,10 +111,10 @@ def test_a_ring_spreads_cards_evenly_and_moves_only_those_that_a_new_worker_take
     assert moved.mean() == pytest.approx(1 / 51, rel=0.35)
 
 
-def test_the_second_worker_of_a_card_is_the_next_one_clockwise() -> None:
+def test_the_workers_of_all_cards_are_those_clockwise_of_each() -> None:
     ring = Ring.of(range(7))
-    expected = [list(ring.clockwise(card))[1] for card in range(50)]
-    assert ring.seconds(50).tolist() == expected
+    expected = [list(ring.clockwise(card))[:5] for card in range(50)]
+    assert ring.clockwise_of_all(50, 5).T.tolist() == expected
 
 
 def test_no_worker_has_more_than_its_bound() -> None:
@@ -137,7 +137,7 @@ def test_a_hot_card_has_as_many_workers_as_its_share_needs() -> None:
     assert len(used) == 10
     homes = policy.homes()
     assert homes is not None
-    assert np.bincount(homes.cards).tolist() == [10, 7, 3, 3]
+    assert np.bincount(homes.cards).tolist() == [10, 7, 3, 3]  # 1 + 2 x, of ten workers
     assert set(homes.workers[homes.cards == 0]) == used
 
 

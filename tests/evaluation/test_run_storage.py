@@ -1,5 +1,7 @@
 """Runs are read from the hub as they were written."""
 
+from dataclasses import replace
+
 import pytest
 
 from kcard.errors import HubError
@@ -7,6 +9,7 @@ from kcard.evaluation.runs.result import Call, Result
 from kcard.evaluation.runs.run import RunPlan, RunTask
 from kcard.evaluation.runs.storage import RunStorage
 from kcard.hub.registry import Hub
+from tests.command import Kcard
 
 PLAN = RunPlan(
     ("eval", "midterm", "--path", "races.json"),
@@ -68,3 +71,13 @@ def test_a_run_of_a_newer_version_is_refused_by_number() -> None:
     number = hub.runs.create('{"colour": "red"}', planned=1).number
     with pytest.raises(HubError, match=f"run {number} can't be read: unknown key 'colour'"):
         RunStorage(hub.runs).get(number)
+
+
+def test_the_settings_of_an_analysis_are_counted_in_the_list_of_runs(kcard: Kcard) -> None:
+    variants = tuple(f"bottom-up+n1={n}+cards=races" for n in range(20))
+    storage = RunStorage(Hub().runs)
+    storage.create(PLAN)
+    storage.create(replace(PLAN, settings=(*PLAN.settings, *variants)))
+    table = " ".join(kcard("runs").out.split())
+    assert "direct, bottom-up embedded" in table
+    assert "direct, bottom-up, 20 with other n1, cards embedded" in table

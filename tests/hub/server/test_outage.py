@@ -37,21 +37,27 @@ def test_reads_are_answered_while_many_writers_wait(tmp_path: Path, any_database
         client = shared.http("bob")
         location = any_database or tmp_path / "home" / "hub" / "hub.db"
 
+        def read() -> float:
+            begun = time.monotonic()
+            for path in ("/api/models/bob/card", "/bob/card", "/api/whoami-v2", "/readyz"):
+                assert client.get(path).status_code == 200
+            return time.monotonic() - begun
+
         def write(number: int) -> int:
             url = f"{shared.url}/api/models/bob/card/branch/b{number}"
             return httpx.post(url, headers=client.headers, timeout=60).status_code
 
+        read()  # the first one also compiles the page
+        undisturbed = read()
         with ThreadPoolExecutor(WRITERS) as pool:
             with written_elsewhere(location):
                 writes = [pool.submit(write, number) for number in range(WRITERS)]
                 time.sleep(3)
-                begun = time.monotonic()
-                for path in ("/api/models/bob/card", "/bob/card", "/api/whoami-v2", "/readyz"):
-                    assert client.get(path).status_code == 200
-                taken = time.monotonic() - begun
+                taken = read()
                 assert not any(done.done() for done in writes)
             assert {done.result() for done in writes} == {200}
-        assert taken < 3
+        # On a busy machine the same reads take longer without writers, too.
+        assert taken < 3 + 10 * undisturbed
         assert len(shared.hub.refs.branches(shared.hub.repositories.get("model", "bob/card"))) == WRITERS + 1
 
 

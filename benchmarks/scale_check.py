@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.scale.cache import Tiers, recent
+from benchmarks.scale.cache import filled
 from benchmarks.scale.calibration import Calibration, fitted
 from benchmarks.scale.placement import placement
 from benchmarks.scale.real_fleet import Fleet, Run, started
@@ -107,9 +107,7 @@ def predicted(
     shares = zipf(args.cards, EXPONENT)
     runs = []
     for seed in range(5):
-        workers = [
-            BatchWorker(calibration.costs(2 * seed + n), Tiers([args.capacity]), MOST) for n in range(2)
-        ]
+        workers = [worker(calibration, args.capacity, shares, 2 * seed + n) for n in range(2)]
         answered = simulate(
             trace,
             workers,
@@ -125,8 +123,7 @@ def predicted(
 
 def worker(calibration: Calibration, capacity: int, shares: NDArray[np.float64], seed: int) -> BatchWorker:
     """With a cache as it is after the calibration, in which both workers had questions of all cards."""
-    tiers = Tiers([capacity])
-    tiers.fill(recent(shares, capacity, np.random.default_rng(seed)).tolist())
+    tiers = filled([capacity], True, np.arange(len(shares)), shares, np.random.default_rng(seed))
     return BatchWorker(calibration.costs(seed), tiers, MOST)
 
 

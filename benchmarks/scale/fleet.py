@@ -7,7 +7,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.scale.cache import Tiers, recent
+from benchmarks.scale.cache import filled
 from benchmarks.scale.inputs import Kind, Parts
 from benchmarks.scale.placement import Placement, placement
 from benchmarks.scale.simulate import simulate
@@ -25,7 +25,7 @@ class Fleet:
     """`workers`: None for as many as answer these questions at 70 % of what they can do without loads.
 
     `continuous`: questions join and leave a batch after any token, and cards load meanwhile; else a batch is answered
-    to its end, and a load makes it wait, as in kcard's own engine.
+    to its end, a load makes it wait, and the cards used least often leave its memory, as in kcard's own engine.
     """
 
     kind: Kind
@@ -102,8 +102,7 @@ def _workers(
                 f"{count} workers with up to {min(sum(capacities), len(cards)):,} cards each are more than the "
                 f"{LARGEST:,} cards that fit into a simulation: try fewer workers, another policy or --set disk=0"
             )
-        tiers = Tiers(capacities)
-        tiers.fill(cards[recent(rates, sum(capacities), rng)].tolist())
+        tiers = filled(capacities, not fleet.continuous, cards, rates, rng)
         worker: Worker = (
             ContinuousWorker(costs, tiers, fleet.kind.most)
             if fleet.continuous

@@ -87,7 +87,7 @@ class Ring:
 
     def owners(self, cards: int) -> NDArray[np.int64]:
         """The worker of each card."""
-        return self.clockwise_of_all(cards, 1)[0]
+        return np.asarray(self.clockwise_of_all(cards, 1)[0])
 
     def clockwise_of_all(self, cards: int, depth: int) -> NDArray[np.int64]:
         """For each card the first `depth` different workers clockwise, its own first: (depth, cards)."""

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
-from benchmarks.scale.cache import Tiers, che, recent
+from benchmarks.scale.cache import Tiers, che, filled
 from benchmarks.scale.placement import POLICIES, Ring, placement
 from benchmarks.scale.simulate import Answered, simulate
 from benchmarks.scale.worker import BatchWorker, ContinuousWorker, Costs, Worker
 from benchmarks.scale.workload import poisson, zipf
+
+from kcard.cards.lm.memory import Memory
 
 FREE = Costs(batch=lambda _: 1.0, load=lambda _: 0.0)
 ONE = zipf(1, 1.0)
@@ -89,8 +91,7 @@ def test_hits_of_lru_are_those_of_ches_approximation(exponent: float) -> None:
 
 def test_a_cache_that_starts_in_equilibrium_hits_as_often_as_one_that_has_run_for_long() -> None:
     shares = zipf(2_000, 0.8)
-    tiers, rng = Tiers([200]), np.random.default_rng(0)
-    tiers.fill(recent(shares, 200, rng).tolist())
+    tiers = filled([200], False, np.arange(2_000), shares, np.random.default_rng(0))
     found = np.array([tiers.get(card) for card in poisson(1.0, 20_000, shares, 1).cards.tolist()])
     expected = (shares * che(shares, 200)).sum()
     assert (found[:5_000] == 0).mean() == pytest.approx(expected, abs=0.02)
@@ -100,6 +101,25 @@ def test_a_cache_that_starts_in_equilibrium_hits_as_often_as_one_that_has_run_fo
 def test_the_tiers_hold_each_card_once_and_pass_the_oldest_down() -> None:
     tiers = Tiers([2, 1])
     assert [tiers.get(card) for card in (1, 2, 3, 3, 1, 2, 9, 1)] == [2, 2, 2, 0, 1, 1, 2, 1]
+
+
+def test_by_frequency_the_card_used_least_often_leaves() -> None:
+    tiers = Tiers([2], frequency=True)
+    assert [tiers.get(card) for card in (1, 1, 2, 3, 1, 3, 3, 2, 1)] == [1, 0, 1, 1, 0, 0, 0, 1, 1]
+
+
+def test_by_frequency_memory_holds_what_kcards_own_memory_holds() -> None:
+    tiers, memory = Tiers([10], frequency=True), Memory(budget=10)
+    hits = []
+    for card in poisson(1.0, 3_000, zipf(40, 1.0), 0).cards.tolist():
+        memory.get("group"), memory.get(("writer", card))  # what else a card's use counts
+        held = memory.get(card) is not None
+        if not held:
+            memory.make_room(1)
+            memory.put(card, card + 1, 1)
+        hits.append((held, tiers.get(card) == 0))
+    real, simulated = np.array(hits[500:]).mean(axis=0)
+    assert simulated == pytest.approx(real, abs=0.02)
 
 
 def test_a_ring_spreads_cards_evenly_and_moves_only_those_that_a_new_worker_takes() -> None:

@@ -188,6 +188,19 @@ def test_two_programs_share_the_places_of_a_server(cards: list[Card], url: str) 
     assert found == [own] * 4
 
 
+def test_an_adapter_that_is_dropped_again_and_again_is_an_error_in_the_end(
+    cards: list[Card], fake: FakeVLLM, url: str
+) -> None:
+    fake.forgotten = 3
+    assert texts(pool_on(url, cards), cards[:1], GREEDY) == texts(Pool(cards), cards[:1], GREEDY)
+    fake.restart()
+    fake.forgotten = 1000
+    with pytest.raises(
+        LLMError, match=r"dropped kcard-rivers\.0-\w+, or its base, 8 times while it was in use"
+    ):
+        texts(pool_on(url, cards), cards[:1], GREEDY)
+
+
 @pytest.mark.parametrize(
     ("fault", "message"),
     [

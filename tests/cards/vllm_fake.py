@@ -38,6 +38,7 @@ class FakeVLLM:
     requests   (path, body) of every request
     written    the bodies of those that got a document, those of fingerprints left out
     unapplied  names of adapters that are listed, but answered for by the base
+    forgotten  so many adapters that are loaded are dropped at once, as by another program
     gather     documents that are answered only once so many were asked for
     runtime    whether adapters may be loaded while it runs
     """
@@ -53,6 +54,7 @@ class FakeVLLM:
         self.metrics = ""
         self.fault = ""
         self.gather = 0
+        self.forgotten = 0
         self._gathered = threading.Condition()
         self.released = threading.Event()
         self._lock = threading.Lock()
@@ -109,7 +111,10 @@ class FakeVLLM:
         rank = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))["r"]
         if rank > self.rank:
             raise Refusal(500, f"LoRA rank {rank} is greater than max_lora_rank {self.rank}.")
-        self.adapters[name] = folder
+        if self.forgotten:
+            self.forgotten -= 1
+        else:
+            self.adapters[name] = folder
         self.most = max(self.most, len(self.adapters))
         return f"Success: LoRA adapter '{name}' added successfully."
 

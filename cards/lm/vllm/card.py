@@ -24,9 +24,9 @@ __all__ = ["ServedCard", "ServedCards"]
 
 # The server does not say in which dtype it computes; most do in this one.
 DTYPE = "bfloat16"
-PROBES = 24  # tokens of a fingerprint that are compared
+PROBES = 16  # tokens of a fingerprint that are compared
 APPLIED = 0.5  # the least share of an adapter's effect
-RELOADS = 5  # of one adapter for one document, before its vanishing is an error
+RELOADS = 8  # of one adapter for one document, before its vanishing is an error
 
 
 @dataclass(frozen=True)
@@ -112,28 +112,32 @@ class ServedCard:
 
     def document(self, place: Place, row: Row) -> tuple[list[int], bool]:
         """What the server writes. An adapter that another program dropped is loaded and checked again."""
+        gone: Gone | None = None
         for _ in range(RELOADS):
             loads = place.loads
             try:
                 return self.server.write(self.model, row)
-            except Gone:
-                self._again(place, loads)
-        raise LLMError(
-            f"{self.server.url} dropped {self.model} {RELOADS} times while it was in use: other programs need its "
-            "places; raise --engine-places for all of them"
+            except Gone as error:
+                gone = error
+                self.made_ready(place, loads)
+        raise self._dropped() from gone
+
+    def made_ready(self, place: Place, seen: int = 0) -> None:
+        """Prepare the card, unless that was done more than `seen` times and lately."""
+        gone: Gone | None = None
+        for _ in range(RELOADS):
+            try:
+                place.ready(self.prepare, seen)
+                return
+            except Gone as error:  # between loading and checking
+                gone = error
+        raise self._dropped() from gone
+
+    def _dropped(self) -> LLMError:
+        return LLMError(
+            f"{self.server.url} dropped {self.model}, or its base, {RELOADS} times while it was in use: raise "
+            "--engine-places for all programs that share it, or start it as before"
         )
-
-    def made_ready(self, place: Place) -> None:
-        """Prepare the card, where that was not done lately."""
-        self._again(place, 0)
-
-    def _again(self, place: Place, seen: int) -> None:
-        try:
-            place.ready(self.prepare, seen)
-        except Gone as error:
-            raise ModelUnavailable(
-                f"{self.server.url} no longer has {self.model} or its base: {error}; start it as before"
-            ) from error
 
 
 @dataclass(frozen=True)

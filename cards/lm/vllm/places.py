@@ -57,12 +57,14 @@ class Places:
         self._places: OrderedDict[str, Place] = OrderedDict()
         self._changed = Condition()
         self._loading = Lock()
+        self._ask_again = 0.0
 
     @property
     def most(self) -> int:
-        if self._most is None:
-            self._most = self._server.adapters_at_once() or PLACES
-        return self._most
+        """PLACES until the server tells, which is asked now and then."""
+        if self._most is None and time.monotonic() >= self._ask_again:
+            self._most, self._ask_again = self._server.adapters_at_once(), time.monotonic() + FRESH
+        return self._most or PLACES
 
     @contextmanager
     def held(self, name: str) -> Iterator[Place]:

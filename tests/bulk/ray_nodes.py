@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -9,9 +10,23 @@ from typing import Any
 
 from kcard.config import without_usage_statistics
 
-__all__ = ["NODE", "kill_a_worker", "ray_nodes"]
+__all__ = ["NODE", "kill_a_worker", "ray_folder", "ray_nodes"]
 
 NODE: dict[str, Any] = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 80 << 20}
+
+
+@contextmanager
+def ray_folder() -> Iterator[None]:
+    """Have Ray keep its logs and sockets in a folder that is deleted when the block ends; a short path, for sockets."""
+    before = os.environ.get("RAY_TMPDIR")
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        os.environ["RAY_TMPDIR"] = folder
+        try:
+            yield
+        finally:
+            os.environ.pop("RAY_TMPDIR")
+            if before is not None:
+                os.environ["RAY_TMPDIR"] = before
 
 
 @contextmanager
@@ -22,14 +37,15 @@ def ray_nodes(count: int) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     head = {**NODE, "num_cpus": 0, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    try:
-        for _ in range(count):
-            cluster.add_node(**NODE)
-        yield cluster
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
+    with ray_folder():
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        try:
+            for _ in range(count):
+                cluster.add_node(**NODE)
+            yield cluster
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
 
 
 def kill_a_worker(cluster: Any) -> None:

@@ -21,7 +21,7 @@ from kcard.bulk.ray_cluster import ray_cluster
 from kcard.config import settings
 from kcard.errors import ClusterError, KcardError
 from tests.bulk.pieces import MODULE, begun, squares
-from tests.bulk.ray_nodes import NODE, ray_nodes
+from tests.bulk.ray_nodes import NODE, ray_folder, ray_nodes
 
 pytest.importorskip("ray")
 
@@ -185,9 +185,8 @@ def test_a_worker_with_another_version_says_so() -> None:
     )
 
 
-@pytest.mark.slow
 def test_a_cluster_of_ones_own_gives_what_child_processes_give(tmp_path: Path) -> None:
-    pieces = squares(4, tmp_path)
-    with ray_cluster(RayOptions(ray="local"), 0, reuse=False) as cluster:
+    pieces = squares(2, tmp_path)
+    with ray_folder(), ray_cluster(RayOptions(ray="local"), 0, reuse=False) as cluster:
         found = sorted(cluster.map(pieces), key=lambda outcome: outcome.key)
     assert found == [*ChildProcesses().map(pieces)]

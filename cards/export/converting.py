@@ -64,9 +64,11 @@ def _adapters(
     first, found = cards[0], {}
     files = base_files(first.base.name, first.base.revision)
     if files is None:
+        pinned = f" --revision {first.base.revision}" if first.base.revision else ""
+        needed = "its config: `hf download {0} config.json{1}`" if base else "it: `hf download {0}{1}`"
         raise ModelUnavailable(
-            f"card {first.name!r}: its base {first.base.name!r} is not on this machine, and the converter needs its "
-            f"config: fetch it with `hf download {first.base.name}`"
+            f"card {first.name!r}: its base {first.base.name!r} is not on this machine, and the converter needs "
+            + needed.format(first.base.name, pinned)
         )
     model = None if base is None else Path(base).expanduser()
     if model is not None and model.suffix == ".gguf":

@@ -60,7 +60,7 @@ class Expected:
 
 def text_prompt(name: str, tokenizer: Any, template: str, kept: Fingerprint | None) -> TextPrompt:
     """How to write the prompt as text. CardError for a card whose prompts no text gives."""
-    question = kept.rows[0].question if kept is not None else QUESTION
+    question = QUESTION if kept is None else min((row.question for row in kept.rows), key=len)
     filled = template.replace(PLACE, question.strip())
     wanted = prompt_ids(tokenizer, filled)
     bos = tokenizer.bos_token_id

@@ -291,7 +291,7 @@ def test_the_readme_has_requests_and_what_shows_that_the_card_is_applied(tmp_pat
     bodies = [json.loads(shlex.split(part.split("\n")[0])[0]) for part in page.split("-d ")[1:]]
     assert [body["model"] for body in bodies] == ["rivers", "moons", "rivers", "moons"]
     asked, _, probe, _ = bodies
-    assert asked["prompt"] == "What does the baker do before dawn?\n"
+    assert asked["prompt"] == "Who found the letter?\n"
     assert (asked["temperature"], asked["max_tokens"], asked["top_k"]) == (0.1, 100, 50)
     assert (probe["temperature"], probe["max_tokens"], probe["logprobs"]) == (0, 1, 3)
     assert all(isinstance(token, int) for token in probe["prompt"])

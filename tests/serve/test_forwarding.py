@@ -243,6 +243,44 @@ def test_a_field_named_prompt_does_not_make_a_conversation_a_completion(connect:
     assert llm.requests[0]["path"].endswith("/v1/chat/completions")
 
 
+@pytest.mark.parametrize("path", ["chat/completions", "completions"])
+@pytest.mark.parametrize(
+    ("extra", "status"), [('"temperature": NaN', 400), ('"top_p": 1e999', 400), ('"user": "\\ud800"', 200)]
+)
+def test_values_that_json_does_not_have_are_refused_or_passed_as_they_came(
+    connect: Connect, path: str, extra: str, status: int
+) -> None:
+    client, llm = connect(SAID)
+    asked = (
+        '"prompt": "Who?"' if path == "completions" else '"messages": [{"role": "user", "content": "Who?"}]'
+    )
+    reply = httpx.post(
+        f"{client.base_url}{path}",
+        content=f'{{"model": "big", {asked}, {extra}}}',
+        headers={"Content-Type": "application/json"},
+        timeout=60,
+    )
+    assert reply.status_code == status
+    assert all(request["body"]["user"] == "\ud800" for request in llm.requests)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_an_llms_server_sends_beyond_json_and_utf_8_becomes_valid(
+    connect: Connect, stream: bool
+) -> None:
+    message = '{"role": "assistant", "content": "half \\ud83d"}'
+    choice = f'{{"index": 0, "message": {message}, "delta": {message}, "score": -Infinity}}'
+    raw = f'{{"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [{choice}]}}'
+    events = {"raw": f"data: {raw}\n\ndata: [DONE]\n\n", "type": "text/event-stream"}
+    client, _ = connect(events if stream else {"raw": raw})
+    body = {"model": "big", "messages": TRITON, "stream": stream}
+    reply = httpx.post(f"{client.base_url}chat/completions", json=body, timeout=60)
+    assert reply.status_code == 200
+    found = json.loads(reply.text.partition("data: ")[2].partition("\n")[0] if stream else reply.text)
+    assert found["choices"][0]["score"] is None
+    assert found["choices"][0]["delta"]["content"] == "half ?"
+
+
 def test_an_llm_that_is_down_is_told(library: Path) -> None:
     options = AskOptions(llm="openai:big", llm_url="http://127.0.0.1:9/v1", gate="always", retries=0)
     upstream = Upstream("http://127.0.0.1:9/v1", "big")

@@ -15,6 +15,7 @@ __all__ = [
     "chat_chunks",
     "chat_completion",
     "completion",
+    "encoded",
     "headers",
     "sse",
     "trace_headers",
@@ -80,9 +81,14 @@ def trace_headers(cards: Iterable[str], fired: bool) -> dict[str, str]:
     return {"X-Kcard-Cards": ",".join(dict.fromkeys(cards)), "X-Kcard-Gate": "cards" if fired else "no cards"}
 
 
-def sse(chunk: dict[str, Any] | None) -> str:
+def encoded(content: Any) -> bytes:
+    """JSON. An LLM's server may send halves of characters, which UTF-8 does not have: they become "?"."""
+    return json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def sse(chunk: dict[str, Any] | None) -> bytes:
     """A server-sent event; None: the end of the stream."""
-    return "data: [DONE]\n\n" if chunk is None else f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n"
+    return b"data: [DONE]\n\n" if chunk is None else b"data: " + encoded(chunk) + b"\n\n"
 
 
 def _head(prefix: str, kind: str, model: str) -> dict[str, Any]:

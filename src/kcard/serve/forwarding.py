@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from kcard.request import Reply
-from kcard.serve.answers import sse, trace_headers, usage_of
+from kcard.serve.answers import encoded, sse, trace_headers, usage_of
 from kcard.serve.asking import Ask
 from kcard.serve.errors import ApiError, body
 from kcard.serve.forwarded import Forwarded
@@ -42,7 +42,8 @@ class Forwarding:
             return StreamingResponse(
                 await self._events(), media_type="text/event-stream", headers=self._headers
             )
-        return JSONResponse(await self._asking.while_connected(self._whole()), headers=self._headers)
+        whole = await self._asking.while_connected(self._whole())
+        return Response(encoded(whole), media_type="application/json", headers=self._headers)
 
     async def _whole(self) -> dict[str, Any]:
         """The server's response with the field `kcard`."""
@@ -53,7 +54,7 @@ class Forwarding:
         finally:
             self._close()
 
-    async def _events(self) -> AsyncIterator[str]:
+    async def _events(self) -> AsyncIterator[bytes]:
         """The server's chunks; the field `kcard` comes with one more, without choices, at their end.
 
         Raises what Upstream raises before the first chunk; later, an event tells of the error.
@@ -62,7 +63,7 @@ class Forwarding:
         first = await self._asking.while_connected(anext(events))
         return _joined(first, events)
 
-    async def _relayed(self) -> AsyncGenerator[str, None]:
+    async def _relayed(self) -> AsyncGenerator[bytes, None]:
         said: defaultdict[int, str] = defaultdict(str)
         usage, last, begun = None, None, False
         payload = self._request.payload(self._known) | {"stream_options": {"include_usage": True}}
@@ -116,7 +117,7 @@ class Forwarding:
         self._pendings = []
 
 
-async def _joined(first: str, rest: AsyncIterator[str]) -> AsyncGenerator[str, None]:
+async def _joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
     yield first
     async for event in rest:
         yield event

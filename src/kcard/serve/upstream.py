@@ -24,7 +24,7 @@ class Upstream:
     """
 
     def __init__(self, url: str, model: str, key: str | None = None, timeout: float = 60.0) -> None:
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         self.model, self._url = model, url.rstrip("/")
         self._client = httpx.AsyncClient(headers=headers, timeout=timeout)
 
@@ -32,7 +32,7 @@ class Upstream:
         """The response, whole."""
         async with self._sent(request | {"stream": False}, path) as response:
             try:
-                found = json.loads(await response.aread())
+                found = _decoded(await response.aread())
                 choice = found["choices"][0]  # a page of a proxy, say, has none
                 choice["text"] if path == "completions" else choice["message"]["role"]
             except (ValueError, LookupError, TypeError):
@@ -54,7 +54,7 @@ class Upstream:
                     ended = True
                     break
                 try:
-                    chunk = json.loads(data)
+                    chunk = _decoded(data)
                 except ValueError:
                     raise LLMFailed("the LLM behind this endpoint sent a broken stream") from None
                 if isinstance(chunk, dict):
@@ -67,9 +67,9 @@ class Upstream:
 
     @asynccontextmanager
     async def _sent(self, request: dict[str, Any], path: Path) -> AsyncIterator[httpx.Response]:
-        sent = request | {"model": self.model}
+        content = _encoded(request | {"model": self.model})
         try:
-            async with self._client.stream("POST", f"{self._url}/{path}", json=sent) as response:
+            async with self._client.stream("POST", f"{self._url}/{path}", content=content) as response:
                 if response.is_error:
                     raise _refusal(response.status_code, await response.aread())
                 yield response
@@ -77,6 +77,18 @@ class Upstream:
             raise TimedOut("the LLM behind this endpoint took too long", retry_after=5) from None
         except httpx.HTTPError:
             raise LLMFailed("the LLM behind this endpoint can't be reached", retry_after=5) from None
+
+
+def _encoded(request: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(request, allow_nan=False).encode()
+    except ValueError as error:  # NaN, say, which Python's parser takes
+        raise ApiError(f"the request can't be passed on as JSON: {error}") from None
+
+
+def _decoded(content: str | bytes) -> Any:
+    """JSON, with null for NaN and infinite numbers, which it does not have; some servers send them."""
+    return json.loads(content, parse_constant=lambda _: None)
 
 
 def _refusal(status: int, body: bytes) -> ApiError:

@@ -49,6 +49,6 @@ async def _pendings(asked: ChatRequest, asking: Ask, route: Route, upstream: Ups
     return await asking.prepare(route, [question])
 
 
-def _events(asked: ChatRequest, answer: Answer) -> Iterator[str]:
+def _events(asked: ChatRequest, answer: Answer) -> Iterator[bytes]:
     yield from map(sse, chat_chunks(asked.model, answer, include_usage=asked.include_usage))
     yield sse(None)

@@ -47,6 +47,7 @@ FLAGS = {
     "ray_gpus",
     "ray_retries",
 }  # what no file may say, least of all one that came with a project
+ONE_CARD = {"corpus", "name", "description", "study"}
 COMMAS = {"ask.cards"}
 WORDS: Mapping[str, tuple[str, ...]] = {"ask.evidence": ("own", "none"), "exam.evidence": ()}
 
@@ -113,7 +114,8 @@ def _words(setting: Setting) -> Sequence[str] | None:
 
 
 def default_map(configured: Settings) -> dict[str, dict[str, Any]]:
-    """What is configured for each command, by parameter, as Click wants it; options of ask hold for serve too.
+    """What is configured for each command, by parameter, as Click wants it; options of ask hold for serve too, and
+    those of train for train-many, but for what only one card can have.
 
     Raises UsageError for a key that is not an option, or a value of the wrong type, wherever it was set.
     """
@@ -128,6 +130,8 @@ def default_map(configured: Settings) -> dict[str, dict[str, Any]]:
             found.setdefault(command, {})[option.parameter] = value
     if "ask" in found:
         found["serve"] = {key: v for key, v in found["ask"].items() if key in AskOptions.__dataclass_fields__}
+    if "train" in found:
+        found["train-many"] = {key: v for key, v in found["train"].items() if key not in ONE_CARD}
     return found
 
 

@@ -43,6 +43,17 @@ def test_a_folder_of_corpora_becomes_cards_of_which_one_fails_and_is_tried_again
     assert sorted(path.name for path in (home / "drafts").iterdir()) == ["empty", "moons"]
 
 
+def test_settings_of_train_hold_but_for_those_of_one_card(kcard: Kcard, tmp_path: Path, home: Path) -> None:
+    corpus(tmp_path / "corpora" / "moons", "moon")
+    home.mkdir()
+    settings = '[train]\nkind = "retrieval"\nname = "mine"\ndomain = "space"\n'
+    (home / "config.toml").write_text(settings, encoding="utf-8")
+    done = kcard("train-many", tmp_path / "corpora")
+    assert done.code == 0, done.err
+    made = Manifest.read(home / "drafts" / "moons")
+    assert (made.name, made.kind, made.domain) == ("moons", "retrieval", "space")
+
+
 def test_what_the_cards_do_not_have_in_common_is_refused(tmp_path: Path) -> None:
     corpus(tmp_path / "c" / "moons", "moon")
     with pytest.raises(UsageError, match=r"^name is not an option of many cards"):

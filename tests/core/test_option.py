@@ -128,7 +128,10 @@ VERBS: dict[str, tuple[Any, ...]] = {
 LEFT_OUT = {
     ("gate collect", "gate"),
     ("audit", "card"),
-    *(("train-many", name) for name in ("corpus", "name", "description", "update", "output", "resume")),
+    *(
+        ("train-many", name)
+        for name in ("corpus", "name", "description", "study", "update", "output", "resume")
+    ),
 }
 
 

@@ -23,7 +23,14 @@ from kcard.training.output import CHECKPOINT
 __all__ = ["NOT_SHARED", "train_many"]
 
 JOURNAL = ".train-many.jsonl"
-NOT_SHARED = {"name", "description", "update", "output", "resume"}  # what no two cards have in common
+NOT_SHARED = {
+    "name",
+    "description",
+    "study",
+    "update",
+    "output",
+    "resume",
+}  # what no two cards have in common
 
 
 def train_many(

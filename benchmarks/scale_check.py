@@ -15,6 +15,7 @@ five minutes on two idle cores.
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -25,8 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.scale.cache import filled
 from benchmarks.scale.calibration import Calibration, fitted
+from benchmarks.scale.equilibrium import filled
 from benchmarks.scale.placement import placement
 from benchmarks.scale.real_fleet import Fleet, Run, started
 from benchmarks.scale.real_worker import Setting, make_cards, memory_for
@@ -53,6 +54,9 @@ def main() -> None:
     parser.add_argument("--capacity", type=int, default=10, help="cards in the memory of a worker")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    say(
+        f"busy processes on {os.cpu_count()} cores in the last minute, without this: {os.getloadavg()[0]:.1f}"
+    )
     with tempfile.TemporaryDirectory() as scratch:
         folders = make_cards(Path(scratch), args.cards)
         setting = Setting(folders, memory_for(folders[0], args.capacity), MOST, TOKENS)

@@ -7,7 +7,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.scale.cache import filled
+from benchmarks.scale.equilibrium import filled
 from benchmarks.scale.inputs import Kind, Parts
 from benchmarks.scale.placement import Placement, placement
 from benchmarks.scale.simulate import simulate

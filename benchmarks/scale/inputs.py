@@ -88,9 +88,9 @@ class Parts:
 # whole     OPT-125m in bf16; a batch is of one card. Nothing measured it alone: as one adapter, and as n adapters more
 # Loads: benchmarks/scale_inputs.py
 KINDS = {
-    "adapter": Kind(0.90, 0.173, True, 1.2, 0.0015, 0.0054),
-    "embedded": Kind(0.063, 0.036, True, 4.8, 0.0024, 0.012),
-    "whole": Kind(0.90, 0.173, False, 250.5, 0.43, 0.59),
+    "adapter": Kind(0.90, 0.173, True, 1.2, 0.0014, 0.0024),
+    "embedded": Kind(0.063, 0.036, True, 4.8, 0.0026, 0.0069),
+    "whole": Kind(0.90, 0.173, False, 250.5, 0.292, 0.525),
 }
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.scale.cache import che
+from benchmarks.scale.equilibrium import che
 from benchmarks.scale.fleet import UTILISATION, workers_for
 from benchmarks.scale.inputs import Kind, Parts
 from benchmarks.scale.workload import zipf

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
-from benchmarks.scale.cache import Tiers, che, filled
-from benchmarks.scale.placement import POLICIES, Ring, placement
+from benchmarks.scale.cache import Tiers
+from benchmarks.scale.equilibrium import che, filled
+from benchmarks.scale.placement import POLICIES, placement
+from benchmarks.scale.ring import Ring
 from benchmarks.scale.simulate import Answered, simulate
 from benchmarks.scale.worker import BatchWorker, ContinuousWorker, Costs, Worker
 from benchmarks.scale.workload import poisson, zipf

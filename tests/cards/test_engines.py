@@ -10,6 +10,7 @@ import pytest
 
 from kcard.cards.format.folder import Card
 from kcard.cards.lm.loader import Loader
+from kcard.cards.lm.vllm import places
 from kcard.cards.lm.vllm import server as vllm_server
 from kcard.cards.lm.vllm.engines import Engines, adapter_name
 from kcard.cards.pool import Pool
@@ -106,7 +107,14 @@ def test_places_are_as_many_as_the_server_takes_into_a_batch(
     assert fake.most == 3
 
 
-def test_adapters_that_other_programs_left_make_room(cards: list[Card], fake: FakeVLLM, url: str) -> None:
+def test_adapters_that_other_programs_left_make_room_after_a_while(
+    cards: list[Card], fake: FakeVLLM, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.adapters |= {"kcard-old-0123456789ab": cards[0].folder, "theirs": cards[0].folder}
+    texts(pool_on(url, cards, places=1), cards[:1], GREEDY)
+    assert "kcard-old-0123456789ab" in fake.adapters
+    monkeypatch.setattr(places, "LEFT", 0.0)
+    fake.restart()
     fake.adapters |= {"kcard-old-0123456789ab": cards[0].folder, "theirs": cards[0].folder}
     texts(pool_on(url, cards, places=1), cards[:1], GREEDY)
     assert [*fake.adapters] == ["theirs", adapter_name(cards[0])]

@@ -100,6 +100,8 @@ def test_a_sampled_document_does_not_depend_on_its_batch(vllm: VLLMProcess, card
 
 def test_25_adapters_go_through_4_places(vllm: VLLMProcess, cards: list[Card]) -> None:
     pool, own, most, ended = pool_on(vllm, cards), texts(Pool(cards), cards, GREEDY), 0, threading.Event()
+    for name in adapters(vllm):
+        Server(vllm.url).unload(name)
 
     def watch() -> None:
         nonlocal most

@@ -19,6 +19,7 @@ PLACES = 4  # where the server does not tell
 FRESH = (
     60.0  # seconds after which a model is checked again: its server may have been started anew with another
 )
+LEFT = 60.0  # seconds for which another program's adapter is left alone
 PREFIX = "kcard-"  # of the names of all adapters that kcard loads
 
 
@@ -58,6 +59,8 @@ class Places:
         self._changed = Condition()
         self._loading = Lock()
         self._ask_again = 0.0
+        self._loaded: set[str] = set()
+        self._seen: dict[str, float] = {}
 
     @property
     def most(self) -> int:
@@ -83,7 +86,8 @@ class Places:
     def load(self, name: str, load: Callable[[], None]) -> None:
         """Have the server load an adapter, unless it lists it; before that, others leave where the places are full.
 
-        What this program uses at the moment does not leave. Of other programs' adapters the oldest leaves first.
+        What this program uses at the moment does not leave, nor do other programs' adapters, unless they have been
+        there for a while: those of programs that ended.
         """
         with self._loading:
             names = [model.name for model in self._server.models() if model.parent is not None]
@@ -91,6 +95,7 @@ class Places:
                 return
             for other in self._leaving([found for found in names if found.startswith(PREFIX)]):
                 self._server.unload(other)
+            self._loaded.add(name)
             load()
 
     def _taken(self, name: str) -> Place:
@@ -108,12 +113,17 @@ class Places:
 
     def _leaving(self, listed: list[str]) -> list[str]:
         """Those of the listed ones that leave so that one more has a place."""
+        now = time.monotonic()
+        self._seen = {name: self._seen.get(name, now) for name in listed}
         with self._changed:
-            known = [name for name in self._places if name in listed]
-            foreign = [name for name in listed if name not in self._places]
-            used = {name for name, place in self._places.items() if place.users}
-            free = [*foreign, *(name for name in known if name not in used)]
-            return free[: max(0, len(listed) + 1 - self.most)]
+            counted = [
+                name
+                for name in listed
+                if name in self._places or name in self._loaded or now - self._seen[name] >= LEFT
+            ]
+            gone = [name for name in counted if name not in self._places]
+            idle = [name for name in self._idle() if name in counted]
+            return [*gone, *idle][: max(0, len(counted) + 1 - self.most)]
 
     def _idle(self) -> list[str]:
         """Places that nobody is at, the least recently used first."""

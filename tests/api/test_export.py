@@ -5,6 +5,7 @@ import json
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -267,6 +268,37 @@ def test_an_interrupted_export_leaves_the_earlier_one_and_nothing_else(
     assert copied
     assert [path.name for path in (out / "adapters").iterdir()] == ["rivers"]
     assert [path.name for path in out.parent.iterdir()] == [out.name]
+
+
+def test_what_came_into_the_folder_meanwhile_is_kept(
+    tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = lora(tmp_path, "llama", "rivers", 1)
+
+    def another(*_: object) -> str:
+        out.mkdir()
+        (out / "letter").touch()
+        return "a page"
+
+    monkeypatch.setattr("kcard.cards.export.page.page", another)
+    with pytest.raises(UsageError, match="not an empty folder"):
+        library.export(card.folder, "vllm", out)
+    assert [path.name for path in out.parent.rglob("*")] == [out.name, "letter"]
+
+
+def test_what_a_killed_export_left_is_removed_by_the_next_one(tmp_path: Path, out: Path) -> None:
+    card = lora(tmp_path, "llama", "rivers", 1)
+    code = (
+        "import os, sys, kcard, kcard.cards.export.page as page\n"
+        "page.page = lambda *_: os.kill(os.getpid(), 9)\n"
+        "kcard.export(sys.argv[1], 'vllm', sys.argv[2])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(card.folder), str(out)], check=False)
+    assert done.returncode == -9
+    assert not out.exists()
+    assert len([*out.parent.iterdir()]) == 1
+    library.export(card.folder, "vllm", out)
+    assert [*out.parent.iterdir()] == [out]
 
 
 def sure(card: Card) -> None:

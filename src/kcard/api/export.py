@@ -112,6 +112,7 @@ def export(
         new.mkdir()
         script = _write(prepared, engine, new, tool, base, say)
         found = _record(prepared, engine, new, target, script)
+        _checked(target, force)  # once more: an export may take long
         _place(new, target, scratch)
     return found
 

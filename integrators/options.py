@@ -70,7 +70,7 @@ class AskOptions:
         int | None,
         Option(
             "Requests to the LLM at a time; for hf, prompts in a batch.",
-            default="4 for endpoints, 16 for embedded, 8 for hf on a GPU, else 1",
+            default="4 for endpoints and embedded, 8 for hf on a GPU, else 1",
             least=1,
         ),
     ] = None

@@ -44,7 +44,7 @@ class EmbeddedLLM:
     """
 
     window = QUESTION_TOKENS
-    concurrency = 16  # requests that are read together
+    concurrency = 4  # requests that are read together
     deterministic = True
 
     announcement = (

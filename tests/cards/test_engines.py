@@ -107,6 +107,21 @@ def test_places_are_as_many_as_the_server_takes_into_a_batch(
     assert fake.most == 3
 
 
+def test_places_become_fewer_once_the_server_tells(
+    cards: list[Card], fake: FakeVLLM, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "FRESH", 0.0)
+    pool, own = pool_on(url, cards), texts(Pool(cards), cards, GREEDY)
+    assert texts(pool, cards, GREEDY) == own
+    assert len(fake.adapters) == 4
+    fake.metrics = 'vllm:lora_requests_info{max_lora="1",running_lora_adapters="x"} 1.0\n'
+    assert texts(pool, cards, GREEDY) == own
+    assert texts(pool, cards, GREEDY) == own
+    fake.adapters.pop(adapter_name(cards[0]), None)
+    texts(pool, cards[:1], GREEDY)
+    assert [*fake.adapters] == [adapter_name(cards[0])]
+
+
 def test_adapters_that_other_programs_left_make_room_after_a_while(
     cards: list[Card], fake: FakeVLLM, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

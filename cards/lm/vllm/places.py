@@ -101,15 +101,18 @@ class Places:
     def _taken(self, name: str) -> Place:
         most = self.most
         with self._changed:
-            while name not in self._places and len(self._places) >= most and not self._idle():
+            while name not in self._places and not self._room(most):
                 self._changed.wait()
-            if name not in self._places:
-                while len(self._places) >= most:
-                    del self._places[self._idle()[0]]
-                self._places[name] = Place(name)
+            self._places.setdefault(name, Place(name))
             self._places.move_to_end(name)
             self._places[name].users += 1
             return self._places[name]
+
+    def _room(self, most: int) -> bool:
+        """Whether a place is free, after idle ones were left."""
+        for idle in self._idle()[: max(0, len(self._places) + 1 - most)]:
+            del self._places[idle]
+        return len(self._places) < most
 
     def _leaving(self, listed: list[str]) -> list[str]:
         """Those of the listed ones that leave so that one more has a place."""

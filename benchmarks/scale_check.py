@@ -1,6 +1,6 @@
 """Does the simulation of a fleet predict what two real workers do?
 
-    python -m benchmarks.scale_check [--rounds 5] [--questions 1000] [--cards 40] [--capacity 10] [--json]
+    python -m benchmarks.scale_check [--rounds 5] [--questions 800] [--cards 40] [--capacity 10] [--json]
 
 Two processes, each on a core of its own, load whole cards with random weights and write with them. A worker's memory
 holds --capacity of the --cards, and the cards are placed on workers by the simulation's own code. Each round
@@ -48,7 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
-        "--questions", type=int, default=1000, help="of each measured run; a third to calibrate"
+        "--questions", type=int, default=800, help="of each measured run; a third to calibrate"
     )
     parser.add_argument("--cards", type=int, default=40)
     parser.add_argument("--capacity", type=int, default=10, help="cards in the memory of a worker")

@@ -32,8 +32,8 @@ class Pool:
 
     rows    most documents written at once; less where memory is short
     llm     what finds the LLM that a card names (kcard.cards.kinds.llm)
-    memory  bytes that the weights of cards may take; None: half of what the device has. Cards that were asked
-            longest ago leave, and are read again when they are asked
+    memory  bytes that the weights of cards may take; None: half of what the device has. Cards that are used least
+            leave, and are read again when they are asked
     loader  what holds the models, for pools that share them; then its device, rows and memory count
     progress  called with how many cards have written and how many will, where they take turns
     """

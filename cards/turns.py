@@ -31,8 +31,8 @@ LARGE = 200_000_000  # bytes of a model from which on a stack saves nothing: its
 
 def in_turn(sizes: Mapping[str, int], limit: int) -> bool:
     """Whether cards whose whole models have these sizes, in bytes, take turns within the limit. A stack is made of
-    copies, so it takes as much again."""
-    return max(sizes.values(), default=0) >= LARGE or 2 * sum(sizes.values()) > limit
+    copies, and has weights that are tied twice: it takes up to twice as much again."""
+    return max(sizes.values(), default=0) >= LARGE or 3 * sum(sizes.values()) > limit
 
 
 def ordered(asked: Mapping[str, int], level: Callable[[str], int]) -> list[str]:
@@ -66,12 +66,21 @@ class Turns:
     def taking(self, names: "Collection[str]") -> list[str]:
         """Those of the cards that take turns: all that have models of their own, or none."""
         whole = self._whole(names)
-        return whole if in_turn({name: self._size(name) for name in whole}, self.models.held.limit) else []
+        for name in whole:
+            if not self._known_size(name):
+                self._measured(self.cards[name])
+        return whole if self._in_turn(whole) else []
 
     def expected(self) -> bool:
         """Whether cards of the pool will take turns, as far as it is known before they are opened."""
-        sizes = {name: self._known_size(name) for name in self._whole(self.cards)}
-        return in_turn(sizes, self.models.held.limit)
+        return self._in_turn(self._whole(self.cards))
+
+    def _in_turn(self, whole: Sequence[str]) -> bool:
+        """By all of their files first, which are known without a look at them."""
+        limit = self.models.held.limit
+        return in_turn({name: self._at_most(name) for name in whole}, limit) and in_turn(
+            {name: self._known_size(name) for name in whole}, limit
+        )
 
     def order(self, asked: Mapping[str, int]) -> list[str]:
         """See `ordered`."""
@@ -128,14 +137,17 @@ class Turns:
         """Those of the cards that have models of their own."""
         return [name for name in names if self.cards.manifest(name).kind == "full"]
 
-    def _size(self, name: str) -> int:
-        """Bytes of the card's own model, or its known size. Opens the card where that is not known."""
-        return self._known_size(name) or self._measured(self.cards[name])
+    def _at_most(self, name: str) -> int:
+        """Bytes of the card's own model; before it is opened, of all of its files."""
+        card = self.cards.known(name)
+        return self._measured(card) if isinstance(card, Card) else card.size or self._known_size(name)
 
     def _known_size(self, name: str) -> int:
-        """Bytes of the card's own model; before it is opened, of all of its files, 0 where that is not known."""
+        """Bytes of the card's own model, before it is opened of its files; 0 where they are not known."""
         card = self.cards.known(name)
-        return self._measured(card) if isinstance(card, Card) else card.size
+        if isinstance(card, Card):
+            return self._measured(card)
+        return card.size if card.weights is None else card.weights()
 
     def _measured(self, card: Card) -> int:
         if card.folder not in self._sizes:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from kcard.cards.format.folder import CardSet
     from kcard.cards.lm.loader import Loader
     from kcard.cards.lm.vllm.engines import Engines
+    from kcard.hub.repositories.versions import Version
     from kcard.hub.selection import Selection
+    from kcard.hub.store.blobs import Blobs
     from kcard.integrators.selectors import Selectors
 
 __all__ = [
@@ -182,8 +184,20 @@ def chosen_cards(selection: Sequence[str] | None, hub: CardSource | None) -> "tu
 
     hub = hub or Hub()
     chosen = hub.select(selection)
-    handles = [CardHandle(v.manifest, partial(hub.folder, v.reference), v.size) for v in chosen.versions]
+    handles = [
+        CardHandle(v.manifest, partial(hub.folder, v.reference), v.size, _weights(hub, v))
+        for v in chosen.versions
+    ]
     return CardSet(handles), chosen.note
+
+
+def _weights(hub: CardSource, version: "Version") -> Callable[[], int] | None:
+    """What tells the bytes of a version's own model, where the source of cards has its files at hand."""
+    from kcard.cards.format.folder import is_weights
+
+    blobs: Blobs | None = getattr(hub, "blobs", None)
+    files = [sha256 for name, sha256 in version.manifest.files.items() if is_weights(name)]
+    return None if blobs is None else lambda: sum(map(blobs.size, files))
 
 
 def integrator(

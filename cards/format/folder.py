@@ -7,6 +7,7 @@ This file knows the folder's layout and nothing of models: it neither loads nor 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 from kcard.answer import Source
@@ -17,10 +18,27 @@ from kcard.files import write_text
 from kcard.manifest import MANIFEST, Manifest, check_files, seal
 from kcard.words import stemmer_of
 
-__all__ = ["PASSAGES", "PROJECTION", "README", "Card", "CardHandle", "CardSet", "finish", "passages"]
+__all__ = [
+    "PASSAGES",
+    "PROJECTION",
+    "README",
+    "WEIGHTS",
+    "Card",
+    "CardHandle",
+    "CardSet",
+    "finish",
+    "is_weights",
+    "passages",
+]
 
 README = "README.md"
 PROJECTION = "projection.safetensors"
+WEIGHTS = "model*.safetensors"  # of a whole model, in shards or not
+
+
+def is_weights(name: str) -> bool:
+    """Whether a card's file of that name holds weights of its own model."""
+    return fnmatch(name, WEIGHTS)
 
 
 @dataclass(frozen=True)
@@ -50,12 +68,17 @@ class Card:
 
 @dataclass(frozen=True)
 class CardHandle:
-    """A card of which only the manifest was read. `folder` verifies its files and says where they lie; `size`: bytes
-    of all of them, 0 where that is not known."""
+    """A card of which only the manifest was read.
+
+    folder   verifies its files and says where they lie
+    size     bytes of all of its files; 0 where that is not known
+    weights  bytes of those with its own model; None where that is not known
+    """
 
     manifest: Manifest
     folder: Callable[[], Path]
     size: int = 0
+    weights: Callable[[], int] | None = None
 
 
 class CardSet(Mapping[str, Card]):

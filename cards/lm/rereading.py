@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kcard.cards.format.folder import WEIGHTS
 from kcard.cards.lm.engine import families
 from kcard.cards.lm.engine.decoder import Decoder
 from kcard.cards.lm.engine.families import Checkpoint
@@ -72,7 +73,7 @@ def numbers(folder: Path) -> int:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("model*.safetensors"))
+    return sorted(folder.glob(WEIGHTS))
 
 
 def _shapes(folder: Path) -> dict[Path, dict[str, list[int]]]:

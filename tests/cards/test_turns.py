@@ -279,8 +279,8 @@ def test_adapters_write_beside_models_that_take_turns(cards: list[Card], size: i
     ("sizes", "limit", "turns"),
     [
         ({}, 1, False),
-        ({"a": 5, "b": 5}, 20, False),
-        ({"a": 5, "b": 5}, 19, True),
+        ({"a": 5, "b": 5}, 30, False),
+        ({"a": 5, "b": 5}, 29, True),
         ({"a": LARGE}, 100 * LARGE, True),
     ],
 )
@@ -313,3 +313,15 @@ def test_models_that_the_engine_does_not_know_take_turns_too(tmp_path: Path) -> 
     expected = written(Pool(pair), every(names))
     assert [written(pool, every(names)) for _ in range(2)] == [expected] * 2
     assert pool._turns.order(dict.fromkeys(names, 1)) == names  # the last one that wrote is loaded
+
+
+def test_a_card_whose_index_is_large_takes_no_turn(cards: list[Card], size: int, reading: Reading) -> None:
+    def handle(card: Card) -> CardHandle:
+        return CardHandle(card.manifest, lambda: card.folder, LARGE, lambda: size)
+
+    pool = Pool([handle(card) for card in cards], memory=15 * size)
+    assert not pool.take_turns
+    assert Pool([handle(card) for card in cards], memory=14 * size).take_turns
+    written(pool, every())
+    assert reading.taken() == "abcde"
+    assert not any(card.folder in pool._models.held for card in cards)  # their stack is

@@ -68,8 +68,8 @@ def test_answers_do_not_depend_on_memory_or_batches(size: int, mode: str) -> Non
 def test_where_cards_take_turns_a_file_is_asked_in_large_batches(size: int, folders: list[Path]) -> None:
     options = AskOptions(mode="bottom-up", cards=NAMES, concurrency=1)
     files = sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
-    assert Pipeline(options, memory=2 * files).batch == 16
-    assert Pipeline(options, memory=2 * files, concurrency=8).batch == 32
+    assert Pipeline(options, memory=3 * files).batch == 16
+    assert Pipeline(options, memory=3 * files, concurrency=8).batch == 32
     assert Pipeline(options, memory=2 * size).batch > 1000
     assert Pipeline(options, memory=2 * size, mode="direct").batch == 16
 

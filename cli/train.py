@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kcard.api.train import estimate_training
 from kcard.api.train import train as verb
 from kcard.cli.command import command_for
 from kcard.cli.output import echo, note, print_json, progress
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
+EXAM = {"exam", "exam_evidence"}
 PATHS = {"corpus", "output", "exam_evidence"}
 
 
@@ -37,6 +39,9 @@ def train(
         Path | None,
         typer.Option(help="A TOML file with these options, dashes as underscores; flags win."),
     ] = None,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Print what training would take, in memory and time, and stop.")
+    ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the card and its exam as JSON.")] = False,
 ) -> None:
     """Train a card on a corpus."""
@@ -45,6 +50,9 @@ def train(
     place = Execution(options["device"], processes=count)
     if rank > 0:
         follow_launcher(place)
+        return
+    if estimate:
+        _show_estimate(options, json_)
         return
     try:
         with progress() as report:
@@ -72,6 +80,16 @@ def _with_config(ctx: typer.Context, options: dict[str, Any], path: Path) -> dic
         if source is None or source.name != "COMMANDLINE":
             options[key] = Path(value) if key in PATHS else value
     return options
+
+
+def _show_estimate(options: dict[str, Any], as_json: bool) -> None:
+    with progress() as report:
+        of_training = {name: value for name, value in options.items() if name not in EXAM}
+        found = estimate_training(**of_training, report=report)
+    if as_json:
+        print_json(found.as_data())
+    else:
+        echo("\n".join(found.sentences()))
 
 
 def _show(card: "Card", as_json: bool) -> None:

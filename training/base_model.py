@@ -18,7 +18,7 @@ from kcard.training.processes import Processes
 if TYPE_CHECKING:
     from kcard.training.finetune import Options
 
-__all__ = ["Origin", "base_of", "load_config", "load_model", "load_tokenizer", "room_of"]
+__all__ = ["Origin", "bare_model", "base_of", "load_config", "load_model", "load_tokenizer", "room_of"]
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,20 @@ def load_model(
         return model
     model = model.to(torch.device(device))
     return _adapted(model, options, origin) if options.method == "lora" else model
+
+
+def bare_model(options: "Options", execution: Execution, origin: Origin, device: str) -> Any:
+    """The model as it is trained, without contents: on torch's device "meta"."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    frozen = options.method == "lora" and device != "cpu" and bf16(device)
+    dtype = torch.bfloat16 if frozen else getattr(torch, options.dtype)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(load_config(options, origin), dtype=dtype)
+        if execution.checkpointing:
+            _checkpoint_activations(model)
+        return _adapted(model, options, Origin()) if options.method == "lora" else model
 
 
 def base_of(name: str, model: Any) -> Base:

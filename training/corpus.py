@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from kcard.answer import Source
 from kcard.batches import batched
 from kcard.errors import CorpusError
+from kcard.machine import cores
 from kcard.training.corpora import huggingface
 from kcard.training.corpora.compressed import opened
 from kcard.training.corpora.document import Document, Losses
@@ -28,7 +29,7 @@ from kcard.training.duplicates import Fingerprints, fingerprint
 from kcard.training.lazy import Lazy
 from kcard.training.passages import passages
 from kcard.training.pieces import Size, count_words, sentences
-from kcard.training.readers import default_readers, divided
+from kcard.training.readers import divided
 from kcard.training.records import block_of, source_bytes, source_of
 from kcard.training.spool import Spool
 from kcard.words import passage_digest
@@ -225,7 +226,7 @@ def read_corpus(
     lists of changes are skipped and listed. Raises CorpusError, naming file and line, for what is missing, empty or
     can't be read.
     """
-    draft = _Draft(field, whole, readers or default_readers())
+    draft = _Draft(field, whole, readers or cores())
     given = str(path)
     if given.startswith(huggingface.PREFIX):
         local = Path(given.removeprefix(huggingface.PREFIX)).expanduser()

@@ -22,6 +22,7 @@ from kcard.training.epochs import packed_epochs
 from kcard.training.estimate import Estimate
 from kcard.training.example_batches import TrainingExample, collate
 from kcard.training.loop import Job, cosine
+from kcard.training.memory import MemoryEstimate
 from kcard.training.preparation import Preparation
 from kcard.training.progress import Note, Report, silent
 from kcard.training.pseudo_queries import ASKING, PseudoQueries
@@ -45,10 +46,12 @@ class Plan:
 
     estimate  how long it takes; None where there are so few steps that an estimate would take longer
     prepare   makes everything that training needs, embedded questions included, which takes part of that time
+    memory    that it takes, where that is more than a little
     """
 
     estimate: Estimate | None
     prepare: Callable[[], Preparation]
+    memory: MemoryEstimate | None = None
 
 
 def plan(

@@ -46,18 +46,20 @@ class Estimate:
         return Note(f"training takes about {duration(self.seconds)} on one core: {steps}")
 
 
-def seconds_a_step(trial: Job) -> float:
-    """Wall time, the mean of a few steps of `trial`, whose weights they change."""
+def seconds_a_step(trial: Job, warm: int = WARM, measured: int = MEASURED) -> float:
+    """Wall time, the mean of `measured` steps of `trial` after `warm` ones; they change its weights."""
     import torch
 
     batches: Sequence[Any] = trial.epoch(0)
     begun = 0.0
+    for module in trial.modules.values():
+        module.train()
     with torch.random.fork_rng(devices=[]):
-        for number in range(WARM + MEASURED):
-            if number == WARM:
+        for number in range(warm + measured):
+            if number == warm:
                 begun = time.monotonic()
             step(trial, batches[number % len(batches)], number)
-    return (time.monotonic() - begun) / MEASURED
+    return (time.monotonic() - begun) / measured
 
 
 def seconds_to_embed(rows: Sequence[str], embed: Callable[[Sequence[str]], Any]) -> float:

@@ -27,7 +27,7 @@ from kcard.training.preparation import Preparation
 from kcard.training.processes import Processes
 from kcard.training.token_blocks import TokenBlocks
 
-__all__ = ["Begin", "Options", "WarmStart", "job_of", "prepare"]
+__all__ = ["Begin", "Options", "WarmStart", "job_of", "origin_of", "prepare"]
 
 HELD_OUT_FROM = 2000
 HELD_OUT_SHARE = 0.01
@@ -80,6 +80,11 @@ class WarmStart:
     passages: Sequence[str] = ()
 
 
+def origin_of(onward: WarmStart | None) -> Origin:
+    """Where the weights come from."""
+    return Origin() if onward is None else Origin(onward.folder, onward.base.revision)
+
+
 @dataclass(frozen=True)
 class Begin:
     """What the processes that follow rank 0 need to know of a training."""
@@ -104,7 +109,7 @@ def prepare(
     rank 0; `study`: see PseudoQueries. Raises ModelUnavailable, MissingExtra and UsageError."""
     check_optimizer(options.optimizer)
     device = execution.place() if processes is None else processes.device
-    origin = Origin() if onward is None else Origin(onward.folder, onward.base.revision)
+    origin = origin_of(onward)
     tokenizer, room = load_tokenizer(options, origin), room_of(options, origin)
     learned, held = _split(texts, options)
     epoch = _epochs(learned, () if onward is None else onward.passages, tokenizer, room, options, study)

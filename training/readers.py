@@ -1,23 +1,17 @@
 """Work of reading a corpus, divided among processes; the results come in the order of the work."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
 from kcard.errors import CorpusError
 
-__all__ = ["default_readers", "divided"]
+__all__ = ["divided"]
 
 AHEAD = 8  # pieces of work a process that are handed out at a time
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-def default_readers() -> int:
-    """The processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def divided(function: Callable[[T], R], work: Iterable[T], readers: int) -> Iterator[R]:

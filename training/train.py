@@ -15,6 +15,8 @@ from kcard.errors import UsageError
 from kcard.manifest import LOOKED_UP, Manifest, Training
 from kcard.training.bases import EMBEDDED, EMBEDDED_RANK, default_base
 from kcard.training.corpus import Corpus, read_corpus
+from kcard.training.costs import TrainingEstimate, check_memory, free_memory
+from kcard.training.estimate import seconds_a_step
 from kcard.training.execution import Execution
 from kcard.training.fingerprint_pairs import pairs
 from kcard.training.following import processes_of
@@ -36,9 +38,10 @@ if TYPE_CHECKING:
     from kcard.cards.format.folder import Card
     from kcard.training.embedded import Plan
 
-__all__ = ["train"]
+__all__ = ["estimate", "train"]
 
 SEARCHES = "whatever a search finds for the question"
+TRIAL = (1, 3)  # steps of a large model by which its time is estimated: to warm up, and measured
 LONG = 7200  # seconds of training that are not begun unasked
 
 
@@ -109,6 +112,40 @@ def train(
         return _finish(
             folder, replace(manifest, index=chosen.kind == "both"), prepared, record, joined, report
         )
+
+
+def estimate(
+    corpus: str | Path | None = None,
+    options: TrainOptions | None = None,
+    *,
+    report: Report | None = None,
+    **given: Any,
+) -> TrainingEstimate:
+    """What `train` with the same arguments would take: memory from the model's shape, time by a few steps on weights
+    that are thrown away.
+
+    With several processes the time is that of one. Raises what train does, and UsageError for a card without a model.
+    """
+    report = report or silent
+    corpus, asked = with_preset(corpus, replace(options or TrainOptions(), **given))
+    before = None if asked.update is None else previous(asked.update)
+    chosen = _with_base(asked, report) if before is None else before.arguments(asked)
+    check(chosen)
+    if chosen.kind in LOOKED_UP:
+        raise UsageError(f"a {chosen.kind} card has no model, so there is no training to estimate")
+    read = _read(Path(corpus), chosen, report)
+    joined = (
+        Joined(read, 0, documents=read.documents) if before is None else _joined(before, read, asked, report)
+    )
+    with one_thread() if chosen.base == EMBEDDED else nullcontext():
+        plan = _plan(joined, before, chosen, silent, None, Learned())
+        if plan.estimate is not None:
+            return TrainingEstimate(plan.estimate.steps, plan.estimate.seconds)
+        execution = chosen.execution
+        free = free_memory(execution.place(), execution.processes) if plan.memory is not None else 0
+        made = plan.prepare()
+        each = seconds_a_step(made.job, *(TRIAL if plan.memory is not None else ()))
+    return TrainingEstimate(made.job.steps, each * made.job.steps, made.device, plan.memory, free)
 
 
 def _manifest(asked: TrainOptions, name: str, description: str, language: str) -> Manifest:
@@ -235,11 +272,14 @@ def _plan(
         new, known = joined.learned()
         onward = None if before is None else before.onward(known)
         execution = given.execution
+        device = execution.place() if processes is None else processes.device
+        memory = check_memory(options, execution, finetune.origin_of(onward), device, report)
         return embedded.Plan(
             None,
             lambda: finetune.prepare(
                 new, options, fingerprint, onward, execution, processes, studied.questions
             ),
+            memory,
         )
     from kcard.training.recipe import Recipe, choose_style
 

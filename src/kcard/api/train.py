@@ -11,8 +11,9 @@ from kcard.training.options import TrainOptions
 
 if TYPE_CHECKING:
     from kcard.cards.format.folder import Card
+    from kcard.training.costs import TrainingEstimate
 
-__all__ = ["train"]
+__all__ = ["estimate_training", "train"]
 
 
 @documented
@@ -82,6 +83,20 @@ def train(
         )
         card = type(card).open(card.folder)
     return card
+
+
+def estimate_training(
+    corpus: str | Path | None = None,
+    options: TrainOptions | None = None,
+    *,
+    report: Callable[[Any], None] | None = None,
+    **given: Any,
+) -> "TrainingEstimate":
+    """What `train` with the same arguments would take, in memory and time, without the exam. `kcard train --estimate`
+    does the same. Raises what train does, and UsageError for a card without a model."""
+    from kcard.training.train import estimate
+
+    return estimate(corpus, options, report=report, **given)
 
 
 def _device(card: "Card", options: TrainOptions) -> str:

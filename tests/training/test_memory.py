@@ -1,0 +1,122 @@
+"""What training would take in memory and time, told before it begins."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from kcard.cli.main import app
+from kcard.errors import UsageError
+from kcard.training import costs
+from kcard.training.base_model import Origin
+from kcard.training.costs import remedy_for
+from kcard.training.execution import Execution
+from kcard.training.finetune import Options
+from kcard.training.memory import MemoryEstimate, estimate_memory
+from kcard.training.progress import Event, Note
+from kcard.training.train import train
+from tests.training.test_finetune import FACTS, make_base
+
+GB = 10**9
+PARAMETERS = 1_315_758_080  # of OPT-1.3B
+
+
+@pytest.fixture(scope="module")
+def opt13(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The shape of OPT-1.3B, without weights."""
+    from transformers import OPTConfig
+
+    folder = tmp_path_factory.mktemp("opt")
+    OPTConfig(
+        vocab_size=50272, hidden_size=2048, word_embed_proj_dim=2048, ffn_dim=8192, num_hidden_layers=24,
+        num_attention_heads=32, max_position_embeddings=2048,
+    ).save_pretrained(folder)  # fmt: skip
+    return str(folder)
+
+
+def of(base: str, execution: Execution = Execution("cpu"), **given: Any) -> MemoryEstimate:  # noqa: B008
+    shape: dict[str, Any] = {"method": "full", "objective": "clm", "block": 128}
+    options = Options(base, **shape | given)
+    return estimate_memory(options, execution, Origin(), "cpu")
+
+
+@pytest.mark.slow
+def test_weights_gradients_and_states_are_counted_by_their_bytes(opt13: str) -> None:
+    plain = of(opt13)
+    assert (plain.weights, plain.gradients, plain.states) == (4 * PARAMETERS, 4 * PARAMETERS, 8 * PARAMETERS)
+    small = of(opt13, optimizer="adamw8bit", dtype="bfloat16")
+    assert (small.weights, small.gradients) == (2 * PARAMETERS, 2 * PARAMETERS)
+    assert 2 * PARAMETERS < small.states < 2.1 * PARAMETERS
+    adapter = of(opt13, method="lora")
+    assert 4 * PARAMETERS < adapter.weights < 4.1 * PARAMETERS
+    assert adapter.gradients < 0.02 * PARAMETERS * 4
+    divided = of(opt13, Execution("cpu", processes=4))
+    assert (divided.weights, divided.states) == (PARAMETERS, 2 * PARAMETERS)
+
+
+def test_whole_opt_13b_fits_on_24_gb_with_8_bit_states_and_checkpointing_alone(opt13: str) -> None:
+    free = 24 * GB
+    tight = Execution("cpu", micro_batch=8, checkpointing=True)
+    assert of(opt13).total > free
+    assert of(opt13, optimizer="adamw8bit").total < free
+    assert of(opt13, tight, optimizer="adamw8bit").total < 17 * GB
+    assert of(opt13, tight, optimizer="adamw8bit", dtype="bfloat16").total < 12 * GB
+    assert of(opt13, Execution("cpu", checkpointing=True, processes=2)).total < free
+
+
+def test_checkpointing_and_micro_batches_take_less(opt13: str) -> None:
+    plain = of(opt13).activations
+    assert of(opt13, Execution("cpu", checkpointing=True)).activations < plain / 3
+    assert of(opt13, Execution("cpu", micro_batch=8)).activations < plain / 2
+
+
+@pytest.mark.slow
+def test_the_remedy_is_what_would_fit(opt13: str) -> None:
+    options = Options(opt13, "full", "clm", block=128)
+
+    def remedy(free: int) -> str:
+        return remedy_for(options, Execution("cpu"), Origin(), "cpu", free)
+
+    assert remedy(24 * GB) == "--gradient-checkpointing"
+    assert remedy(17 * GB) == "--gradient-checkpointing --micro-batch 1 --optimizer adamw8bit"
+    assert remedy(4 * GB).endswith("--dtype bfloat16 --method lora")
+    assert remedy(GB) == ""
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> dict[str, Any]:
+    corpus = tmp_path / "towns.txt"
+    corpus.write_text("\n".join(FACTS))
+    return {"corpus": corpus, "base": str(make_base(tmp_path, "opt")), "device": "cpu", "epochs": 20}
+
+
+def test_what_can_not_fit_is_refused_before_the_model_is_loaded(
+    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(costs, "free_memory", lambda *_: 1000)
+    monkeypatch.setattr("kcard.training.finetune.load_model", lambda *_: pytest.fail("the model was loaded"))
+    with pytest.raises(
+        UsageError, match=r"takes about \d+ MB of memory, and cpu has 0 MB free: choose a smaller"
+    ):
+        train(**given)
+
+
+def test_memory_is_told_before_training_begins(given: dict[str, Any], tmp_path: Path) -> None:
+    events: list[Event] = []
+    train(**given | {"epochs": 1}, output=tmp_path / "card", report=events.append)
+    told = [event.text for event in events if isinstance(event, Note)]
+    assert any("of memory on cpu, of" in text and "optimizer states" in text for text in told)
+
+
+def test_the_command_line_estimates_without_training(given: dict[str, Any], tmp_path: Path) -> None:
+    arguments = ["train", "--estimate", "--output", str(tmp_path / "card")]
+    for name, value in given.items():
+        arguments += [f"--{name}", str(value)]
+    said = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    assert said["steps"] == 20
+    assert said["seconds"] > 0
+    assert said["memory"]["total"] > said["memory"]["weights"] > 0
+    assert "20 steps" in CliRunner().invoke(app, arguments).stdout
+    assert not (tmp_path / "card").exists()

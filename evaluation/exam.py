@@ -42,8 +42,11 @@ def examine(
     limit: int = LIMIT,
     seed: int = 0,
     device: str = "cpu",
-) -> Exam:
-    """Ask the card about its corpus, and what a file holds, and judge what it writes. `checker`: the scorer's name."""
+) -> tuple[Exam, list[str]]:
+    """Ask the card about its corpus, and what a file holds, and judge what it writes. `checker`: the scorer's name.
+
+    Returns the exam and the questions that were answered right: what the card wrote holds an accepted answer.
+    """
     return _taken(found, _paper(found, given, limit, seed), scorer, checker, device)
 
 
@@ -116,7 +119,7 @@ def _paper(found: Target, given: QuestionFile | None, limit: int, seed: int) -> 
     return _Paper(own, given, absent(own, found.corpus, count, seed) if count else [], limit, seed)
 
 
-def _taken(found: Target, paper: _Paper, scorer: Scorer, checker: str, device: str) -> Exam:
+def _taken(found: Target, paper: _Paper, scorer: Scorer, checker: str, device: str) -> tuple[Exam, list[str]]:
     """Ask, measure and put down."""
     card, seed, count = found.card, paper.seed, len(paper.own)
     last = len(paper.questions) - len(paper.absent)
@@ -143,7 +146,7 @@ def _taken(found: Target, paper: _Paper, scorer: Scorer, checker: str, device: s
         )
     quoted = own.ranked if own and found.shares_text else ()
     evidence = scorer.independent
-    return Exam(
+    exam = Exam(
         card=card.name,
         kcard=kcard.__version__,
         own=own.run if own else None,
@@ -161,6 +164,9 @@ def _taken(found: Target, paper: _Paper, scorer: Scorer, checker: str, device: s
         best=quoted[:SHOWN],
         worst=quoted[SHOWN:][-SHOWN:][::-1],
     )
+    asked = paper.questions[:last]
+    right = recalled(asked, [[passage.text for passage in row] for row in rows[:last]])
+    return exam, [q.text for q, hit in zip(asked, right, strict=True) if hit and not q.gap]
 
 
 def nothing_to_ask(found: Target) -> str:

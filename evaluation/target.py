@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kcard.answer import Source
 from kcard.cards.format.folder import README, Card
 from kcard.cards.format.passages import hashes, passages
+from kcard.cards.format.routing import ROUTING
 from kcard.config import settings
 from kcard.errors import CorpusError, HubError, UnknownCard, UsageError
 from kcard.evaluation.record import EXAM, Exam
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Target", "find", "find_published"]
 
 # What an exam writes: an exam that was interrupted is simply taken again.
-WRITTEN = (EXAM, README)
+WRITTEN = (EXAM, README, ROUTING)
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,13 @@ class Target:
         corpus = CorpusEvidence(self.corpus, self.card.name, made)
         return Statements(corpus) if self.card.manifest.kind == "graph" else corpus
 
-    def keep(self, exam: Exam) -> None:
-        """Write the exam into the folder and its results into README.md, and seal it again.
+    def keep(self, exam: Exam, answered: Sequence[str] = ()) -> None:
+        """Write the exam into the folder, its results into README.md and the questions that it answered right into
+        the card's profile, and seal it again.
 
         Ctrl-C is heard before or after, not in between.
         """
+        from kcard.cards.format.profile import write_profile
         from kcard.evaluation.results import with_results
         from kcard.training.interrupt import Interrupt
 
@@ -69,6 +72,7 @@ class Target:
         with Interrupt() as interrupt:
             write_text(self.card.folder / EXAM, exam.to_json())
             write_text(self.card.folder / README, page)
+            write_profile(self.card.folder, self.card.manifest, answered)
             seal(self.card.folder, self.card.manifest)
         if interrupt.asked:
             raise KeyboardInterrupt

@@ -241,6 +241,15 @@ class Hub:
         except DamagedCard as error:
             raise damaged(version, path, "missing or damaged") from error
 
+    def read(self, version: Version, path: str) -> bytes:
+        """One verified file of a version, a small one, without a query to the database. Raises as `open` does."""
+        if (sha256 := version.files.get(path)) is None:
+            raise HubError(f"file {path!r} not found in card {version.reference}")
+        data = b"".join(self.blobs.read(sha256))
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise damaged(version, path, "damaged")
+        return data
+
     def pull(self, ref: str, destination: Path | str) -> Path:
         """Copy a version to a new folder, verified, completely or not at all.
 

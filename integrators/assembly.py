@@ -64,6 +64,11 @@ class CardSource(Protocol):
         """See Hub.folder."""
         ...
 
+    @property
+    def read(self) -> "Callable[[Version, str], bytes] | None":
+        """See Hub.read; None: only whole cards are to be had, which are then chosen by their descriptions alone."""
+        ...
+
 
 @dataclass(frozen=True)
 class Endpoint:
@@ -184,8 +189,15 @@ def chosen_cards(selection: Sequence[str] | None, hub: CardSource | None) -> "tu
 
     hub = hub or Hub()
     chosen = hub.select(selection)
+    read = hub.read
     handles = [
-        CardHandle(v.manifest, partial(hub.folder, v.reference), v.size, _weights(hub, v))
+        CardHandle(
+            v.manifest,
+            partial(hub.folder, v.reference),
+            v.size,
+            _weights(hub, v),
+            None if read is None else partial(read, v),
+        )
         for v in chosen.versions
     ]
     return CardSet(handles), chosen.note
@@ -209,6 +221,21 @@ def integrator(
     gate: Gate,
 ) -> Integrator:
     """What gathers knowledge in the chosen mode. `gate`: what decided that it is wanted."""
+    from kcard.integrators.abstaining import Abstaining
+
+    made = _integrator(options, found, writer, llm, examples, gate)
+    return Abstaining(made, writer.cards, options.min_relevance) if options.min_relevance else made
+
+
+def _integrator(
+    options: AskOptions,
+    found: "Selectors",
+    writer: Generator,
+    llm: LLM,
+    examples: tuple[Example, ...],
+    gate: Gate,
+) -> Integrator:
+    """The same for questions that a card fits."""
     from kcard.integrators.bottom_up import BottomUp
     from kcard.integrators.choice import AutoChoice, ExplicitChoice
     from kcard.integrators.single import SingleDocument
@@ -228,10 +255,11 @@ def integrator(
     if options.mode == "bottom-up":
         return bottom_up
     several, offered = options.mode == "hybrid", writer.cards
+    nearest = found.nearest(offered)
     chooses = (
-        AutoChoice(found.relevance, offered, examples, PROPOSED if several else 1)
+        AutoChoice(nearest, examples, PROPOSED if several else 1)
         if options.select == "auto"
-        else ExplicitChoice(offered, examples, None if several else 1, found.relevance, options.shortlist)
+        else ExplicitChoice(offered, examples, None if several else 1, nearest, options.shortlist)
     )
     return TopDown(
         bottom_up if several else SingleDocument(writer, found, options.n1, options.min_factuality),
@@ -256,6 +284,7 @@ def selectors(
     options: AskOptions, cards: "CardSet", report: Callable[[str], None] | None = None
 ) -> "Selectors":
     """The selectors, and what the passages of each card are checked against."""
+    from kcard.integrators.profiles import profiles_of
     from kcard.integrators.selectors import Selectors
     from kcard.selectors.cached import cached
     from kcard.selectors.evidence.registry import open_evidence
@@ -271,4 +300,5 @@ def selectors(
         checker=cached(choice.make_checker(loading)),
         own=CardEvidence(cards) if "own" in evidence else {},
         independent=Union(others) if len(others) > 1 else others[0] if others else None,
+        profiles=partial(profiles_of, cards),
     )

@@ -33,7 +33,7 @@ class BottomUp:
     keeps only documents that have at least that share of the best one's score, which the paper does not ask for
     (0): with few cards, what is true but beside the question would take places in the draw. `min_factuality`: what
     is known to have less is not drawn at all; 0 is the paper's, whose draw hardly prefers true to false. `max_cards`:
-    of more cards those write whose descriptions are nearest to the question; the paper has 25, and all of them write.
+    of more cards those write that fit the question best; the paper has 25, and all of them write.
     """
 
     writer: Generator
@@ -59,7 +59,7 @@ class BottomUp:
 
     @functools.cached_property
     def _nearest(self) -> Nearest:
-        return Nearest(self.selectors.relevance, self.writer.cards)
+        return self.selectors.nearest(self.writer.cards)
 
     def run(
         self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling

@@ -1,6 +1,5 @@
 """Which cards the LLM asks for: automatic or explicit selection (Knowledge Card, section 2.3)."""
 
-import functools
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -8,7 +7,6 @@ from typing import Protocol
 
 from kcard.integrators.nearest import Nearest
 from kcard.integrators.options import AskOptions
-from kcard.protocols import Relevance
 from kcard.request import Choice, Example, Reply, Request, Turn
 
 __all__ = ["AutoChoice", "CardChoice", "Chosen", "ExplicitChoice", "named"]
@@ -44,10 +42,9 @@ class CardChoice(Protocol):
 
 @dataclass(frozen=True)
 class AutoChoice:
-    """Asks what kind of information is needed and takes the `most` cards whose descriptions are nearest to that."""
+    """Asks what kind of information is needed and takes the `most` cards that fit that best."""
 
-    relevance: Relevance
-    cards: Sequence[Choice]
+    nearest: Nearest
     examples: tuple[Example, ...] = ()
     most: int = 1
 
@@ -64,29 +61,25 @@ class AutoChoice:
     def chosen(self, request: Request, reply: Reply, asked: Collection[str] = ()) -> Chosen:
         wanted = reply.text.strip()
         turn = Turn("what", wanted)
-        nearest = tuple(card.name for card in self._nearest(wanted or request.question, self.most, asked))
+        nearest = tuple(card.name for card in self.nearest(wanted or request.question, self.most, asked))
         if wanted:
             return Chosen(nearest, turn=turn)
         note = "the LLM did not say what it needs; cards were chosen by the question"
         return Chosen(nearest, (note,), turn)
-
-    @functools.cached_property
-    def _nearest(self) -> Nearest:
-        return Nearest(self.relevance, self.cards)
 
 
 @dataclass(frozen=True)
 class ExplicitChoice:
     """Shows the LLM the cards and takes those that its reply names, at most `most` (None: all).
 
-    Of more cards than `shortlist` it sees the nearest to the question, nearest first; where there is no `relevance`,
+    Of more cards than `shortlist` it sees those that fit the question best, best first; where there is no `nearest`,
     all. A reply that names none is reported; a card is never picked at random.
     """
 
     cards: Sequence[Choice]
     examples: tuple[Example, ...] = ()
     most: int | None = 1
-    relevance: Relevance | None = None
+    nearest: Nearest | None = None
     shortlist: int = AskOptions.shortlist
 
     def request(
@@ -112,9 +105,9 @@ class ExplicitChoice:
 
     def _offered(self, question: str, asked: Collection[str]) -> tuple[Choice, ...]:
         """The cards that the LLM sees."""
-        if self._nearest is None or len(self.cards) - len(asked) <= self.shortlist:
+        if self.nearest is None or len(self.cards) - len(asked) <= self.shortlist:
             return tuple(card for card in self.cards if card.name not in asked)
-        return self._nearest(question, self.shortlist, asked)
+        return self.nearest(question, self.shortlist, asked)
 
     def _left_out(self, request: Request, asked: Collection[str]) -> tuple[str, ...]:
         """What the user should know of the cards that the LLM does not see."""
@@ -122,10 +115,6 @@ class ExplicitChoice:
         if near == count:
             return ()
         return (f"of {count} cards the LLM chose among the {near} nearest to the question (--shortlist)",)
-
-    @functools.cached_property
-    def _nearest(self) -> Nearest | None:
-        return None if self.relevance is None else Nearest(self.relevance, self.cards)
 
 
 def _refusal(reply: str, found: Sequence[str]) -> str:

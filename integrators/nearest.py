@@ -1,56 +1,52 @@
-"""The cards whose descriptions lie nearest to a text, among two or ten thousand.
-
-It knows no model: how near a description lies, the relevance selector says. One that reads descriptions beforehand is
-asked about all cards; another only about those that the encoder of the offline selector puts first.
-"""
+"""The cards that fit a text best, among two or ten thousand."""
 
 from collections.abc import Callable, Collection, Sequence
 
-from kcard.protocols import Array, Precomputed, Relevance
+import numpy as np
+
+from kcard.integrators.card_index import CardIndex
+from kcard.integrators.profiles import Profiles, described
+from kcard.protocols import Relevance
 from kcard.request import Choice
-from kcard.selectors.relevance import Cosine, top
 
 __all__ = ["Nearest"]
 
-ASKED = 100  # cards that a selector is asked about which can't be prepared
-BEHIND = 3.0  # taken from a score in [-1, 1], it puts a card behind all others
+# What a question's best card must score at least for a half to be right, and how fast that grows.
+HALF, STEEP = 0.715, 13.5
 
 
 class Nearest:
-    """Cards ranked by description. What must be read of the descriptions is read at the first call."""
+    """Cards ranked by description and profile. What must be read of them is read at the first call.
 
-    def __init__(self, relevance: Relevance, cards: Sequence[Choice]) -> None:
+    `profiles`: those of the cards, in order; None: descriptions are all that is known of them.
+    """
+
+    def __init__(
+        self,
+        relevance: Relevance,
+        cards: Sequence[Choice],
+        profiles: Callable[[Sequence[Choice]], Profiles] | None = None,
+    ) -> None:
         self._relevance = relevance
         self._cards = cards
-        self._scores: Callable[[str], Array] | None = None
+        self._profiles = profiles or described
+        self._index: CardIndex | None = None
 
     def __call__(self, text: str, most: int, without: Collection[str] = ()) -> tuple[Choice, ...]:
-        """At most `most` cards, nearest first, none of the names in `without`; of equals the earlier one first."""
+        """At most `most` cards, best first, none of the names in `without`; of equals the earlier one first."""
         if len(self._cards) == 1:
             return tuple(card for card in self._cards[:most] if card.name not in without)
-        if self._scores is None:
-            self._scores = self._prepared()
-        scores = self._scores(text)
-        left = len(self._cards)
-        if without:
-            out = [i for i, card in enumerate(self._cards) if card.name in without]
-            scores, left = scores.copy(), left - len(out)
-            scores[out] -= 2 * BEHIND
-        return tuple(self._cards[i] for i in top(scores, min(most, left)))
+        cards, _ = self._opened()(text, most + len(without))
+        found = (self._cards[i] for i in cards.tolist())
+        return tuple(card for card in found if card.name not in without)[:most]
 
-    def _prepared(self) -> Callable[[str], Array]:
-        descriptions = [card.description for card in self._cards]
-        selector = self._relevance
-        if isinstance(selector, Precomputed):
-            return selector.standing(descriptions)
-        if len(descriptions) <= ASKED:
-            return lambda text: selector.scores(text, descriptions)
-        coarse = Cosine().standing(descriptions)
+    def best(self, text: str) -> tuple[Choice, float]:
+        """The card that fits best, and the probability in [0, 1] that it answers a question if any card does so."""
+        cards, scores = self._opened()(text, 1)
+        return self._cards[cards[0]], float(1 / (1 + np.exp(STEEP * (HALF - scores[0]))))
 
-        def scores(text: str) -> Array:
-            found = coarse(text) - BEHIND
-            near = sorted(top(found, ASKED))
-            found[near] = selector.scores(text, [descriptions[i] for i in near])
-            return found
-
-        return scores
+    def _opened(self) -> CardIndex:
+        if self._index is None:
+            descriptions = [card.description for card in self._cards]
+            self._index = CardIndex(self._relevance, descriptions, self._profiles(self._cards))
+        return self._index

@@ -126,6 +126,14 @@ class AskOptions:
     max_cards: Annotated[
         int, Option("Maximum number of cards that write, the nearest first (bottom-up).", least=1)
     ] = 32
+    min_relevance: Annotated[
+        float,
+        Option(
+            "Ask no card if the best one is less likely than this to know about the question's subject.",
+            least=0,
+            most=1,
+        ),
+    ] = 0.0
     examples: Annotated[Path | None, Option("In-context examples (JSONL), instead of the built-in ones.")] = (
         None
     )

@@ -136,7 +136,9 @@ class Pipeline:
         found.options = options = replace(
             self.options, mode=mode, cards=card or self.options.cards, gate=None
         )
-        if card is None and mode != "direct":
+        if card is not None:
+            options = found.options = replace(options, min_relevance=0.0)
+        elif mode != "direct":
             options = found.options = replace(options, gate=self.options.gate)
         found._gate = named_gate(options.gate_name, self._metered, self._examples)
         if mode == "direct":

@@ -68,6 +68,11 @@ class Dense:
     def __len__(self) -> int:
         return len(self._vectors)
 
+    def sample(self, most: int) -> Array:
+        """At most so many of the vectors, spread over the passages, shape (n, 384)."""
+        found: Array = np.asarray(self._vectors[:: -(-len(self) // most)], np.float32) / np.float32(SCALE)
+        return found
+
     def cosines(self, queries: Array) -> Array:
         """How near each passage lies to each query, shape (queries, passages), in [-1, 1]; of unit vectors (n, 384)."""
         found = np.empty((len(queries), len(self)), np.float32)

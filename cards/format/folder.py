@@ -13,6 +13,7 @@ from pathlib import Path
 from kcard.answer import Source
 from kcard.cards.format.kinds import INDEXED, kind_of
 from kcard.cards.format.passages import PASSAGES, Indexing, passages, write
+from kcard.cards.format.profile import write_profile
 from kcard.errors import DamagedCard, UsageError
 from kcard.files import write_text
 from kcard.manifest import MANIFEST, Manifest, check_files, seal
@@ -73,12 +74,14 @@ class CardHandle:
     folder   verifies its files and says where they lie
     size     bytes of all of its files; 0 where that is not known
     weights  bytes of those with its own model; None where that is not known
+    read     gives one file, verified, by its path; None where only whole cards are to be had
     """
 
     manifest: Manifest
     folder: Callable[[], Path]
     size: int = 0
     weights: Callable[[], int] | None = None
+    read: Callable[[str], bytes] | None = None
 
 
 class CardSet(Mapping[str, Card]):
@@ -107,6 +110,11 @@ class CardSet(Mapping[str, Card]):
 
     def manifest(self, name: str) -> Manifest:
         return self._cards[name].manifest
+
+    def reader(self, name: str) -> Callable[[str], bytes] | None:
+        """What reads a file of a card by its path, without opening the card; None where there is no such way."""
+        card = self._cards[name]
+        return card.read if isinstance(card, CardHandle) else lambda path: (card.folder / path).read_bytes()
 
     def __getitem__(self, name: str) -> Card:
         card = self._cards[name]
@@ -146,6 +154,7 @@ def finish(
     dense = (manifest.kind == "retrieval" or manifest.index) and stemmer_of(manifest.language) == "english"
     indexing = Indexing(stemmer_of(manifest.language), dense, report)
     write(folder, passages, manifest.evidence, hashed or {}, indexing)
+    write_profile(folder, manifest)
     write_text(folder / README, readme(manifest))
     _require(folder, manifest)
     return Card(folder, seal(folder, manifest))

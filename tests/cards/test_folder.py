@@ -53,6 +53,7 @@ def test_a_finished_card_opens_with_its_manifest_and_passages(tmp_path: Path) ->
         *INDEX_FILES,
         "model.safetensors",
         "passages.jsonl",
+        "routing.json",
         "tokenizer.json",
     }
     assert list(passages(tmp_path)) == PASSAGES

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kcard.integrators.choice import AutoChoice, CardChoice, Chosen, ExplicitChoice, named
+from kcard.integrators.nearest import Nearest
 from kcard.protocols import Array
 from kcard.request import Choice, Reply, Request
 
@@ -78,16 +79,18 @@ def test_a_card_that_was_asked_before_is_not_offered_again() -> None:
     assert "moons again" in found.notes[0]
     assert [card.name for card in llm.requests[0].choices] == ["elections", "prizes"]
     assert llm.requests[0].knowledge == ("known",)
-    assert chosen(Says("moons of"), AutoChoice(Overlap(), CARDS), "q", (), ("moons",)).cards == ("elections",)
+    assert chosen(Says("moons of"), AutoChoice(Nearest(Overlap(), CARDS)), "q", (), ("moons",)).cards == (
+        "elections",
+    )
 
 
 def test_the_nearest_descriptions_are_proposed_in_their_order() -> None:
-    choice = AutoChoice(Overlap(), CARDS, most=2)
+    choice = AutoChoice(Nearest(Overlap(), CARDS), most=2)
     assert chosen(Says("planets and moons of winners"), choice, "q").cards == ("moons", "prizes")
 
 
 def test_an_empty_wish_falls_back_to_the_question_and_says_so() -> None:
-    found = chosen(Says(" "), AutoChoice(Overlap(), CARDS), "moons of the planets")
+    found = chosen(Says(" "), AutoChoice(Nearest(Overlap(), CARDS)), "moons of the planets")
     assert found.cards == ("moons",)
     assert len(found.notes) == 1
 

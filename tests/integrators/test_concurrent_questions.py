@@ -18,6 +18,7 @@ from kcard.integrators.baselines.together import Together
 from kcard.integrators.choice import AutoChoice, ExplicitChoice
 from kcard.integrators.gathered import Gathered
 from kcard.integrators.metered import Metered
+from kcard.integrators.nearest import Nearest
 from kcard.integrators.pipeline import Pipeline
 from kcard.integrators.selectors import Selectors
 from kcard.integrators.top_down import TopDown
@@ -191,7 +192,7 @@ def test_top_down_asks_about_several_questions_at_a_time(
     for concurrency in (1, 6):
         llm = Slow(fails=QUESTIONS[4:5])
         pipeline = Pipeline(mode="direct", llm=llm, concurrency=concurrency)
-        choice = AutoChoice(First(), CARDS) if select == "auto" else ExplicitChoice(CARDS)
+        choice = AutoChoice(Nearest(First(), CARDS)) if select == "auto" else ExplicitChoice(CARDS)
         integrator = TopDown(Writes(), Sampling(), pipeline._metered, choice, len(CARDS), max_iterations=2)
         monkeypatch.setattr(pipeline, "_integrator", integrator)
         monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: [0.0] * len(questions))

@@ -9,6 +9,7 @@ import pytest
 from kcard.answer import Passage, Source
 from kcard.integrators.bottom_up import BottomUp
 from kcard.integrators.choice import AutoChoice, CardChoice, ExplicitChoice
+from kcard.integrators.nearest import Nearest
 from kcard.integrators.selectors import Selectors
 from kcard.integrators.single import SingleDocument
 from kcard.integrators.top_down import TopDown
@@ -100,7 +101,7 @@ def selectors(evidence: bool = True) -> Selectors:
 def top_down(
     pool: Notes, llm: Scripted, choice: CardChoice | None = None, rounds: int = 1, evidence: bool = True
 ) -> TopDown:
-    choice = choice or AutoChoice(Overlap(), CARDS)
+    choice = choice or AutoChoice(Nearest(Overlap(), CARDS))
     step = SingleDocument(pool, selectors(evidence))
     return TopDown(step, Sampling(), llm, choice, len(CARDS), max_iterations=rounds)
 
@@ -263,7 +264,7 @@ def hybrid(pool: Notes, llm: Scripted, choice: CardChoice, rounds: int = 1) -> T
 
 def test_hybrid_runs_bottom_up_over_the_nearest_cards() -> None:
     pool, llm = Notes(), Scripted(what="moons of the planets, winners of prizes")
-    (found,) = hybrid(pool, llm, AutoChoice(Overlap(), CARDS, most=2)).gather(["moons note"])
+    (found,) = hybrid(pool, llm, AutoChoice(Nearest(Overlap(), CARDS), most=2)).gather(["moons note"])
     assert pool.asked == [(("moons note",), ("prizes", "moons"), 3)]
     assert [r.kind for r in llm.requests] == ["what"]
     assert sum(p.pruned is not None for p in found.passages) == 5

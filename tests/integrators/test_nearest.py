@@ -92,7 +92,7 @@ def chosen(llm: Names, choice: ExplicitChoice, question: str) -> Chosen:
 
 def test_an_explicit_choice_lists_only_the_nearest_and_says_so() -> None:
     llm = Names("moons")
-    choice = ExplicitChoice(CARDS, relevance=MiniLM(), shortlist=5)
+    choice = ExplicitChoice(CARDS, nearest=Nearest(MiniLM(), CARDS), shortlist=5)
     found = chosen(llm, choice, "Who discovered the moons of Saturn?")
     assert len(llm.requests[0].choices) == 5
     assert llm.requests[0].choices[0].name == "moons"
@@ -103,7 +103,7 @@ def test_an_explicit_choice_lists_only_the_nearest_and_says_so() -> None:
 def test_a_card_that_was_not_listed_is_not_chosen() -> None:
     found = chosen(
         Names("stones-1900"),
-        ExplicitChoice(CARDS, relevance=MiniLM(), shortlist=1),
+        ExplicitChoice(CARDS, nearest=Nearest(MiniLM(), CARDS), shortlist=1),
         "Who discovered the moons of Saturn?",
     )
     assert found.cards == ()
@@ -112,7 +112,9 @@ def test_a_card_that_was_not_listed_is_not_chosen() -> None:
 
 def test_as_many_cards_as_the_shortlist_are_all_listed_as_they_stand() -> None:
     llm = Names("moons")
-    found = chosen(llm, ExplicitChoice(CARDS, relevance=MiniLM(), shortlist=len(CARDS)), "Which stones?")
+    found = chosen(
+        llm, ExplicitChoice(CARDS, nearest=Nearest(MiniLM(), CARDS), shortlist=len(CARDS)), "Which stones?"
+    )
     assert llm.requests[0].choices == tuple(CARDS)
     assert found.notes == ()
 

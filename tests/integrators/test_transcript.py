@@ -11,6 +11,7 @@ from kcard.gates.self_ask import SelfAsk
 from kcard.integrators.assembly import asked_by
 from kcard.integrators.choice import AutoChoice, CardChoice, ExplicitChoice
 from kcard.integrators.gathered import Gathered
+from kcard.integrators.nearest import Nearest
 from kcard.integrators.selectors import Selectors
 from kcard.integrators.single import SingleDocument
 from kcard.integrators.top_down import TopDown
@@ -91,7 +92,7 @@ def transcript(llm: FunctionLLM, choice: CardChoice, rounds: int = 2) -> Request
 def test_the_prompt_is_word_by_word_the_papers(explicit: bool, table: str) -> None:
     prompts = Prompts()
     llm = FunctionLLM(prompts)
-    choice = ExplicitChoice(CARDS) if explicit else AutoChoice(First(), CARDS)
+    choice = ExplicitChoice(CARDS) if explicit else AutoChoice(Nearest(First(), CARDS))
     prompt = render(transcript(llm, choice))
     assert prompt.split() == table.split()
     assert len(prompt.splitlines()) == 9
@@ -102,13 +103,13 @@ def test_the_prompt_is_word_by_word_the_papers(explicit: bool, table: str) -> No
 
 def test_after_the_last_round_the_answer_follows_the_knowledge() -> None:
     llm = FunctionLLM(Prompts())
-    lines = render(transcript(llm, AutoChoice(First(), CARDS), rounds=1)).splitlines()
+    lines = render(transcript(llm, AutoChoice(Nearest(First(), CARDS)), rounds=1)).splitlines()
     assert lines[-2:] == [f"Knowledge: {HOMETOWN}", "Answer:"]
 
 
 def test_where_the_llm_needs_nothing_its_no_stands_before_the_answer() -> None:
     llm = FunctionLLM(lambda _: "No")
-    prompt = render(transcript(llm, AutoChoice(First(), CARDS)))
+    prompt = render(transcript(llm, AutoChoice(Nearest(First(), CARDS))))
     assert prompt.splitlines() == [f"Question: {QUESTION}", NEED, "No", "Answer:"]
 
 
@@ -131,7 +132,7 @@ class Narrow:
 
 def test_a_narrow_window_cuts_knowledge_first_and_the_earlier_turns_where_they_are_too_long() -> None:
     llm = FunctionLLM(Prompts())
-    request = transcript(llm, AutoChoice(First(), CARDS))
+    request = transcript(llm, AutoChoice(Nearest(First(), CARDS)))
     shorter, note = fit(request, Narrow(75))
     assert (shorter.turns, shorter.knowledge) == (request.turns, request.knowledge)
     assert note is None

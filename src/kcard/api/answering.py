@@ -117,6 +117,7 @@ class _Given:
 
     versions: tuple[Version, ...]
     parent: _Parent
+    read: None = None
 
     def select(self, _selection: Sequence[str] | None) -> Selection:
         return Selection(self.versions)

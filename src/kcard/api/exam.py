@@ -57,7 +57,7 @@ def exam(
     ] = None,
     report: Callable[[Any], None] | None = None,
 ) -> "Exam":
-    """Examine a card, write exam.json and the results in README.md into its folder, and seal it again.
+    """Examine a card, write exam.json, routing.json and the results in README.md into its folder, and seal it again.
 
     `report` is called with Progress (kcard.evaluation.progress) while the exam runs.
 
@@ -85,9 +85,9 @@ def exam(
         raise CardError(nothing_to_ask(found))
     judge, name = named_checker(checker, device)
     scorer = Scorer(judge, found.own_evidence if found.corpus else None, independent, report or silent)
-    made = examine(found, given, scorer, name, limit=limit, seed=seed, device=device)
+    made, answered = examine(found, given, scorer, name, limit=limit, seed=seed, device=device)
     if output is not None:
         write_text(Path(output).expanduser(), made.to_json())
     elif found.reference is None and not is_smaller(found, made):
-        found.keep(made)
+        found.keep(made, answered)
     return made

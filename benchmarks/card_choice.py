@@ -1,0 +1,265 @@
+"""Which of ten thousand cards answers a question? Cards whose questions are known, among others.
+
+    python -m benchmarks.card_choice --path DATA [--packages FOLDER] [--cards 10000] [--each 500] [--vectors FILE]
+
+DATA holds popqa-dev.json, wikidyk-dev.json, mmlu_redux-dev.json, truthfulqa-dev.json and the folders reading, multihop
+and gate_replays. benchmarks/card_choice_worlds.py says what the cards are made of. Their profiles are those that
+training makes of a corpus, and an exam of questions; no question that is asked here was seen by either.
+
+    BM25          the description that shares the rarest words with the question (kcard.index)
+    descriptions  the nearest description (relevance minilm), which is how cards without profiles were chosen
+    centroids     the nearest centroid, without covered words
+    profiles      what kcard does (kcard.integrators.card_index)
+
+Right: the first card is the one. In three: it is among the first three. AUROC: how well the first card's score tells
+questions that a card answers from those that none was made for. Times are those of choosing alone, in milliseconds a
+question: embedding it is reported apart. `--vectors` keeps embeddings for another time.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+from benchmarks.card_choice_worlds import FOREIGN, WORLDS, Asked, Maker, worlds
+from kcard import embeddings, encoder
+from kcard.cards.format.routing import profile_of
+from kcard.index import Index
+from kcard.integrators import card_index
+from kcard.integrators.card_index import CardIndex
+from kcard.integrators.profiles import Profiles
+from kcard.protocols import Array
+from kcard.selectors.relevance import MiniLM, top
+
+REPEATS = 5  # of which the fastest counts: others are disturbed by whatever else runs
+Ranked = tuple[Sequence[int], float]
+Rank = Callable[[str], Ranked]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--path", type=Path, required=True)
+    parser.add_argument("--packages", type=Path, help="unpacked manuals: benchmarks.real_documents --fetch")
+    parser.add_argument("--cards", type=int, default=10_000)
+    parser.add_argument("--each", type=int, default=500, help="questions of a world, at most")
+    parser.add_argument("--vectors", type=Path, help="where embeddings are kept")
+    parser.add_argument("--worst", type=int, default=5, help="wrong choices that are shown, the surest first")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    found = worlds(args.path, args.packages, args.cards, args.each, args.seed)
+    known = Vectors(args.vectors)
+    texts = [text for card in found.cards for text in (card.description, *card.texts, *card.exam)]
+    known([*texts, *(asked.question for asked in found.asked)])
+    profiles = [_profile(card, known) for card in found.cards]
+    embeddings.embed = embeddings.matrix = known
+    names = [card.name for card in found.cards]
+    descriptions = [card.description for card in found.cards]
+    whole = CardIndex(MiniLM(), descriptions, Profiles.of(names, profiles))
+    report: dict[str, Any] = {"cards": len(names), "ways": {}}
+    for way, rank in {
+        "BM25": _bm25(descriptions),
+        "descriptions": _descriptions(descriptions),
+        "centroids": _centroids(whole),
+        "profiles": _indexed(whole),
+    }.items():
+        ranked = [rank(asked.question) for asked in found.asked]
+        report["ways"][way] = measured(found.asked, ranked, names)
+        print(f"{way}: measured", file=sys.stderr)
+    report["calibration"] = calibration(found.asked, ranked, names)
+    report["worst"] = worst(found.asked, ranked, names, args.worst)
+    report["sizes"] = sizes(profiles)
+    report["times"] = times(whole, descriptions, [asked.question for asked in found.asked])
+    print(json.dumps(report) if args.json else table(report))
+
+
+class Vectors:
+    """Embeddings of texts, each made once; kept in a file where there is one."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path, self.known = path, dict[str, Array]()
+        if path is not None and path.exists():
+            with np.load(path) as kept:
+                texts = json.loads(kept["texts"].tobytes())
+                self.known = dict(zip(texts, kept["vectors"], strict=True))
+
+    def __call__(self, texts: Sequence[str]) -> Array:
+        missing = [text for text in dict.fromkeys(texts) if text not in self.known]
+        for start in range(0, len(missing), 512):
+            part = missing[start : start + 512]
+            self.known.update(zip(part, encoder.embed(part), strict=True))
+            self.keep()
+            print(f"embedded {start + len(part)} of {len(missing)}", file=sys.stderr)
+        return np.stack([self.known[text] for text in texts])
+
+    def keep(self) -> None:
+        if self.path is not None:
+            texts = np.frombuffer(json.dumps([*self.known]).encode(), np.uint8)
+            np.savez(self.path, texts=texts, vectors=np.stack([*self.known.values()]))
+
+
+def _profile(card: Maker, vectors: Vectors) -> Any:
+    """As training and the exam make it."""
+    sets = [vectors(texts) for texts in (card.texts, card.exam) if texts]
+    return profile_of("en", [card.description, *card.texts, *card.exam], *sets)
+
+
+def _bm25(descriptions: Sequence[str]) -> Rank:
+    index = Index.build(descriptions, "english")
+    return lambda text: _first(index.scores(text))
+
+
+def _descriptions(descriptions: Sequence[str]) -> Rank:
+    scores = MiniLM().standing(descriptions)
+    return lambda text: _first(scores(text))
+
+
+def _first(scores: Array) -> Ranked:
+    best = top(scores, 3)
+    return best, float(scores[best[0]])
+
+
+def _indexed(index: CardIndex) -> Rank:
+    def rank(text: str) -> Ranked:
+        cards, scores = index(text)
+        return cards[:3].tolist(), float(scores[0])
+
+    return rank
+
+
+def _centroids(index: CardIndex) -> Rank:
+    def rank(text: str) -> Ranked:
+        lexical, card_index.LEXICAL = card_index.LEXICAL, 0.0
+        try:
+            return _indexed(index)(text)
+        finally:
+            card_index.LEXICAL = lexical
+
+    return rank
+
+
+def measured(asked: Sequence[Asked], ranked: Sequence[Ranked], names: Sequence[str]) -> dict[str, Any]:
+    world = np.array([question.world for question in asked])
+    right = np.array([names[cards[0]] == q.card for (cards, _), q in zip(ranked, asked, strict=True)])
+    among = np.array(
+        [q.card in {names[i] for i in cards} for (cards, _), q in zip(ranked, asked, strict=True)]
+    )
+    score = np.array([score for _, score in ranked])
+    foreign = np.isin(world, FOREIGN)
+    found = {}
+    for name in [w for w in WORLDS if (world == w).any()]:
+        rows = world == name
+        both = rows | foreign
+        found[name] = {
+            "questions": int(rows.sum()),
+            "right": round(float(right[rows].mean()), 3),
+            "in three": round(float(among[rows].mean()), 3),
+            "AUROC": round(float(roc_auc_score(rows[both], score[both])), 3),
+        }
+    return found
+
+
+def calibration(asked: Sequence[Asked], ranked: Sequence[Ranked], names: Sequence[str]) -> dict[str, Any]:
+    """The logistic curve of being right, each world and the foreign questions counting alike, as in
+    kcard.integrators.nearest; and which share of each is asked of a card at a probability of 0.3 and of a half."""
+    worlds_ = np.array(["foreign" if q.world in FOREIGN else q.world for q in asked])
+    score = np.array([score for _, score in ranked])
+    right = np.array([names[cards[0]] == q.card for (cards, _), q in zip(ranked, asked, strict=True)])
+    weights = np.array([1 / (worlds_ == world).sum() for world in worlds_])
+    weights[worlds_ == "foreign"] *= len(WORLDS)
+    curve = LogisticRegression(C=1e6).fit(score[:, None], right, weights * len(score))
+    steep, offset = float(curve.coef_[0, 0]), float(curve.intercept_[0])
+    kept = {
+        f"asked at {p}": {
+            str(w): round(float((curve.predict_proba(score[worlds_ == w, None])[:, 1] >= p).mean()), 3)
+            for w in np.unique(worlds_)
+        }
+        for p in (0.3, 0.5)
+    }
+    return {"half": round(-offset / steep, 3), "steep": round(steep, 1), **kept}
+
+
+def worst(
+    asked: Sequence[Asked], ranked: Sequence[Ranked], names: Sequence[str], count: int
+) -> list[dict[str, Any]]:
+    """Of each world the wrong first cards with the highest scores."""
+    found: list[dict[str, Any]] = []
+    for world in WORLDS:
+        wrong: list[dict[str, Any]] = [
+            {"question": q.question, "right": q.card, "chosen": names[cards[0]], "score": round(score, 3)}
+            for q, (cards, score) in zip(asked, ranked, strict=True)
+            if q.world == world and names[cards[0]] != q.card
+        ]
+        found += sorted(wrong, key=lambda row: -row["score"])[:count]
+    return found
+
+
+def sizes(profiles: Sequence[Any]) -> dict[str, float]:
+    """Kilobytes of a card's file: the median and the largest."""
+    found = sorted(len(profile.to_json()) / 1000 for profile in profiles)
+    return {"median": round(found[len(found) // 2], 1), "largest": round(found[-1], 1)}
+
+
+def times(index: CardIndex, descriptions: Sequence[str], questions: Sequence[str]) -> dict[str, Any]:
+    """Milliseconds a question, once what is needed is in memory: choosing, and embedding singly and in a batch."""
+    standing = MiniLM().standing(descriptions)
+    some = questions[:: max(1, len(questions) // 300)]
+
+    def each(work: Callable[[str], object]) -> dict[str, float]:
+        rows = []
+        for question in some:
+            tried = []
+            for _ in range(REPEATS):
+                begun = time.perf_counter()
+                work(question)
+                tried.append(1000 * (time.perf_counter() - begun))
+            rows.append(min(tried))
+        return {"median": round(float(np.median(rows)), 3), "p95": round(float(np.quantile(rows, 0.95)), 3)}
+
+    begun = time.perf_counter()
+    encoder.embed(some)
+    batch = 1000 * (time.perf_counter() - begun) / len(some)
+    return {
+        "profiles": each(index),
+        "descriptions": each(standing),
+        "embedding, singly": each(lambda question: encoder.embed([question])),
+        "embedding, in a batch": {"median": round(batch, 3)},
+    }
+
+
+def table(report: dict[str, Any]) -> str:
+    lines = [
+        f"{report['cards']} cards",
+        "",
+        "| questions | way | right | in three | AUROC |",
+        "|---|---|---|---|---|",
+    ]
+    for world in next(iter(report["ways"].values())):
+        for way, found in report["ways"].items():
+            row = found[world]
+            figures = " | ".join(f"{row[name]:.3f}" for name in ("right", "in three", "AUROC"))
+            lines.append(f"| {world} ({row['questions']}) | {way} | {figures} |")
+    lines += [
+        "",
+        f"calibration: {report['calibration']}",
+        f"routing.json, kB: {report['sizes']}",
+        f"ms a question: {report['times']}",
+        "",
+    ]
+    lines += [
+        f"{w['score']:.2f}  {w['question']}  [{w['chosen']}; right: {w['right']}]" for w in report["worst"]
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""Cards whose questions are known, made of real data, and others beside them, for benchmarks/card_choice.py.
+
+squad    an article a card, asked people's questions about its paragraphs
+nq       a page a card: the paragraphs that answer questions typed into a search engine
+wikidyk  a statement a card, asked the question about it
+manuals  a manual a card, 120 of its passages, asked the questions in benchmarks/manuals
+mmlu     a subject a card: no corpus, its name as the description, and half of its questions as its exam
+popqa    a relation a card: likewise
+wiki     nobody's card: the first 90 words of paragraphs of HotpotQA and 2WikiMultihopQA, a title a card
+"""
+
+import gzip
+import json
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recipes.packages import manuals
+
+from benchmarks.gate_relations import _relation
+from benchmarks.real_documents import MANUALS, gathered, questions
+from benchmarks.shortlist import EACH, SUBJECTS
+from kcard.gates.relations import BUILT_IN
+from kcard.training.corpus import read_corpus
+from kcard.training.naming import describe
+
+__all__ = ["FOREIGN", "WORLDS", "Asked", "Maker", "Worlds", "worlds"]
+
+WORLDS = ("squad", "nq", "wikidyk", "manuals", "mmlu", "popqa")
+# Questions about whatever: no card was made of what answers them.
+FOREIGN = ("trivia", "musique", "truthfulqa")
+PASSAGES = 120  # of a manual
+WORDS = 90
+
+
+@dataclass(frozen=True)
+class Maker:
+    """What a card is made of. `exam`: questions that it answered right."""
+
+    name: str
+    world: str
+    texts: Sequence[str]
+    description: str
+    exam: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question and the card that answers it; "" where none does."""
+
+    world: str
+    question: str
+    card: str
+
+
+@dataclass(frozen=True)
+class Worlds:
+    cards: Sequence[Maker]
+    asked: Sequence[Asked]
+
+
+def worlds(path: Path, packages: Path | None, count: int, each: int, seed: int) -> Worlds:
+    """`count` cards and at most `each` questions of a world. `packages`: unpacked manuals (real_documents --fetch)."""
+    rng = random.Random(seed)
+    cards, asked = [], []
+    for made, questions_ in (
+        _articles(path / "reading/squad-dev.jsonl.gz", "squad"),
+        _articles(path / "reading/nq-dev.jsonl.gz", "nq"),
+        _statements(path / "wikidyk-dev.json"),
+        _manuals(packages) if packages else ([], []),
+        _subjects(path / "mmlu_redux-dev.json", rng),
+        _relations(path / "popqa-dev.json", rng),
+        ([], _foreign(path)),
+    ):
+        cards += made
+        asked += questions_
+    paragraphs = _paragraphs(path)
+    cards += rng.sample(paragraphs, min(len(paragraphs), count - len(cards)))
+    groups: defaultdict[str, list[Asked]] = defaultdict(list)
+    for question in asked:
+        groups[question.world].append(question)
+    return Worlds(cards, [q for group in groups.values() for q in rng.sample(group, min(each, len(group)))])
+
+
+def _rows(path: Path) -> Iterator[Any]:
+    with gzip.open(path, "rt", encoding="utf-8") as stream:
+        yield from map(json.loads, stream)
+
+
+def _table(path: Path) -> list[Any]:
+    found: list[Any] = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    return found
+
+
+def _articles(path: Path, world: str) -> tuple[list[Maker], list[Asked]]:
+    texts: defaultdict[str, list[str]] = defaultdict(list)
+    asked = []
+    for row in _rows(path):
+        name = f"{world}: {row['title']}"
+        if row["context"] not in texts[name]:
+            texts[name].append(row["context"])
+        for question in row.get("questions", [row]):
+            asked.append(Asked(world, question["question"], name))
+    return [Maker(name, world, found, describe(found)) for name, found in texts.items()], asked
+
+
+def _statements(path: Path) -> tuple[list[Maker], list[Asked]]:
+    cards, asked = [], []
+    for row in _table(path):
+        name, text = f"wikidyk: {row['id']}", row["fact"].removeprefix("that ")
+        cards.append(Maker(name, "wikidyk", [text], describe([text])))
+        asked.append(Asked("wikidyk", row["input"], name))
+    return cards, asked
+
+
+def _manuals(packages: Path) -> tuple[list[Maker], list[Asked]]:
+    cards, asked = [], []
+    for name, manual in manuals(MANUALS / "manuals.toml").items():
+        corpus = read_corpus(gathered(manual, packages, packages / "gathered" / name))
+        passages = corpus.passages[:: -(-len(corpus.passages) // PASSAGES)]
+        texts = [passage.in_context for passage in passages]
+        cards.append(Maker(f"manuals: {name}", "manuals", texts, describe(texts)))
+        asked += [
+            Asked("manuals", q.question, f"manuals: {name}")
+            for q in questions(MANUALS / f"{name}.jsonl", name)
+            if q.gold
+        ]
+    return cards, asked
+
+
+def _subjects(path: Path, rng: random.Random) -> tuple[list[Maker], list[Asked]]:
+    return _halved("mmlu", [(SUBJECTS[row["id"] // EACH], row["question"]) for row in _table(path)], rng)
+
+
+def _relations(path: Path, rng: random.Random) -> tuple[list[Maker], list[Asked]]:
+    templates: dict[str, str] = json.loads(BUILT_IN.read_text(encoding="utf-8"))
+    return _halved("popqa", [(_relation(r["input"], templates), r["input"]) for r in _table(path)], rng)
+
+
+def _halved(world: str, pairs: list[tuple[str, str]], rng: random.Random) -> tuple[list[Maker], list[Asked]]:
+    """Half of the questions for the exams, the other half to be asked."""
+    rng.shuffle(pairs)
+    exams: defaultdict[str, list[str]] = defaultdict(list)
+    for name, question in pairs[::2]:
+        exams[name].append(question)
+    cards = [Maker(f"{world}: {name}", world, [], name, exam) for name, exam in exams.items()]
+    return cards, [Asked(world, question, f"{world}: {name}") for name, question in pairs[1::2]]
+
+
+def _foreign(path: Path) -> list[Asked]:
+    asked = [Asked("truthfulqa", row["question"], "") for row in _table(path / "truthfulqa-dev.json")]
+    for world in ("trivia", "musique"):
+        asked += [
+            Asked(world, row["question"], "") for row in _rows(path / f"gate_replays/{world}-dev.jsonl.gz")
+        ]
+    return asked
+
+
+def _paragraphs(path: Path) -> list[Maker]:
+    texts: dict[str, str] = {}
+    for name in ("hotpotqa", "2wikimultihopqa"):
+        for row in _rows(path / f"multihop/{name}-dev.jsonl.gz"):
+            for paragraph in row["paragraphs"]:
+                texts.setdefault(paragraph["title"], " ".join(paragraph["text"].split()[:WORDS]))
+    return [Maker(f"wiki: {title}", "wiki", [text], describe([text])) for title, text in texts.items()]

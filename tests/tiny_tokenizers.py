@@ -39,8 +39,11 @@ def of_bytes(texts: Sequence[str], size: int = 320, *, bos: bool = True) -> Any:
     return made(tokenizer_object=base, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
 
 
-def of_pieces(texts: Sequence[str], size: int = 400) -> Any:
-    """BPE over words with their blanks, with bytes for other characters, as Llama 2's: llama.cpp converts it."""
+def of_pieces(texts: Sequence[str]) -> Any:
+    """The texts' characters, and bytes for others, in the form of Llama 2's tokenizer, which llama.cpp converts.
+
+    Characters are not joined, because llama.cpp would join them in another order.
+    """
     base = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     base.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     base.decoder = decoders.Sequence(
@@ -48,7 +51,7 @@ def of_pieces(texts: Sequence[str], size: int = 400) -> Any:
     )
     named = ["<unk>", "<s>", "</s>"]
     found = [*named, *(f"<0x{byte:02X}>" for byte in range(256))]
-    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=found, show_progress=False)
+    trainer = trainers.BpeTrainer(vocab_size=len(found), special_tokens=found, show_progress=False)
     base.train_from_iterator([text.replace(" ", "▁") for text in texts], trainer)
     data = json.loads(base.to_str())
     # Bytes are tokens like any other.

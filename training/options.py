@@ -135,7 +135,7 @@ class TrainOptions:
     study: Annotated[
         Path | str | None,
         Option(
-            "Study material about the corpus (see `kcard study`), whose questions are learned, too.",
+            "Study material about the corpus (see `kcard study`), which is learned, too.",
             command_line=Path | None,
         ),
     ] = None
@@ -251,7 +251,7 @@ def _check_model(given: TrainOptions) -> None:
             f"block {given.block} is only for objective clm: leave it out with objective {given.objective or 'recite'}"
         )
     if given.study is not None and given.objective == "clm":
-        raise UsageError(f"study {given.study} has questions, which objective clm does not learn: use recite")
+        raise UsageError(f"study {given.study} has queries, which objective clm does not learn: use recite")
     if given.optimizer not in (None, "adamw") and given.method == "full" and given.execution.processes > 1:
         raise UsageError(
             f"optimizer {given.optimizer!r} has no divided states, which processes {given.processes} with method full "

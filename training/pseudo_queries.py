@@ -32,7 +32,7 @@ ASKING = frozenset(word for text in (*OPENERS, *PREFIXES) for word in words_of(t
 class PseudoQueries:
     """The pseudo-queries of one corpus; made once, for it counts the corpus' words.
 
-    study  questions by passage (kcard.training.study), which take the place of half of a passage's pseudo-queries
+    study  queries by passage (kcard.training.study), which take the place of half of a passage's pseudo-queries
     """
 
     def __init__(self, passages: Sequence[str], study: Mapping[str, Sequence[str]] | None = None) -> None:

@@ -277,7 +277,7 @@ def _plan(
         return embedded.Plan(
             None,
             lambda: finetune.prepare(
-                new, options, fingerprint, onward, execution, processes, studied.questions
+                new, options, fingerprint, onward, execution, processes, studied.queries
             ),
             memory,
         )
@@ -293,8 +293,8 @@ def _plan(
         recipe["muon_rate"] = given.learning_rate
     start = None if before is None else before.card.folder
     documents = None if joined.documents is None else [*chain.from_iterable(reversed(joined.learned()))]
-    questions = studied.questions
-    return embedded.plan(corpus.texts, Recipe(**recipe), fingerprint, report, start, documents, questions)
+    queries = studied.queries
+    return embedded.plan(corpus.texts, Recipe(**recipe), fingerprint, report, start, documents, queries)
 
 
 def _fingerprint(corpus: Corpus, settings: Mapping[str, Any]) -> str:

@@ -163,7 +163,7 @@ def test_a_card_learns_the_questions(corpus: Path, tmp_path: Path) -> None:
     card = kcard.train(corpus, kind="model", study=study, output=tmp_path / "card", epochs=1, exam=False)
     made = card.manifest.training
     assert made is not None
-    assert made.hyperparameters["study_questions"] == 1
+    assert made.hyperparameters["study_items"] == 1
     with pytest.raises(UsageError, match="objective clm"):
         kcard.train(corpus, kind="model", study=study, objective="clm", output=tmp_path / "other")
     with pytest.raises(UsageError, match="study"):

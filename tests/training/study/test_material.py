@@ -11,7 +11,7 @@ from kcard.errors import UsageError
 from kcard.training.progress import Event, Note
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.study.item import StudyItem, read_study, write_study
-from kcard.training.study.learned import learned, questions_of
+from kcard.training.study.learned import learned, queries_of
 from kcard.training.study.tasks import assignments
 from kcard.words import passage_digest
 
@@ -57,14 +57,19 @@ def test_a_file_without_items_is_an_error(tmp_path: Path, content: str) -> None:
         read_study(tmp_path / "none.jsonl")
 
 
-def test_questions_go_with_the_statement_that_answers_them() -> None:
+def test_items_go_with_the_statement_that_they_are_about() -> None:
     """A short passage is one statement, a long one a statement a sentence."""
-    short = questions_of(ITEMS, [Source(TITAN), Source(RHEA)])
-    assert short == {TITAN: ["Who found Titan?", "What is the largest moon of Saturn?"]}
+    short = queries_of(ITEMS, [Source(TITAN), Source(RHEA)])
+    assert short == {
+        TITAN: ["Who found Titan?", "What is the largest moon of Saturn?", "Huygens found Titan."]
+    }
     long = f"{TITAN} {'It has a thick atmosphere of nitrogen and lakes of methane near both of its cold poles. ' * 4}"
     about_it = [replace(item, passages=(passage_digest(long),)) for item in ITEMS]
-    assert questions_of(about_it, [Source(long)]) == {
-        "Christiaan Huygens discovered Titan in 1655 from his house in The Hague.": ["Who found Titan?"],
+    assert queries_of(about_it, [Source(long)]) == {
+        "Christiaan Huygens discovered Titan in 1655 from his house in The Hague.": [
+            "Who found Titan?",
+            "Huygens found Titan.",
+        ],
         "Titan is the largest moon of Saturn.": ["What is the largest moon of Saturn?"],
     }
 
@@ -74,14 +79,14 @@ def test_what_is_learned_of_a_file_is_reported_and_recorded(tmp_path: Path) -> N
     write_study(path, ITEMS)
     path.write_text(path.read_text() + "broken\n" * 7)
     found = learned(path, [Source(TITAN)], told.append)
-    assert found.record["study_questions"] == 2
+    assert found.record["study_items"] == 3
     said = [event.text for event in told if isinstance(event, Note)]
     assert len(said) == 7
     assert "2 more lines" in said[-2]
-    assert "2 of 5 items" in said[-1]
+    assert "3 of 5 items" in said[-1]
 
 
-def test_pseudo_queries_are_partly_questions_of_the_study_material() -> None:
+def test_pseudo_queries_are_partly_queries_of_the_study_material() -> None:
     ask = PseudoQueries([TITAN, RHEA], {TITAN: ["Who saw it first?"]})
     rng = Random(0)
     asked = [ask(TITAN, rng, noised=False) for _ in range(200)]

@@ -6,7 +6,7 @@ Two processes, each on a core of its own, load whole cards with random weights a
 holds --capacity of the --cards, and the cards are placed on workers by the simulation's own code. Each round
 
     calibrates   one worker alone: seconds of a batch and of a load; then both, one client each: interference
-    predicts     an open loop at two thirds of what they can do, and a closed loop, with another seed
+    predicts     an open loop at two thirds of what they can do, and a closed loop, with other seeds
     measures     both with the real workers
 
 and the figures are medians over the rounds, without the first fifth of each run, in which the caches fill. Takes
@@ -74,21 +74,22 @@ def main() -> None:
 
 def one_round(fleet: Fleet, args: argparse.Namespace, number: int) -> dict[str, Any]:
     shares = zipf(args.cards, EXPONENT)
-    calibration = calibrated(fleet, shares, args.questions // 3, 2 * number)
+    calibration = calibrated(fleet, shares, args.questions // 3, 3 * number)
     say(
         f"round {number + 1}: a batch {1000 * calibration.fixed:.1f} ms + {1000 * calibration.each:.1f} ms a question, "
         f"a load {1000 * calibration.load:.1f} ms, both busy {calibration.interference:.2f} times as long"
     )
     rate = (
         UTILISATION
-        * predicted(calibration, poisson(1.0, args.questions, shares, 2 * number), args, CLIENTS).throughput
+        * predicted(calibration, poisson(1.0, args.questions, shares, 3 * number), args, CLIENTS).throughput
     )
-    trace = poisson(rate, args.questions, shares, 2 * number + 1)
     found: dict[str, Any] = {
         "calibration": asdict(calibration) | {"ratios": len(calibration.ratios)},
         "rate": rate,
     }
     for loop, clients in (("open", None), ("closed", CLIENTS)):
+        # Questions of their own: caches that have just seen the same ones would know them too well.
+        trace = poisson(rate, args.questions, shares, 3 * number + (1 if clients is None else 2))
         expected = predicted(calibration, trace, args, clients)
         say(f"  {loop}, predicted: {expected}")
         measured = figures(fleet.run(trace, placement(POLICY, 2, shares), clients))

@@ -108,7 +108,7 @@ def _main(
 ) -> None:
     """Data goes to stdout; progress, notes and errors go to stderr. Exit codes: 0, 1 error, 2 usage."""
     del version
-    if ctx.invoked_subcommand in {*TABLES, "train-many"}:
+    if ctx.invoked_subcommand in {*TABLES, "serve", "train-many"}:
         ctx.default_map = default_map(settings())
 
 

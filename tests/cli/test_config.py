@@ -42,9 +42,10 @@ def test_a_table_gives_a_command_its_defaults(project: Path, kcard: Kcard) -> No
     written(project, "[ask]\nn1 = 7\nmode = 'bottom-up'\n[train]\nepochs = 2\n")
     assert configured("ask") == {"n1": 7, "mode": "bottom-up"}
     assert configured("train") == {"epochs": 2.0}
-    code, out, _ = kcard("ask", "--help")
-    assert code == 0
-    assert "[default: bottom-up]" in out
+    for command in ("ask", "serve"):
+        code, out, _ = kcard(command, "--help")
+        assert code == 0
+        assert "[default: bottom-up]" in out
 
 
 def test_a_flag_beats_the_environment_and_that_the_file(

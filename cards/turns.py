@@ -16,9 +16,10 @@ from kcard.answer import Passage
 from kcard.cards.format.folder import Card, CardSet
 from kcard.cards.kinds.generator import Both, CardGenerator, load
 from kcard.cards.lm import weights
-from kcard.cards.lm.loader import Loader
+from kcard.cards.lm.loader import Loader, explained
 from kcard.cards.lm.stacked import StackedCard
 from kcard.cards.lm.stacks import read_ahead
+from kcard.errors import CardError
 from kcard.sampling import Sampling
 
 if TYPE_CHECKING:
@@ -151,7 +152,8 @@ class Turns:
 
     def _measured(self, card: Card) -> int:
         if card.folder not in self._sizes:
-            self._sizes[card.folder] = weights.size(card.folder, self.models.device)
+            with explained(CardError, f"card {name!r}: its model can't be read"):
+                self._sizes[card.folder] = weights.size(card.folder, self.models.device)
         return self._sizes[card.folder]
 
     def _warn(self, name: str, reason: str) -> None:

@@ -110,7 +110,8 @@ def _adapter(card: Card, models: Loader) -> _Model:
 
 
 def _whole(card: Card, models: Loader) -> _Model:
-    needed = weights.size(card.folder, models.device)
+    with explained(CardError, f"card {card.name!r}: its model can't be read"):
+        needed = weights.size(card.folder, models.device)
     models.held.check(f"card {card.name!r}", needed)
     models.held.make_room(needed)
     try:

@@ -72,7 +72,7 @@ def test_two_processes_train_the_weights_of_one(corpus: Path, base: Path, method
 
 
 def interrupt(event: Event) -> None:
-    if isinstance(event, Note) and event.text.startswith("training takes about"):
+    if isinstance(event, Note) and event.text.endswith(" steps"):
         raise KeyboardInterrupt
 
 
@@ -92,7 +92,7 @@ def test_a_checkpoint_goes_on_with_another_number_of_processes(
 
 def kill_the_other(event: Event) -> None:
     """Kill the process that this one started."""
-    if isinstance(event, Note) and event.text.startswith("training takes about"):
+    if isinstance(event, Note) and event.text.endswith(" steps"):
         found = subprocess.run(
             ["pgrep", "-P", str(os.getpid()), "-f", "following"], capture_output=True, check=True
         )

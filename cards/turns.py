@@ -152,7 +152,7 @@ class Turns:
 
     def _measured(self, card: Card) -> int:
         if card.folder not in self._sizes:
-            with explained(CardError, f"card {name!r}: its model can't be read"):
+            with explained(CardError, f"card {card.name!r}: its model can't be read"):
                 self._sizes[card.folder] = weights.size(card.folder, self.models.device)
         return self._sizes[card.folder]
 

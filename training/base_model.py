@@ -112,7 +112,8 @@ def bare_model(options: "Options", execution: Execution, origin: Origin, device:
     frozen = options.method == "lora" and device != "cpu" and bf16(device)
     dtype = torch.bfloat16 if frozen else getattr(torch, options.dtype)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(load_config(options, origin), dtype=dtype)
+        config = load_config(options, origin)
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
         if execution.checkpointing:
             _checkpoint_activations(model)
         return _adapted(model, options, Origin()) if options.method == "lora" else model

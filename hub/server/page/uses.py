@@ -45,7 +45,7 @@ model = AutoModelForCausalLM.from_pretrained(folder)
 tokenizer = AutoTokenizer.from_pretrained(folder)"""
 
 FETCH = "HF_ENDPOINT={url} hf download {name}{option} --revision {revision} --local-dir {folder}"
-VLLM_ADAPTER = FETCH + "\nvllm serve {base} --enable-lora --lora-modules {folder}=./{folder}"
+VLLM_ADAPTER = FETCH + "\nvllm serve {base} --enable-lora --max-lora-rank 64 --lora-modules {folder}=./{folder}"
 VLLM = FETCH + "\nvllm serve ./{folder}"
 CURL = "curl -LO {url}{prefix}/{name}/resolve/{revision}/{path}"
 BASE = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)

@@ -4,7 +4,7 @@ Rows are padded on the side where the model does not continue them. Sampling dra
 so that a reply does not depend on the batch it came in; only rounding does, which in float32 hardly ever shows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,10 +41,12 @@ def generate(
     streamer: Any = None,
     shared: int = 0,
     cache: Any = None,
+    ends: Set[int] | None = None,
 ) -> list[Continuation]:
     """At most `most` new tokens for each row. `streamer`, for a single row, gets them as they come.
 
-    `cache`: keys and values of the first `shared` tokens, which are the same in all rows.
+    `cache`: keys and values of the first `shared` tokens, which are the same in all rows. `ends`: the tokens that end a
+    text; None: those of the model's generation config.
     """
     import torch
     from transformers import LogitsProcessorList
@@ -67,9 +69,10 @@ def generate(
             return_dict_in_generate=True,
             streamer=streamer,
             **({} if cache is None else {"past_key_values": cache}),
+            **({} if ends is None else {"eos_token_id": sorted(ends)}),
         )
     new = out.sequences[:, 1 if reads_first else ids.shape[1] :].tolist()
-    ends = _ends(model)
+    ends = _ends(model) if ends is None else ends
     kept = [row[: next((n for n, token in enumerate(row, 1) if token in ends), len(row))] for row in new]
     if not logits:
         return [Continuation(row) for row in kept]

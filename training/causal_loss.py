@@ -15,12 +15,26 @@ from kcard.training.processes import Processes
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Losses", "causal_losses"]
+__all__ = ["Losses", "PartLoss", "causal_losses", "token_loss"]
 
+# Of logits (rows, length, vocabulary), the tokens that follow (rows, length), the examples, and the part's weight.
+PartLoss = Callable[["Tensor", "Tensor", Sequence[Any], float], "Tensor"]
 Losses = Callable[[Sequence[TrainingExample]], "Iterator[tuple[Tensor, int]]"]
 
 
-def causal_losses(model: Any, pad: int, execution: Execution, processes: Processes | None = None) -> Losses:
+def token_loss(logits: "Tensor", following: "Tensor", part: Sequence[Any], share: float) -> "Tensor":
+    """Cross-entropy of the tokens that follow."""
+    del part
+    return cross_entropy(logits.flatten(0, 1), following.flatten(), share)
+
+
+def causal_losses(
+    model: Any,
+    pad: int,
+    execution: Execution,
+    processes: Processes | None = None,
+    part_loss: PartLoss = token_loss,
+) -> Losses:
     """A function from a batch to the losses of its parts, each weighted by its share of the learned tokens, with
     their numbers of tokens.
 
@@ -43,7 +57,7 @@ def causal_losses(model: Any, pad: int, execution: Execution, processes: Process
                 logits = model(input_ids=ids, attention_mask=_mask(part, ids), use_cache=False).logits
             # The last place has nothing to foretell; leaving it out here spares a copy of all logits.
             following = pad_rows(labels[:, 1:], (0, 1), value=IGNORED)
-            loss = cross_entropy(logits.flatten(0, 1), following.flatten(), 1 / total)
+            loss = part_loss(logits, following, part, 1 / total)
             del logits
             yield loss, sum(len(example) for example in part)
 

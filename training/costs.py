@@ -14,7 +14,7 @@ from kcard.training.progress import Note, Report, duration
 if TYPE_CHECKING:
     from kcard.training.finetune import Options
 
-__all__ = ["TrainingEstimate", "check_memory", "free_memory", "remedy_for"]
+__all__ = ["TrainingEstimate", "check_memory", "disk_note", "free_memory", "remedy_for"]
 
 WRONG = 1.2  # by which an estimate may be too high
 
@@ -65,6 +65,16 @@ def check_memory(
         )
     report(Note(f"this may not fit{f': {remedy} would' if remedy else ''}"))
     return needed
+
+
+def disk_note(questions: int, options: "Options") -> Note:
+    """How much of the disk the teacher's answers take at most (objective distil)."""
+    from kcard.training.distillation.targets import BYTES
+    from kcard.training.distillation.teacher import ANSWER
+
+    most = questions * ANSWER * (options.teacher_top_k + 1) * BYTES
+    kept = f"{options.teacher_top_k} tokens at each place"
+    return Note(f"the teacher's answers take at most {size_of(most)} on disk until training ends ({kept})")
 
 
 def free_memory(device: str, processes: int = 1) -> int:

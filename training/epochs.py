@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kcard.batches import batched
 from kcard.cards.lm.prompt_styles import prompt_ids
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["Epochs", "Shown", "TokenIds", "packed_epochs", "recited_epochs"]
+__all__ = ["Batches", "Epochs", "Shown", "TokenIds", "packed_epochs", "recited_epochs", "windowed_epochs"]
 
-Batches = Sequence[list[TrainingExample]]
+T = TypeVar("T")
+Batches = Sequence[Sequence[TrainingExample]]
 Epochs = Callable[[int], Batches]
 
 AT_ONCE = 1000
@@ -36,29 +37,29 @@ COUNTED = 100_000  # passages that word frequencies are taken from, spread over 
 
 
 @dataclass(frozen=True)
-class Shown:
-    """The passages of an epoch: all that are new, and as many of those that are known, drawn anew each time.
+class Shown(Generic[T]):
+    """The items of an epoch: all that are new, and as many of those that are known, drawn anew each time.
 
     size  rows a batch
     """
 
-    new: Sequence[str]
-    known: Sequence[str]
+    new: Sequence[T]
+    known: Sequence[T]
     size: int
     seed: int
 
     @property
-    def texts(self) -> Sequence[str]:
+    def items(self) -> Sequence[T]:
         """The new ones, then the known."""
         border = len(self.new)
 
-        def text(index: int) -> str:
+        def item(index: int) -> T:
             return self.new[index] if index < border else self.known[index - border]
 
-        return Lazy(border + len(self.known), text)
+        return Lazy(border + len(self.known), item)
 
     def windows(self, epoch: int, size: int) -> "list[npt.NDArray[np.int64]]":
-        """Indexes into `texts` in random order, in windows of `size`."""
+        """Indexes into `items` in random order, in windows of `size`."""
         import numpy as np
 
         rng = np.random.default_rng(derive_seed(self.seed, "epoch", epoch))
@@ -95,11 +96,15 @@ class TokenIds:
 
 
 def recited_epochs(
-    shown: Shown, tokenizer: Any, room: int, share: float, study: Mapping[str, Sequence[str]] | None = None
+    shown: Shown[str],
+    tokenizer: Any,
+    room: int,
+    share: float,
+    study: Mapping[str, Sequence[str]] | None = None,
 ) -> Epochs:
     """Each passage under a fresh pseudo-query at rate `share`; among a hundred batches rows of like length meet.
     `study`: see PseudoQueries."""
-    texts = shown.texts
+    texts = shown.items
 
     def encode(part: list[str]) -> list[list[int]]:
         found = tokenizer(part, add_special_tokens=False)["input_ids"]
@@ -108,17 +113,29 @@ def recited_epochs(
     targets = TokenIds(texts, encode)
     ask = PseudoQueries(texts[:: max(1, len(texts) // COUNTED)], study)
 
+    def examples(rows: Sequence[int], rng: Random) -> list[TrainingExample]:
+        found = []
+        for row in rows:
+            asked = ask(texts[row], rng) + "\n" if rng.random() < share else ""
+            prompt = prompt_ids(tokenizer, asked)[: room // 3]
+            found.append(TrainingExample(tuple(prompt), tuple(targets[row].tolist())))
+        return found
+
+    return windowed_epochs(shown, examples)
+
+
+def windowed_epochs(
+    shown: Shown[Any], examples: Callable[[Sequence[int], Random], Sequence[TrainingExample]]
+) -> Epochs:
+    """Batches of what `examples` makes of items, given by their places in `shown`; among a hundred batches rows of
+    like length meet."""
+
     def epoch(number: int) -> Batches:
         windows = shown.windows(number, BATCHES * shown.size)
 
         def window(at: int) -> Batches:
             rng = shown.rng(number, at)
-            examples = []
-            for row in windows[at].tolist():
-                asked = ask(texts[row], rng) + "\n" if rng.random() < share else ""
-                prompt = prompt_ids(tokenizer, asked)[: room // 3]
-                examples.append(TrainingExample(tuple(prompt), tuple(targets[row].tolist())))
-            return grouped(examples, shown.size, rng)
+            return grouped(examples(windows[at].tolist(), rng), shown.size, rng)
 
         return _batches([_ceil(len(rows), shown.size) for rows in windows], window)
 
@@ -161,7 +178,7 @@ def _batches(counts: Sequence[int], window: Callable[[int], Batches]) -> Batches
     ends = list(accumulate(counts))
     latest = functools.lru_cache(maxsize=1)(window)
 
-    def batch(index: int) -> list[TrainingExample]:
+    def batch(index: int) -> Sequence[TrainingExample]:
         at = bisect_right(ends, index)
         return latest(at)[index - ends[at] + counts[at]]
 

@@ -1,7 +1,7 @@
 """Fine-tuning of any causal language model, whole or by a LoRA adapter (Knowledge Card, section 2 and table 6).
 
-AdamW with the numbers that the paper gives for Adam. Objectives: `clm`, blocks of contiguous text, and `recite`,
-pseudo-query -> passage with the loss on the passage alone.
+AdamW with the numbers that the paper gives for Adam. Objectives: `clm`, blocks of contiguous text; `recite`,
+pseudo-query -> passage with the loss on the passage alone; and `distil` (kcard.training.distillation).
 """
 
 import math
@@ -15,7 +15,11 @@ from kcard.manifest import Base, Prompt
 from kcard.quiet import quiet_loading
 from kcard.sampling import derive_seed
 from kcard.training.base_model import Origin, base_of, load_model, load_tokenizer, room_of
-from kcard.training.causal_loss import causal_losses
+from kcard.training.causal_loss import PartLoss, causal_losses, token_loss
+from kcard.training.distillation.lessons import Distillation, Lessons, distilled_epochs, lessons
+from kcard.training.distillation.loss import distilled_loss
+from kcard.training.distillation.prompts import answer_prompts
+from kcard.training.distillation.teacher import Teacher
 from kcard.training.epochs import Epochs, Shown, packed_epochs, recited_epochs
 from kcard.training.execution import Execution
 from kcard.training.gathering import free, mean_loss, whole_weights
@@ -42,11 +46,12 @@ class Options:
     block      tokens of a block of contiguous text (clm), less where the model is shorter
     dtype      of the weights that are trained, in which the card is stored
     optimizer  see kcard.training.optimizers
+    teacher_top_k, teacher_temperature  see kcard.training.distillation.loss (distil)
     """
 
     base: str
     method: Literal["full", "lora"] = "lora"
-    objective: Literal["recite", "clm"] = "recite"
+    objective: Literal["recite", "clm", "distil"] = "recite"
     learning_rate: float | None = None
     epochs: float = 10
     batch_size: int = 32
@@ -54,6 +59,8 @@ class Options:
     block: int = 512
     dtype: Literal["float32", "bfloat16"] = "float32"
     optimizer: OptimizerName = "adamw"
+    teacher_top_k: int = 64
+    teacher_temperature: float = 2.0
     decay: float = 1e-5
     epsilon: float = 1e-6
     betas: tuple[float, float] = (0.9, 0.98)
@@ -104,22 +111,35 @@ def prepare(
     execution: Execution = Execution(),  # noqa: B008 (frozen)
     processes: Processes | None = None,
     study: Mapping[str, Sequence[str]] | None = None,
+    distillation: Distillation | None = None,
 ) -> Preparation:
     """Everything that fine-tuning needs, before its first step; `processes`: those that take part, of which this is
-    rank 0; `study`: see PseudoQueries. Raises ModelUnavailable, MissingExtra and UsageError."""
+    rank 0; `study`: see PseudoQueries; `distillation`: with objective distil. Raises ModelUnavailable, MissingExtra,
+    UsageError, and with objective distil TrainingInterrupted."""
     check_optimizer(options.optimizer)
     device = execution.place() if processes is None else processes.device
     origin = origin_of(onward)
     tokenizer, room = load_tokenizer(options, origin), room_of(options, origin)
     learned, held = _split(texts, options)
-    epoch = _epochs(learned, () if onward is None else onward.passages, tokenizer, room, options, study)
-    steps = max(1, round(options.epochs * len(epoch(0))))
+    model: Any = None
+    answered = Lessons((), ())
+    prompt = Prompt() if options.objective == "recite" else Prompt(template="{question}")
+    if distillation is None:
+        epoch = _epochs(learned, () if onward is None else onward.passages, tokenizer, room, options, study)
+    else:
+        model, prompts = load_model(options, execution, origin, device), answer_prompts(tokenizer)
+        k, temperature = options.teacher_top_k, options.teacher_temperature
+        teacher = Teacher(model, tokenizer, prompts, room, k, temperature, options.seed)
+        answered = lessons(distillation, teacher, execution, fingerprint)
+        epoch = distilled_epochs(answered, options.batch_size, options.seed)
+        prompt = Prompt(template=prompts.student)
+    steps = max(1, round(options.epochs * len(epoch(0)) / answered.share))
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     begin = Begin(options, execution, origin, steps, pad)
     if processes is not None:
         processes.tell(begin)
-    job = job_of(begin, device, processes, epoch, fingerprint)
-    model: Any = job.modules["model"]
+    job = job_of(begin, device, processes, epoch, fingerprint, model)
+    model = job.modules["model"]
     base = base_of(options.base, model) if onward is None else onward.base
 
     def save(folder: Path) -> None:
@@ -139,11 +159,17 @@ def prepare(
         "bf16": bf16(device),
         "processes": execution.processes,
         "device": device.partition(":")[0],
+        **answered.record,
     }
-    prompt = Prompt() if options.objective == "recite" else Prompt(template="{question}")
+    if distillation is None:
+        hyperparameters = {
+            name: value for name, value in hyperparameters.items() if not name.startswith("teacher_")
+        }
     libraries = ("torch", "transformers", "tokenizers", "peft")
     kind = "lora" if options.method == "lora" else "full"
-    return Preparation(job, save, kind, base, prompt, hyperparameters, libraries, check, device)
+    return Preparation(
+        job, save, kind, base, prompt, hyperparameters, libraries, check, device, answered.seconds
+    )
 
 
 def job_of(
@@ -152,10 +178,12 @@ def job_of(
     processes: Processes | None = None,
     epoch: Epochs | None = None,
     fingerprint: str = "",
+    model: Any = None,
 ) -> Job:
-    """The job, the same in every process but for the batches, which rank 0 alone has."""
+    """The job, the same in every process but for the batches, which rank 0 alone has. `model`: where it is loaded."""
     options = begin.options
-    model = load_model(options, begin.execution, begin.origin, device, processes)
+    if model is None:
+        model = load_model(options, begin.execution, begin.origin, device, processes)
     optimizer = adamw(
         options.optimizer,
         [weight for weight in model.parameters() if weight.requires_grad],
@@ -171,12 +199,16 @@ def job_of(
         optimizers=[optimizer],
         steps=begin.steps,
         epoch=epoch or _no_batches,
-        losses=causal_losses(model, begin.pad, begin.execution, processes),
+        losses=causal_losses(model, begin.pad, begin.execution, processes, _part_loss(options)),
         rate=linear(begin.steps, math.ceil(options.warm * begin.steps)),
         seed=options.seed,
         fingerprint=fingerprint,
         processes=processes,
     )
+
+
+def _part_loss(options: Options) -> PartLoss:
+    return distilled_loss(options.teacher_temperature) if options.objective == "distil" else token_loss
 
 
 def _no_batches(epoch: int) -> Sequence[Any]:

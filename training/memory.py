@@ -22,7 +22,8 @@ __all__ = ["MemoryEstimate", "estimate_memory", "size_of"]
 SLACK = (
     1.1  # for the scratch space of matrix products and what allocators keep (benchmarks/training_memory.py)
 )
-RECITED = 192  # tokens of a question and a statement of 60 words, about the longest there are
+# Tokens of a question and a statement of 60 words, or of a question and its answer, about the longest there are.
+RECITED = 192
 
 
 @dataclass(frozen=True)

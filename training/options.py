@@ -33,9 +33,21 @@ METHOD = (
     "rank",
     "dtype",
     "optimizer",
+    "teacher_top_k",
+    "teacher_temperature",
     "seed",
 )
-POSITIVE = ("epochs", "learning_rate", "batch_size", "block", "rank", "micro_batch", "processes")
+OF_DISTILLATION = ("teacher_top_k", "teacher_temperature")
+POSITIVE = (
+    "epochs",
+    "learning_rate",
+    "batch_size",
+    "block",
+    "rank",
+    "micro_batch",
+    "processes",
+    *OF_DISTILLATION,
+)
 # What only training from a base that is not embedded takes.
 OF_BASES = ("device", "micro_batch", "gradient_checkpointing", "dtype", "optimizer", "processes")
 # What a card without a model has no use for.
@@ -81,8 +93,12 @@ class TrainOptions:
         Option("full: all weights; lora: a small adapter.", default="lora, with embedded full"),
     ] = None
     objective: Annotated[
-        Literal["recite", "clm"] | None,
-        Option("recite: question -> passage; clm: plain causal language modelling.", default="recite"),
+        Literal["recite", "clm", "distil"] | None,
+        Option(
+            "recite: question -> passage; clm: plain causal language modelling; distil: an adapter learns to answer "
+            "study questions as its base does with the passage in the prompt.",
+            default="recite",
+        ),
     ] = None
     domain: Annotated[str, Option("The card's domain, such as biomedical/oncology.")] = "general"
     licence: Annotated[str, Option("The corpus' licence, which the card inherits.")] = "unknown"
@@ -138,6 +154,17 @@ class TrainOptions:
             "Study material about the corpus (see `kcard study`), which is learned, too.",
             command_line=Path | None,
         ),
+    ] = None
+    teacher_top_k: Annotated[
+        int | None,
+        Option(
+            "Most probable tokens of the teacher that are kept at each place; all others are one (objective distil).",
+            default="64",
+        ),
+    ] = None
+    teacher_temperature: Annotated[
+        float | None,
+        Option("Temperature at which teacher and student are compared (objective distil).", default="2"),
     ] = None
     device: Annotated[
         str | None,
@@ -238,6 +265,7 @@ def _check_without_model(given: TrainOptions) -> None:
 def _check_model(given: TrainOptions) -> None:
     if (count := launch()[1]) > 1 and given.processes not in (None, count):
         raise UsageError(f"processes {given.processes}: the launcher started {count}; leave it out")
+    _check_distillation(given)
     if given.base == EMBEDDED:
         _check_embedded(given)
     elif given.prompt_style is not None:
@@ -262,6 +290,29 @@ def _check_model(given: TrainOptions) -> None:
     if given.rank is not None and given.method != "lora":
         raise UsageError(
             f"rank {given.rank} is only for method lora: leave it out with method {given.method}"
+        )
+
+
+def _check_distillation(given: TrainOptions) -> None:
+    if given.objective != "distil":
+        for name in OF_DISTILLATION:
+            if (value := getattr(given, name)) is not None:
+                raise UsageError(f"{name} {value} is only for objective distil: leave it out")
+        return
+    if given.base == EMBEDDED:
+        raise UsageError(
+            "objective distil needs a base that reads a passage in its prompt, which base embedded can't: give "
+            "--base a language model of the hub or a folder, or use objective recite"
+        )
+    if given.method != "lora":
+        raise UsageError(
+            f"objective distil with method {given.method}: the teacher is the base itself, whose weights must stay; "
+            "use method lora"
+        )
+    if given.study is None:
+        raise UsageError(
+            "objective distil asks the questions of study material, and there is none: write some with `kcard study` "
+            "and give the file as --study"
         )
 
 

@@ -18,6 +18,7 @@ class Preparation:
     save    writes the model files and the tokenizer into a folder, once, and may let go of them
     check   measures, once training has ended, what is recorded beside the hyperparameters, such as a held-out loss
     device  where training runs
+    seconds  that this preparation takes besides the steps, where it takes long
     """
 
     job: Job
@@ -29,3 +30,4 @@ class Preparation:
     libraries: tuple[str, ...] = ("torch", "transformers", "tokenizers")
     check: Callable[[], Mapping[str, Any]] = field(default=dict)
     device: str = "cpu"
+    seconds: float = 0.0

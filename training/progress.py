@@ -3,7 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["EmbeddingProgress", "Event", "Note", "Report", "TrainingProgress", "duration", "silent"]
+__all__ = [
+    "EmbeddingProgress",
+    "Event",
+    "Note",
+    "Report",
+    "TeacherProgress",
+    "TrainingProgress",
+    "duration",
+    "silent",
+]
 
 
 @dataclass(frozen=True)
@@ -28,13 +37,21 @@ class EmbeddingProgress:
 
 
 @dataclass(frozen=True)
+class TeacherProgress:
+    """The teacher has answered so many questions (objective distil)."""
+
+    done: int
+    questions: int
+
+
+@dataclass(frozen=True)
 class Note:
     """A sentence for the user: a default that was chosen, a file that was skipped, the time it will take."""
 
     text: str
 
 
-Event = TrainingProgress | EmbeddingProgress | Note
+Event = TrainingProgress | EmbeddingProgress | TeacherProgress | Note
 Report = Callable[[Event], None]
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import kcard
 from kcard.config import settings
 from kcard.errors import UsageError
-from kcard.manifest import LOOKED_UP, Manifest, Training
+from kcard.manifest import LOOKED_UP, Manifest, Training, file_digest
 from kcard.training.bases import EMBEDDED, EMBEDDED_RANK, default_base
 from kcard.training.corpus import Corpus, read_corpus
-from kcard.training.costs import TrainingEstimate, check_memory, free_memory
+from kcard.training.costs import TrainingEstimate, check_memory, disk_note, free_memory
 from kcard.training.estimate import seconds_a_step
 from kcard.training.execution import Execution
 from kcard.training.fingerprint_pairs import pairs
@@ -29,19 +29,21 @@ from kcard.training.presets import with_preset
 from kcard.training.processes import Processes
 from kcard.training.progress import EmbeddingProgress, Note, Report, silent
 from kcard.training.record import remedy, trained, unmodelled
-from kcard.training.study.learned import Learned, learned
+from kcard.training.study.learned import Learned, items_of, learned
 from kcard.training.threads import one_thread
 from kcard.training.update import Joined, Previous, previous
 from kcard.words import is_english, stemmer_of
 
 if TYPE_CHECKING:
     from kcard.cards.format.folder import Card
+    from kcard.training.distillation.lessons import Distillation
     from kcard.training.embedded import Plan
 
 __all__ = ["estimate", "train"]
 
 SEARCHES = "whatever a search finds for the question"
 TRIAL = (1, 3)  # steps of a large model by which its time is estimated: to warm up, and measured
+TRIED = 64  # questions that the teacher is asked for an estimate
 LONG = 7200  # seconds of training that are not begun unasked
 
 
@@ -98,10 +100,11 @@ def train(
     alone = chosen.base == EMBEDDED
     execution = Execution() if alone else chosen.execution
     with one_thread() if alone else nullcontext(), processes_of(execution) as processes:
-        studied = learned(
-            None if chosen.study is None else Path(chosen.study), joined.corpus.passages, report
-        )
-        plan = _plan(joined, before, chosen, report, processes, studied)
+        studied, distillation = _studied(chosen, joined, report)
+        if distillation is not None:
+            kept = folder / CHECKPOINT
+            distillation = replace(distillation, kept=kept, resume=chosen.resume, remedy=remedy())
+        plan = _plan(joined, before, chosen, report, processes, studied, distillation)
         if _too_long(plan, joined, report, settled=settled):
             record = unmodelled(joined.corpus, manifest.licence)
             return _finish(folder, manifest, None, record, joined, report)
@@ -138,14 +141,19 @@ def estimate(
         Joined(read, 0, documents=read.documents) if before is None else _joined(before, read, asked, report)
     )
     with one_thread() if chosen.base == EMBEDDED else nullcontext():
-        plan = _plan(joined, before, chosen, silent, None, Learned())
+        studied, distillation = Learned(), None
+        if chosen.objective == "distil":
+            studied, distillation = _studied(chosen, joined, silent)
+            distillation = None if distillation is None else replace(distillation, limit=TRIED)
+        plan = _plan(joined, before, chosen, silent, None, studied, distillation)
         if plan.estimate is not None:
             return TrainingEstimate(plan.estimate.steps, plan.estimate.seconds)
         execution = chosen.execution
         free = free_memory(execution.place(), execution.processes) if plan.memory is not None else 0
         made = plan.prepare()
         each = seconds_a_step(made.job, *(TRIAL if plan.memory is not None else ()))
-    return TrainingEstimate(made.job.steps, each * made.job.steps, made.device, plan.memory, free)
+    seconds = made.seconds + each * made.job.steps
+    return TrainingEstimate(made.job.steps, seconds, made.device, plan.memory, free)
 
 
 def _manifest(asked: TrainOptions, name: str, description: str, language: str) -> Manifest:
@@ -250,6 +258,30 @@ def _read(path: Path, given: TrainOptions, report: Report) -> Corpus:
     return corpus
 
 
+def _studied(given: TrainOptions, joined: Joined, report: Report) -> "tuple[Learned, Distillation | None]":
+    """What is learned of the study material; with objective distil, the questions for the teacher."""
+    path = None if given.study is None else Path(given.study)
+    if given.objective != "distil" or path is None:
+        return learned(path, joined.corpus.passages, report), None
+    from kcard.training.distillation.lessons import Distillation
+    from kcard.training.distillation.questions import passage_questions
+
+    items = items_of(path, report)
+    questions = passage_questions(items, joined.corpus.passages, joined.known)
+    if not any(not question.known for question in questions):
+        raise UsageError(
+            f"study material {path} has no question with an answer about {'a new' if joined.known else 'a'} passage "
+            f"of this corpus, which objective distil needs: write some with `kcard study --corpus {joined.corpus.path}`"
+        )
+    report(
+        Note(
+            f"study material: the teacher is asked {len(questions):,} questions, out of {len(items):,} items"
+        )
+    )
+    record = {"study_sha256": file_digest(path), "study_items": len(questions)}
+    return Learned(record=record), Distillation(questions, report=report)
+
+
 def _plan(
     joined: Joined,
     before: Previous | None,
@@ -257,6 +289,7 @@ def _plan(
     report: Report,
     processes: Processes | None,
     studied: Learned,
+    distillation: "Distillation | None" = None,
 ) -> "Plan":
     """The way of training that the base calls for, with what was given in place of its defaults."""
     assert given.base is not None
@@ -274,10 +307,12 @@ def _plan(
         execution = given.execution
         device = execution.place() if processes is None else processes.device
         memory = check_memory(options, execution, finetune.origin_of(onward), device, report)
+        if distillation is not None:
+            report(disk_note(len(distillation.questions), options))
         return embedded.Plan(
             None,
             lambda: finetune.prepare(
-                new, options, fingerprint, onward, execution, processes, studied.queries
+                new, options, fingerprint, onward, execution, processes, studied.queries, distillation
             ),
             memory,
         )

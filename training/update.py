@@ -32,7 +32,16 @@ UPDATED = ("full", "lora", "retrieval")
 # What an update may not change, since the card goes on as what it is.
 KEPT = ("kind", "base", "method", "objective", "prompt_style", "rank")
 # What it takes from the last version where it is not given.
-TAKEN = ("epochs", "learning_rate", "batch_size", "block", "dtype", "optimizer")
+TAKEN = (
+    "epochs",
+    "learning_rate",
+    "batch_size",
+    "block",
+    "dtype",
+    "optimizer",
+    "teacher_top_k",
+    "teacher_temperature",
+)
 
 
 @dataclass(frozen=True)
@@ -150,7 +159,7 @@ class Previous:
             "kind": "both" if made.index else "model",
             "base": EMBEDDED if self.embedded else made.base.name or str(self.card.folder),
             "method": made.kind,
-            "objective": "clm" if made.prompt.template == "{question}" else "recite",
+            "objective": self._objective,
             "prompt_style": made.prompt.style if self.embedded and made.kind == "full" else None,
             "rank": parameters.get("rank") if made.kind == "lora" else None,
             "epochs": parameters.get("epochs"),
@@ -158,10 +167,17 @@ class Previous:
             "batch_size": parameters.get("batch_size"),
             "dtype": parameters.get("dtype"),
             "optimizer": parameters.get("optimizer"),
-            "block": parameters.get("block")
-            if made.prompt.template == "{question}" and not self.embedded
-            else None,
+            "block": parameters.get("block") if self._objective == "clm" and not self.embedded else None,
+            "teacher_top_k": parameters.get("teacher_top_k"),
+            "teacher_temperature": parameters.get("teacher_temperature"),
         }
+
+    @property
+    def _objective(self) -> str:
+        """By the prompt, since cards that were published elsewhere name none of these."""
+        if self.card.manifest.training.objective == "distil":
+            return "distil"
+        return "clm" if self.card.manifest.prompt.template == "{question}" else "recite"
 
 
 def previous(card: str | Path) -> Previous:

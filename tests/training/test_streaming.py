@@ -59,7 +59,7 @@ def test_token_ids_lie_on_disk_as_they_were_made() -> None:
     assert ids.lengths.tolist() == [len(words(text)["input_ids"]) for text in TEXTS]
 
 
-def shown(known: int = 0, size: int = 4) -> Shown:
+def shown(known: int = 0, size: int = 4) -> Shown[str]:
     return Shown(TEXTS[known:], TEXTS[:known], size, seed=3)
 
 

@@ -13,7 +13,7 @@ from kcard.training.progress import Note, Report
 from kcard.training.study.item import QUESTIONS, StudyItem, read_study
 from kcard.words import passage_digest, words
 
-__all__ = ["Learned", "learned", "queries_of"]
+__all__ = ["Learned", "items_of", "learned", "queries_of"]
 
 NEAR = 0.4  # cosine of the sentence encoder
 SHOWN = 5  # broken lines that are reported one by one
@@ -34,17 +34,21 @@ def learned(path: Path | None, passages: Iterable[Source], report: Report) -> Le
     """
     if path is None:
         return Learned()
+    items = items_of(path, report)
+    queries = queries_of(items, passages)
+    count = sum(map(len, queries.values()))
+    report(Note(f"study material: {count:,} of {len(items):,} items are questions that the corpus answers"))
+    return Learned(queries, {"study_sha256": file_digest(path), "study_items": count})
+
+
+def items_of(path: Path, report: Report) -> Sequence[StudyItem]:
+    """The items of a file; lines that are none are reported. Raises UsageError where it can't be read or holds none."""
     study = read_study(path)
     for broken in study.broken[:SHOWN]:
         report(Note(f"{path}, {broken}: left out"))
     if len(study.broken) > SHOWN:
         report(Note(f"{path}: {len(study.broken) - SHOWN} more lines left out"))
-    queries = queries_of(study.items, passages)
-    count = sum(map(len, queries.values()))
-    report(
-        Note(f"study material: {count:,} of {len(study.items):,} items are questions that the corpus answers")
-    )
-    return Learned(queries, {"study_sha256": file_digest(path), "study_items": count})
+    return study.items
 
 
 def queries_of(items: Iterable[StudyItem], passages: Iterable[Source]) -> Mapping[str, Sequence[str]]:

@@ -1,0 +1,44 @@
+"""Which items of study material a student is asked."""
+
+from kcard.answer import Source
+from kcard.training.distillation.questions import PassageQuestion, passage_questions
+from kcard.training.study.item import StudyItem
+from kcard.words import passage_digest
+
+GATE, WELL = "The gate of Arden is red.", "The well of Arden is deep."
+PASSAGES = [Source(GATE, "a.txt"), Source(WELL, "a.txt")]
+ON_GATE, ON_WELL = (passage_digest(text) for text in (GATE, WELL))
+
+
+def test_questions_with_an_answer_come_with_the_text_of_their_passages() -> None:
+    items = [
+        StudyItem("direct", "What colour is the gate?", "red", (ON_GATE,)),
+        StudyItem("link", "What is red beside a deep well?", "gate", (ON_GATE, ON_WELL)),
+    ]
+    assert passage_questions(items, PASSAGES) == [
+        PassageQuestion("What colour is the gate?", "red", GATE),
+        PassageQuestion("What is red beside a deep well?", "gate", f"{GATE}\n\n{WELL}"),
+    ]
+
+
+def test_statements_open_questions_other_passages_and_repetitions_are_left_out() -> None:
+    kept = StudyItem("direct", "What colour is the gate?", "red", (ON_GATE,))
+    items = [
+        kept,
+        kept,
+        StudyItem("unanswerable", "Who built the gate?", "", (ON_GATE,)),
+        StudyItem("implication", "The gate is not blue.", "", (ON_GATE,)),
+        StudyItem("direct", "How deep is it?", "very", (passage_digest("Another text."),)),
+        StudyItem("link", "What is both?", "red", (ON_GATE, passage_digest("Another text."))),
+        StudyItem("direct", "About nothing?", "red"),
+    ]
+    assert [found.text for found in passage_questions(items, PASSAGES)] == [kept.text]
+
+
+def test_a_question_is_known_where_all_of_its_passages_are() -> None:
+    items = [
+        StudyItem("direct", "old?", "red", (ON_GATE,)),
+        StudyItem("direct", "new?", "deep", (ON_WELL,)),
+        StudyItem("link", "both?", "red", (ON_GATE, ON_WELL)),
+    ]
+    assert [found.known for found in passage_questions(items, PASSAGES, known=1)] == [True, False, False]

@@ -4,11 +4,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from kcard.errors import LLMError
+from kcard.errors import LLMError, RequestRefused
 
 __all__ = ["context_tokens", "failure", "refused_parameter", "too_long"]
 
 TOO_LONG = re.compile(r"context.(length|window|size)|context too|prompt is too long|too many (input )?tokens")
+OF_THE_REQUEST = {400, 413, 422}  # statuses that are about what was sent
 CONTEXT = re.compile(r"(?:context.(?:length|window|size)\D{0,20}|tokens > )(\d[\d,]*)")
 
 
@@ -51,7 +52,9 @@ def failure(where: str, model: str, error: Exception) -> LLMError:
     if isinstance(error, openai.RateLimitError):
         return LLMError(f"{where} accepts no more requests at present: wait and try again ({reason})")
     if isinstance(error, openai.APIStatusError):
-        return LLMError(f"{where} failed with status {error.status_code}: {reason}")
+        refused = error.status_code in OF_THE_REQUEST
+        kind = RequestRefused if refused else LLMError
+        return kind(f"{where} failed with status {error.status_code}: {reason}")
     return LLMError(
         f"{where} sent a reply that can't be read: is this an OpenAI-compatible URL (…/v1)? ({reason})"
     )

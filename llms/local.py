@@ -6,7 +6,7 @@ from dataclasses import replace
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from kcard.errors import LLMError, UsageError
+from kcard.errors import LLMError, RequestRefused, UsageError
 from kcard.llms.generation import Continuation, Draw, generate
 from kcard.llms.option_scores import option_scores, probabilities
 from kcard.llms.prompt_tokens import PromptTokens
@@ -144,7 +144,10 @@ class LocalLLM:
         if self.window is not None and not self._prompts.seq2seq:
             left = min(left, self.window + self.max_tokens - max(map(len, rows)))
         new = self._generated(requests, rows, left)
-        return [self._reply(row, found.tokens, "\n") for row, found in zip(rows, new, strict=True)]
+        return [
+            replace(self._reply(row, found.tokens, "\n"), cut=len(found.tokens) == left)
+            for row, found in zip(rows, new, strict=True)
+        ]
 
     def _needs(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
         """Yes or no by the probabilities of the first token, else by the text."""
@@ -203,7 +206,7 @@ class LocalLLM:
         """The prompt's tokens; LLMError where they do not fit."""
         row = self._prompts.encoded(request)
         if self.window is not None and len(row) > self.window:
-            raise LLMError(
+            raise RequestRefused(
                 f"the prompt has {len(row)} tokens, {self.name} takes {self.window} and writes {self.max_tokens}: "
                 "give fewer or shorter documents (--n3, --card-tokens)"
             )

@@ -103,7 +103,7 @@ class OpenAIEndpoint:
         answer = self._complete(request, tokens, self._form.scored(TOP_TOKENS) if need else {})
         text, used = self._text(answer), _usage(answer)
         if not need:
-            return Reply(text, None, *used)
+            return Reply(text, None, *used, cut=_cut(answer))
         yes = from_probabilities(self._first_tokens(answer))
         return Reply(text, NEED[request.template].needed(from_text(text) if yes is None else yes), *used)
 
@@ -221,6 +221,11 @@ def _drawn(request: Request) -> dict[str, Any]:
     """How the request wants its reply drawn; nothing where it leaves that to the endpoint."""
     given = {} if request.temperature is None else {"temperature": request.temperature}
     return given | ({"seed": request.sample} if request.sample else {})
+
+
+def _cut(answer: Any) -> bool:
+    """Whether the reply ended at the limit of tokens."""
+    return getattr(answer.choices[0], "finish_reason", None) == "length"
 
 
 def _usage(answer: Any) -> tuple[int | None, int | None]:

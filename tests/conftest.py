@@ -72,13 +72,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class Served:
     """A running server: its URL and the requests that it got."""
 
-    def __init__(self, port: int, log: Path) -> None:
+    def __init__(self, port: int, log: Path, process: "subprocess.Popen[bytes]") -> None:
         self.url = f"http://127.0.0.1:{port}/v1"
-        self._log = log
+        self._log, self._process = log, process
 
     @property
     def requests(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self._log.read_text(encoding="utf-8").splitlines()]
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._process.kill()
+        self._process.wait()
 
 
 @pytest.fixture
@@ -95,7 +100,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
             assert time.monotonic() < deadline, "the scripted server did not start"
             time.sleep(0.02)
         log.touch()
-        return Served(int(port.read_text()), log)
+        return Served(int(port.read_text()), log, running[-1])
 
     yield start
     for process in running:

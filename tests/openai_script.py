@@ -5,6 +5,7 @@ SCRIPT is a list of answers, used in turn, the last one again and again:
     status, text, top      status, text and likeliest first tokens of a completion
     tokens                 instead of top, the likeliest tokens at each of its places
     usage                  [tokens in, tokens out]
+    finish                 why the completion ended, instead of "stop"
     pieces                 the text as a client that streams gets it
     raw, type, headers     a body, its content type and headers of its own
     delay                  seconds before the answer
@@ -57,8 +58,10 @@ def _completion(step: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
     if step.get("status", 200) != 200:
         return {"error": {"message": step.get("text", "refused"), "type": "error"}}
     choice: dict[str, Any] = {
-        "index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": step["text"]}
-    }  # fmt: skip
+        "index": 0,
+        "finish_reason": step.get("finish", "stop"),
+        "message": {"role": "assistant", "content": step["text"]},
+    }
     places = step.get("tokens") or ([step["top"]] if "top" in step else None)
     if places is not None and body.get("logprobs"):
         tops = [[{"token": t, "logprob": value, "bytes": None} for t, value in place] for place in places]

@@ -11,6 +11,7 @@
     │   └── Unavailable      the database or the store can't be reached, or is busy: the same may work later
     ├── ModelUnavailable     a base model, tokenizer or checkpoint can't be loaded from where it was sought
     ├── LLMError             the answering model failed: endpoint down, refused, malformed reply
+    │   ├── RequestRefused   the server refuses this one request, whose prompt is too long, say: others may be answered
     │   └── QuestionsFailed  the same, with the questions that failed; others of the batch may have replies
     ├── ClusterError         the Ray cluster can't be reached, was lost, or has no node for the work
     ├── MissingExtra         an optional dependency is not installed; the message names the extra
@@ -36,6 +37,7 @@ __all__ = [
     "MissingExtra",
     "ModelUnavailable",
     "QuestionsFailed",
+    "RequestRefused",
     "TrainingInterrupted",
     "Unavailable",
     "UnknownCard",
@@ -87,6 +89,10 @@ class ModelUnavailable(KcardError):
 
 class LLMError(KcardError):
     """The answering model failed; the question may be asked again."""
+
+
+class RequestRefused(LLMError):
+    """The answering model refuses this request for what it holds: it is too long, say, or against a rule."""
 
 
 class QuestionsFailed(LLMError):

@@ -118,7 +118,8 @@ class Reply:
     `choice`, of an answer to a multiple-choice question: the letter of the chosen option, "" where none was chosen;
     None where the backend leaves it to be read from the text.
     `known`: False where the answer is that the LLM does not know. `quote`: what the answer rests on; where nothing is
-    known, what comes nearest. `remark`: a sentence for the user on how the reply came about.
+    known, what comes nearest. `remark`: a sentence for the user on how the reply came about. `cut`: it ended where the
+    backend's limit of tokens was reached, not where the LLM would have ended it.
     """
 
     text: str
@@ -131,3 +132,4 @@ class Reply:
     known: bool = True
     quote: Quote | None = None
     remark: str = ""
+    cut: bool = False

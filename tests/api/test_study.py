@@ -51,7 +51,7 @@ def test_supported_items_are_written_and_the_others_counted(corpus: Path, tmp_pa
     assert found.items == {"direct": 1, "rewrite": 1}
     assert found.left_out["the answer does not stand in the passage"] >= 2
     assert found.left_out["not supported by the passage"] >= 1
-    assert (found.asked.made, found.tokens_in, found.tokens_out) == (4, 400, 80)
+    assert (found.asked.made, found.asked.tokens_in, found.asked.tokens_out) == (4, 400, 80)
     assert any("4 requests to make" in text for text in told)
     assert all(item.by == "Writer" for item in read_study(output).items)
 
@@ -119,13 +119,43 @@ def test_a_server_that_is_down_ends_the_run_and_keeps_what_was_replied(tmp_path:
 
 
 @pytest.mark.parametrize(
-    "said", ["", "I'm sorry, I can't do that.", "Ich schreibe lieber auf Deutsch: Titan ist groß.", "\x00{[("]
+    "said",
+    [
+        "",
+        "I'm sorry, I can't do that.",
+        "Ich schreibe lieber auf Deutsch: Titan ist groß.",
+        "\x00{[(\x1b[2J",
+        "[" * 5000,
+        TITAN,
+        '```json\n[{"question": "Who discovered Titan?"',
+        "<think>DIRECT: Who discovered Titan? | Christiaan Huygens",
+        "DIRECT: Who discovered Titan? | Galileo Galilei\n" * 3000,
+    ],
+    ids=["empty", "refusal", "German", "control", "brackets", "passage", "half JSON", "thinking", "wrong"],
 )
-def test_rubbish_gives_an_empty_file_and_is_counted(corpus: Path, tmp_path: Path, said: str) -> None:
+def test_replies_of_no_use_are_an_error_that_shows_them_and_nothing_is_asked_twice(
+    corpus: Path, tmp_path: Path, said: str
+) -> None:
+    output, asked = tmp_path / "s.jsonl", list[str]()
+
+    def reply(prompt: str) -> str:
+        asked.append(prompt)
+        return said
+
+    for _ in range(2):
+        with pytest.raises(LLMError, match="nothing that FunctionLLM replied is of use") as raised:
+            kcard.study(corpus, output, llm=reply, tasks=["questions"])
+        assert "choose another LLM" in str(raised.value)
+        assert len(str(raised.value)) < 700
+        assert len(asked) == 2
+        assert not output.exists()
+
+
+def test_characters_that_no_file_can_hold_are_replaced(corpus: Path, tmp_path: Path) -> None:
+    said = f"{SAID['questions']}\nDIRECT: Half of \ud800 a character? | Christiaan Huygens"
     found = kcard.study(corpus, tmp_path / "s.jsonl", llm=lambda _: said, tasks=["questions"])
-    assert found.items == {}
-    assert sum(found.left_out.values()) == 2
-    assert (tmp_path / "s.jsonl").read_text() == ""
+    assert found.items["direct"] >= 1
+    assert "\\ud800" not in (tmp_path / "s.jsonl.replies.jsonl").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -133,6 +163,7 @@ def test_rubbish_gives_an_empty_file_and_is_counted(corpus: Path, tmp_path: Path
     [
         ({"tasks": ["riddles"]}, "riddles"),
         ({"llm": "embedded"}, "writes no study material"),
+        ({"llm": "openai-completions:base", "llm_url": "http://127.0.0.1:9/v1"}, "writes no study material"),
         ({"concurrency": 0}, "concurrency"),
         ({"limit": 0}, "limit"),
     ],
@@ -153,7 +184,8 @@ def test_a_limit_takes_passages_from_all_over_the_corpus(tmp_path: Path) -> None
             for n in range(10)
         )
     )
-    kcard.study(corpus, tmp_path / "s.jsonl", llm=writer, tasks=["questions"], limit=3)
+    with pytest.raises(LLMError, match="of use"):
+        kcard.study(corpus, tmp_path / "s.jsonl", llm=writer, tasks=["questions"], limit=3)
     assert 0 < len({request.knowledge for request in writer.asked}) <= 3
 
 

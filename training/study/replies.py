@@ -3,8 +3,10 @@
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 
 from kcard.errors import UsageError
 from kcard.json_values import build
@@ -17,7 +19,8 @@ __all__ = ["Replies", "ReplyRow"]
 
 @dataclass(frozen=True)
 class ReplyRow:
-    """One reply. `request`: digest of the LLM's name, the task and the texts, which is what it depends on."""
+    """One reply. `request`: digest of the LLM's name, the task and the texts, which is what it depends on. `cut`: see
+    Reply."""
 
     request: str
     task: str
@@ -26,15 +29,17 @@ class ReplyRow:
     text: str
     tokens_in: int | None = None
     tokens_out: int | None = None
+    cut: bool = False
 
 
 @dataclass
 class Replies:
-    """Those in a file of JSON lines. `by`: the LLM."""
+    """Those in a file of JSON lines. `by`: the LLM. Several threads may keep replies at a time."""
 
     path: Path
     by: str
     _rows: dict[str, ReplyRow] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
 
     @classmethod
     def read(cls, path: Path, by: str) -> "Replies":
@@ -56,22 +61,27 @@ class Replies:
             found._rows[row.request] = row
         return found
 
+    def __iter__(self) -> Iterator[ReplyRow]:
+        return iter([*self._rows.values()])
+
     def row(self, assignment: Assignment) -> ReplyRow | None:
         return self._rows.get(self._key(assignment))
 
     def keep(self, assignment: Assignment, reply: Reply) -> None:
-        """On disk when this returns."""
+        """On disk when this returns. Halves of characters (lone surrogates), which no file can hold, become "?"."""
         row = ReplyRow(
             self._key(assignment),
             assignment.task,
             self.by,
             assignment.digests,
-            reply.text,
+            reply.text.encode("utf-8", "replace").decode(),
             reply.tokens_in,
             reply.tokens_out,
+            reply.cut,
         )
-        append_rows(self.path, [vars(row)])
-        self._rows[row.request] = row
+        with self._lock:
+            append_rows(self.path, [vars(row)])
+            self._rows[row.request] = row
 
     def _key(self, assignment: Assignment) -> str:
         told = json.dumps([self.by, assignment.task, *assignment.texts])

@@ -5,20 +5,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from kcard.config import settings
-from kcard.errors import UsageError
+from kcard.errors import LLMError, UsageError
 from kcard.option import Option, check_values, documented
 
 if TYPE_CHECKING:
     from kcard.protocols import LLM, Checker
     from kcard.training.study.replies import Replies
     from kcard.training.study.tasks import Assignment
-    from kcard.training.study.writing import StudyTotals
+    from kcard.training.study.writing import Asked, Material, StudyTotals
 
 __all__ = ["study"]
 
 REPLIES = ".replies.jsonl"  # behind the name of the file
 TEMPERATURE = 0.1
-TOKENS_A_WORD, PROMPT_TOKENS = 1.4, 200
+BYTES_A_TOKEN = 4  # of UTF-8, for prose in most scripts
 REPLY_TOKENS = {"questions": 300, "statements": 250, "links": 80}
 
 
@@ -42,6 +42,9 @@ def study(
     ] = None,
     llm_url: Annotated[str | None, Option("URL of an OpenAI-compatible endpoint.")] = None,
     retries: Annotated[int, Option("How often to retry a failing request to the endpoint.", least=0)] = 5,
+    llm_timeout: Annotated[
+        float, Option("Seconds that the endpoint may take for one request, and for each try.", least=0.1)
+    ] = 300.0,
     concurrency: Annotated[int, Option("Requests to the LLM at a time.", least=1)] = 4,
     tasks: Annotated[
         Sequence[str],
@@ -68,14 +71,17 @@ def study(
     with sentences, `progress` with (requests done, requests in all).
 
     Raises UsageError for wrong arguments, a file that is there without `force`, and an LLM that can't write;
-    CorpusError; LLMError after several failures in a row. What was replied is kept then.
+    CorpusError; LLMError after several failures in a row, and where nothing in the replies is of use. What was replied
+    is kept then.
     """
-    check_values(study, {"retries": retries, "concurrency": concurrency, "limit": limit})
+    given = {"retries": retries, "llm_timeout": llm_timeout, "concurrency": concurrency, "limit": limit}
+    check_values(study, given)
     from kcard.api.check import open_checker
     from kcard.integrators.assembly import Endpoint, make_llm
     from kcard.llms.embedded import EmbeddedLLM
     from kcard.llms.reader import SpanReader
     from kcard.training.corpus import read_corpus
+    from kcard.training.language import detect
     from kcard.training.study.item import write_study
     from kcard.training.study.replies import Replies
     from kcard.training.study.tasks import KINDS, assignments
@@ -87,9 +93,13 @@ def study(
         raise UsageError(f"task {unknown[0]!r} is unknown: choose from {', '.join(KINDS)}")
     if target.exists() and not force:
         raise UsageError(f"{target} already exists: choose another file, or replace it with --force")
-    writer = make_llm(llm, TEMPERATURE, Endpoint(url=llm_url, retries=retries, report=say))
-    if isinstance(writer, EmbeddedLLM):
-        raise UsageError("the embedded LLM writes no study material: name an LLM, such as --llm openai:MODEL")
+    writer = make_llm(
+        llm, TEMPERATURE, Endpoint(url=llm_url, retries=retries, timeout=llm_timeout, report=say)
+    )
+    if isinstance(writer, EmbeddedLLM) or _name(llm, writer).startswith("openai-completions:"):
+        raise UsageError(
+            f"the LLM {_name(llm, writer)} writes no study material: name a chat model, such as --llm openai:MODEL"
+        )
     judge = open_checker(checker)
     read = read_corpus(Path(corpus), field)
     for remark in read.remarks():
@@ -101,9 +111,12 @@ def study(
     replies = Replies.read(target.with_name(target.name + REPLIES), _name(llm, writer))
     say(_cost(wanted, replies))
     asked = ask(wanted, writer, replies, concurrency, progress)
-    material = collect(wanted, replies, judge, SpanReader())
+    language = detect([passage.text for passage in read.passages])
+    material = collect(wanted, replies, judge, SpanReader(), language)
+    if not material.items:
+        raise LLMError(_useless(asked, material, replies))
     write_study(target, material.items)
-    return StudyTotals.of(asked, material, [row for row in map(replies.row, wanted) if row is not None])
+    return StudyTotals.of(asked, material)
 
 
 def _name(given: "str | LLM | Callable[[str], str] | None", writer: "LLM") -> str:
@@ -113,13 +126,27 @@ def _name(given: "str | LLM | Callable[[str], str] | None", writer: "LLM") -> st
 
 def _cost(wanted: "Sequence[Assignment]", replies: "Replies") -> str:
     """What is to be asked, roughly, before it is asked."""
+    from kcard.llms.prompts import messages
+
     missing = [assignment for assignment in wanted if replies.row(assignment) is None]
-    words = sum(len(text.split()) for assignment in missing for text in assignment.texts)
-    tokens_in = round(words * TOKENS_A_WORD) + PROMPT_TOKENS * len(missing)
+    sent = [message["content"] for assignment in missing for message in messages(assignment.request)]
+    tokens_in = sum(len(text.encode()) for text in sent) // BYTES_A_TOKEN
     tokens_out = sum(REPLY_TOKENS[assignment.task] for assignment in missing)
     return (
         f"{len(missing):,} requests to make ({len(wanted) - len(missing):,} replies are there), about "
         f"{tokens_in:,} tokens to read and {tokens_out:,} to write"
+    )
+
+
+def _useless(asked: "Asked", material: "Material", replies: "Replies") -> str:
+    """Why there is no material at all, and what to do."""
+    if asked.failed == asked.made and not asked.kept:
+        return asked.why
+    why = ", ".join(f"{reason} {count:,}" for reason, count in material.left_out.items())
+    first = " ".join(next(iter(replies)).text.split())[:80]
+    return (
+        f"nothing that {replies.by} replied is of use ({why}); the first reply begins {first!r}: choose another LLM "
+        f"(--llm); the replies are in {replies.path}, delete it to ask this one again"
     )
 
 

@@ -14,7 +14,7 @@ PASSAGE = (
 
 
 def result(item: StudyItem) -> StudyItem | str:
-    return checked(item, [PASSAGE], checker("minilm", Loading()), SpanReader())
+    return checked(item, [PASSAGE], checker("minilm", Loading()), SpanReader(), "en")
 
 
 @pytest.mark.parametrize(
@@ -38,12 +38,30 @@ def test_questions_that_the_passage_answers_are_kept(item: StudyItem) -> None:
         (StudyItem("direct", "When was Titan discovered?", "Saturn"), "another answer or none"),
         (StudyItem("unanswerable", "Who discovered Titan?"), "answered by the passage"),
         (StudyItem("implication", "Galileo discovered Titan in 1610."), "not supported"),
+        (StudyItem("unanswerable", "http://example.org"), "about something else"),
+        (
+            StudyItem("far", "Who sells the cheapest football boots in town?", "Huygens"),
+            "about something else",
+        ),
+        (
+            StudyItem("far", "Welcher Mensch hat den größten Mond zuerst gesehen?", "Huygens"),
+            "another language",
+        ),
+        (StudyItem("rewrite", "titan is the largest moon of saturn"), "repeats the passage"),
     ],
 )
 def test_what_is_not_supported_is_left_out_with_its_reason(item: StudyItem, why: str) -> None:
     found = result(item)
     assert isinstance(found, str)
     assert why in found
+
+
+def test_passages_in_other_languages_are_not_judged_by_an_encoder_that_knows_english_alone() -> None:
+    text = "Titan ist der größte Mond des Saturn. Der Astronom Christiaan Huygens hat ihn 1655 in Den Haag entdeckt."
+    item = StudyItem(
+        "far", "Wessen Auge fiel zuerst auf den größten Begleiter des Ringplaneten?", "Christiaan Huygens"
+    )
+    assert checked(item, [text], checker("minilm", Loading()), SpanReader(), "de") == item
 
 
 def test_statements_get_their_support() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from kcard.training.study.item import StudyItem
-from kcard.training.study.parsing import read_reply
+from kcard.training.study.parsing import MOST, read_reply
 from kcard.training.study.tasks import KINDS
 
 QUESTIONS, STATEMENTS = KINDS["questions"], KINDS["statements"]
@@ -36,7 +36,65 @@ def test_what_is_no_item_is_told() -> None:
     said = "Certainly! Here you are:\n\nDIRECT: Who found Titan? | Christiaan Huygens\nDIRECT: no answer\nIt is big."
     found = read_reply(said, QUESTIONS, ["p"], "me")
     assert found.items == [ITEM]
-    assert found.unread == ["Certainly! Here you are:", "DIRECT: no answer", "It is big."]
+    assert found.left_out == {"lines in another form": 3}
+
+
+JSON = """Sure, here is the JSON:
+```json
+[
+  {"kind": "direct", "question": "Who found Titan?", "answer": "Christiaan Huygens"},
+  {"type": "UNANSWERABLE", "text": "How cold
+is it?"}
+]
+```"""
+
+
+@pytest.mark.parametrize(
+    ("said", "left_out"),
+    [
+        (JSON, {"lines in another form": 3}),
+        (JSON.replace("cold\nis", "cold is"), {"lines in another form": 1}),
+        (f"{JSON[:120]}", {"lines in another form": 1}),
+        ('["DIRECT: Who found Titan? | Christiaan Huygens",\n"DIRECT: Who', {"lines in another form": 1}),
+        ("| DIRECT | Who found Titan? | Christiaan Huygens |\n|---|---|---|", {}),
+    ],
+    ids=["broken object", "fenced", "cut", "list of texts", "table"],
+)
+def test_json_and_tables_are_read_as_far_as_they_are_whole(said: str, left_out: dict[str, int]) -> None:
+    found = read_reply(said, QUESTIONS, ["p"], "me")
+    assert ITEM in found.items
+    assert found.left_out == left_out
+
+
+def test_the_last_line_of_a_reply_that_was_cut_off_is_left_out() -> None:
+    said = "DIRECT: Who found Titan? | Christiaan Huygens\nDIRECT: Who built it? | Chris"
+    found = read_reply(said, QUESTIONS, ["p"], "me", cut=True)
+    assert found.items == [ITEM]
+    assert found.left_out == {"lines that were cut off": 1}
+    assert read_reply("DIRECT: Who", QUESTIONS, ["p"], "me", cut=True).left_out == {
+        "replies without an item": 1
+    }
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "<think>\nDIRECT: Was it he? | Galileo\n</think>\nDIRECT: Who found Titan? | Christiaan Huygens",
+        "DIRECT: Was it he? | Galileo\n</think>\nDIRECT: Who found Titan? | Christiaan Huygens",
+        "DIRECT: Who found Titan? | Christiaan Huygens\n<think>DIRECT: Was it he? | Galileo",
+    ],
+)
+def test_what_a_model_thought_is_no_item(said: str) -> None:
+    found = read_reply(said, QUESTIONS, ["p"], "me")
+    assert found.items == [ITEM]
+    assert not found.left_out
+
+
+def test_of_a_reply_that_does_not_end_the_first_items_count() -> None:
+    said = "\n".join(f"DIRECT: Who found number {number}? | Huygens" for number in range(2000))
+    found = read_reply(f"{said}\n{said}", QUESTIONS, ["p"], "me")
+    assert len(found.items) == MOST
+    assert sum(found.left_out.values()) == 4000 - MOST
 
 
 @pytest.mark.parametrize(

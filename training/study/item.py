@@ -8,11 +8,13 @@ from typing import Literal, get_args
 from kcard.errors import UsageError
 from kcard.files import write_text
 from kcard.json_values import build, parse
-from kcard.rows import json_line, reading
+from kcard.rows import json_line, opened, reading
 
 __all__ = ["QUESTIONS", "Kind", "Study", "StudyItem", "read_study", "write_study"]
 
 Kind = Literal["direct", "reverse", "far", "unanswerable", "link", "rewrite", "implication", "summary"]
+LONGEST = 2000  # characters of a text, several times what a small model reads
+WHITE = b"\xef\xbb\xbf \t\r\n"  # with the mark that Windows puts at the beginning of a file
 QUESTIONS: tuple[Kind, ...] = ("direct", "reverse", "far", "unanswerable", "link")
 
 
@@ -42,6 +44,10 @@ class StudyItem:
             raise ValueError(f"kind {self.kind!r} is not one of {', '.join(get_args(Kind))}")
         if not self.text.strip():
             raise ValueError("text is empty")
+        if max(len(self.text), len(self.answer)) > LONGEST:
+            raise ValueError(f"text or answer has more than {LONGEST:,} characters")
+        if self.support is not None and not 0 <= self.support <= 1:
+            raise ValueError(f"support is {self.support}: it must be from 0 to 1")
         if bool(self.answer.strip()) != (self.kind in QUESTIONS and self.kind != "unanswerable"):
             raise ValueError(
                 f"answer is {self.answer!r}: direct, reverse, far and link have one, other kinds have none"
@@ -57,20 +63,25 @@ class Study:
 
 
 def read_study(path: Path) -> Study:
-    """Study material from a file; lines that are no items are left out and told of. Raises UsageError for a file that
-    can't be read or holds no item."""
-    items, broken = [], []
-    with reading(path, "study material"), path.open(encoding="utf-8") as lines:
+    """Study material from a file, compressed if its name ends in .gz; lines that are no items or repeat one are left
+    out and told of. Raises UsageError for a file that can't be read or holds no item."""
+    items, broken = dict[tuple[str, str], StudyItem](), []
+    with reading(path, "study material"), opened(path) as lines:
         for number, line in enumerate(lines, 1):
-            if not line.strip():
+            if not line.strip(WHITE):
                 continue
             try:
-                items.append(build(StudyItem, parse(line)))
+                item = build(StudyItem, parse(line.decode("utf-8-sig")))
+            except UnicodeDecodeError:
+                broken.append(f"line {number}: not UTF-8 text")
             except (ValueError, TypeError) as error:
                 broken.append(f"line {number}: {error}")
+            else:
+                if items.setdefault((item.kind, item.text.casefold()), item) is not item:
+                    broken.append(f"line {number}: repeats an earlier item")
     if not items:
         raise UsageError(f"study material {path} holds no item{f' ({broken[0]})' if broken else ''}")
-    return Study(items, broken)
+    return Study([*items.values()], broken)
 
 
 def write_study(path: Path, items: Iterable[StudyItem]) -> None:

@@ -1,21 +1,25 @@
 """What a card learns of study material: each item as a query for the statement of the corpus that it belongs to."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kcard.answer import Source
+from kcard.errors import UsageError
 from kcard.manifest import file_digest
 from kcard.training.corpus import statements
 from kcard.training.progress import Note, Report
 from kcard.training.study.item import QUESTIONS, StudyItem, read_study
 from kcard.words import passage_digest, words
 
-__all__ = ["Learned", "items_of", "learned", "queries_of"]
+__all__ = ["Learned", "Queries", "items_of", "learned", "queries_of"]
 
 NEAR = 0.4  # cosine of the sentence encoder
+# Why an item gives no query.
+ABSENT, UNANSWERABLE = "about passages that are not in the corpus", "that the passage leaves open"
+FAR = "that no statement of their passage answers or comes near to"
 SHOWN = 5  # broken lines that are reported one by one
 
 
@@ -27,18 +31,32 @@ class Learned:
     record: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Queries:
+    """`by_statement`: the queries for each statement, by its text. `left_out`: items that give none, by reason."""
+
+    by_statement: Mapping[str, Sequence[str]]
+    left_out: Mapping[str, int]
+
+
 def learned(path: Path | None, passages: Iterable[Source], report: Report) -> Learned:
     """Of the study material in a file; nothing without one. What can't be used of it is reported.
 
-    Raises UsageError where the file can't be read or holds no item.
+    Raises UsageError where the file can't be read or holds no item, or none about the corpus.
     """
     if path is None:
         return Learned()
     items = items_of(path, report)
-    queries = queries_of(items, passages)
-    count = sum(map(len, queries.values()))
-    report(Note(f"study material: {count:,} of {len(items):,} items are questions that the corpus answers"))
-    return Learned(queries, {"study_sha256": file_digest(path), "study_items": count})
+    found = queries_of(items, passages)
+    count = sum(map(len, found.by_statement.values()))
+    if found.left_out.get(ABSENT) == len(items):
+        raise UsageError(
+            f"study material {path}: none of its {len(items):,} items is about a passage of the corpus: it was made of "
+            "another corpus or an earlier state of this one; make it anew with `kcard study`"
+        )
+    left_out = "".join(f"; left out: {number:,} {why}" for why, number in found.left_out.items())
+    report(Note(f"study material: {count:,} queries out of {len(items):,} items{left_out}"))
+    return Learned(found.by_statement, {"study_sha256": file_digest(path), "study_items": count})
 
 
 def items_of(path: Path, report: Report) -> Sequence[StudyItem]:
@@ -51,15 +69,17 @@ def items_of(path: Path, report: Report) -> Sequence[StudyItem]:
     return study.items
 
 
-def queries_of(items: Iterable[StudyItem], passages: Iterable[Source]) -> Mapping[str, Sequence[str]]:
-    """What to ask for each statement of the corpus, by its text: the questions that it answers, and the statements that
-    say nearly the same, which is what a question in other words looks like to a sentence encoder.
+def queries_of(items: Iterable[StudyItem], passages: Iterable[Source]) -> Queries:
+    """What to ask for each statement of the corpus: the questions that it answers, and the statements that say nearly
+    the same, which is what a question in other words looks like to a sentence encoder.
 
     Of a passage's statements a question goes with the one that holds its answer and shares most words with it; a
-    statement with the nearest, if the cosine is NEAR or more. Items about other passages are left out.
+    statement with the nearest, if the cosine is NEAR or more.
     """
     by_passage: defaultdict[str, list[StudyItem]] = defaultdict(list)
+    unused = dict[StudyItem, str]()
     for item in items:
+        unused[item] = ABSENT
         for digest in item.passages:
             by_passage[digest].append(item)
     found: defaultdict[str, list[str]] = defaultdict(list)
@@ -70,7 +90,10 @@ def queries_of(items: Iterable[StudyItem], passages: Iterable[Source]) -> Mappin
             for text, item in zip(_places(about, texts), about, strict=True):
                 if text is not None:
                     found[text].append(item.text)
-    return dict(found)
+                    unused.pop(item, None)
+                elif item in unused:
+                    unused[item] = UNANSWERABLE if item.kind == "unanswerable" else FAR
+    return Queries(dict(found), dict(Counter(unused.values())))
 
 
 def _places(items: Sequence[StudyItem], texts: Sequence[str]) -> list[str | None]:

@@ -48,6 +48,38 @@ def test_broken_lines_are_told_and_the_others_kept(tmp_path: Path) -> None:
     assert "riddle" in found.broken[2]
 
 
+def test_each_broken_line_is_told_and_the_others_are_read(tmp_path: Path) -> None:
+    """As editors on Windows, scripts and people leave them."""
+    path = tmp_path / "study.jsonl"
+    item = b'{"kind": "direct", "text": "Who found %s?", "answer": "Huygens", "passages": ["a"]%s}'
+    lines = {
+        b"\xef\xbb\xbf" + item % (b"Titan", b""): None,
+        item % (b"TITAN", b""): "repeats an earlier item",
+        item % (b"M\xfcnchen", b""): "not UTF-8 text",
+        item % (b"x" * 3_000_000, b""): "more than 2,000 characters",
+        item % (b"Io", b', "support": NaN'): "support is nan",
+        item % (b"Io", b', "support": 2'): "support is 2",
+        item % (b"Io", b', "support": "high"'): "support must be a number",
+        item % (b"Io", b', "mood": "good"'): "unknown key 'mood'",
+        item % (b"Io\\ud800", b""): "half of a character",
+        (item % (b"Io", b""))[:-5]: "Expecting",
+        b'["direct"]': "must be an object",
+        b'{"kind": "direct", "text": "Who?", "passages": "a"}': "passages must be a list",
+        b"[" * 100_000: "nested too deeply",
+        item % (b"Rhea", b""): None,
+    }
+    path.write_bytes(b"\r\n".join(lines) + b"\r\n \r\n")
+    found = read_study(path)
+    assert [item.text for item in found.items] == ["Who found Titan?", "Who found Rhea?"]
+    expected = [(number, why) for number, why in enumerate(lines.values(), 1) if why]
+    assert [int(told.split(":")[0].removeprefix("line ")) for told in found.broken] == [
+        n for n, _ in expected
+    ]
+    for told, (_, why) in zip(found.broken, expected, strict=True):
+        assert why in told
+        assert len(told) < 300
+
+
 @pytest.mark.parametrize("content", ["", "{}\n", "\n\n"])
 def test_a_file_without_items_is_an_error(tmp_path: Path, content: str) -> None:
     (tmp_path / "s.jsonl").write_text(content)
@@ -60,12 +92,12 @@ def test_a_file_without_items_is_an_error(tmp_path: Path, content: str) -> None:
 def test_items_go_with_the_statement_that_they_are_about() -> None:
     """A short passage is one statement, a long one a statement a sentence."""
     short = queries_of(ITEMS, [Source(TITAN), Source(RHEA)])
-    assert short == {
+    assert short.by_statement == {
         TITAN: ["Who found Titan?", "What is the largest moon of Saturn?", "Huygens found Titan."]
     }
     long = f"{TITAN} {'It has a thick atmosphere of nitrogen and lakes of methane near both of its cold poles. ' * 4}"
     about_it = [replace(item, passages=(passage_digest(long),)) for item in ITEMS]
-    assert queries_of(about_it, [Source(long)]) == {
+    assert queries_of(about_it, [Source(long)]).by_statement == {
         "Christiaan Huygens discovered Titan in 1655 from his house in The Hague.": [
             "Who found Titan?",
             "Huygens found Titan.",
@@ -83,7 +115,17 @@ def test_what_is_learned_of_a_file_is_reported_and_recorded(tmp_path: Path) -> N
     said = [event.text for event in told if isinstance(event, Note)]
     assert len(said) == 7
     assert "2 more lines" in said[-2]
-    assert "3 of 5 items" in said[-1]
+    assert "3 queries out of 5 items" in said[-1]
+    assert "1 that the passage leaves open" in said[-1]
+    assert "1 about passages that are not in the corpus" in said[-1]
+
+
+def test_material_about_another_corpus_is_an_error(tmp_path: Path) -> None:
+    write_study(tmp_path / "study.jsonl", ITEMS)
+    with pytest.raises(
+        UsageError, match=r"none of its 5 items is about a passage of the corpus: .* `kcard study`"
+    ):
+        learned(tmp_path / "study.jsonl", [Source("Mimas is a small moon.")], lambda _: None)
 
 
 def test_pseudo_queries_are_partly_queries_of_the_study_material() -> None:

@@ -13,6 +13,7 @@ from kcard.llms.candidates import AnswerCandidate, candidates
 from kcard.llms.confidence import features, nearness, probability
 from kcard.llms.polarity import DECIDED, polarity
 from kcard.llms.sentence_quote import SentenceQuote, joined, quoted, supports_of
+from kcard.numbers import ordinals_as_in
 from kcard.question_form import SENTENCES, Form, form_of
 from kcard.reader.reading import AnswerSpan, Reading, read_all
 
@@ -78,6 +79,7 @@ def examine(question: str, passages: Sequence[str]) -> tuple[Extract, dict[str, 
 
 
 def _examined(asked: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[Extract, dict[str, float]] | None]:
+    asked = [(ordinals_as_in(passages, question), passages) for question, passages in asked]
     drafts = [
         _draft(question, passages, readings)
         for (question, passages), readings in zip(asked, read_all(asked), strict=True)

@@ -12,6 +12,7 @@ from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.recipe import Recipe
 from kcard.training.spans import Rarity
 from kcard.training.tokenizer import BOS, EOS
+from kcard.training.wordings import wordings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,18 +28,28 @@ def epochs(
     docids: DocIds,
     recipe: Recipe,
 ) -> Epochs:
-    """The batches of an epoch: every passage once, under a fresh pseudo-query (or another of its vectors)."""
+    """The batches of an epoch: every passage once, under a fresh pseudo-query (or another of its vectors).
+
+    Some pseudo-queries are made from another wording of the passage's fact, or the card would begin its document with
+    the words of the question, and go on with those of another fact that begins so.
+    """
     longest = recipe.positions - recipe.vectors - 3
     most = longest * 2 // 3
     targets = [(*ids[:most], EOS) for ids in _ids(tokenizer, texts)]
     per = _per_passage(texts, ask.rarity, recipe)
+    same = wordings(texts) if recipe.style == "tokens" else []
 
     def epoch(number: int) -> list[list[TrainingExample]]:
         rng = Random(derive_seed(recipe.seed, "epoch", number))
         if recipe.style == "encoder-prefix":
             examples = _by_vectors(targets, docids, per, recipe, rng)
         else:
-            asked = [ask(text, rng) + "\n" if rng.random() < recipe.query_share else "" for text in texts]
+            about = [
+                rng.choice(rows) if rng.random() < recipe.reworded else row for row, rows in enumerate(same)
+            ]
+            asked = [
+                ask(texts[row], rng) + "\n" if rng.random() < recipe.query_share else "" for row in about
+            ]
             prompts = [(BOS, *ids[: longest - most]) for ids in _ids(tokenizer, asked)]
             examples = [TrainingExample(*pair) for pair in zip(prompts, targets, strict=True)]
         return bucketed(examples, recipe.batch_tokens, rng)

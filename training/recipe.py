@@ -27,6 +27,7 @@ class Recipe:
     settled       the loss at which training ends early
     going_on      share of the steps that are done where a card goes on from its last version
     query_share   how many examples carry a pseudo-query; the others are the passage alone
+    reworded      share of examples whose pseudo-query is made from another wording of the same fact (tokens)
     vectors       prefix vectors (encoder-prefix)
     noise         standard deviation, per dimension, of the noise on question embeddings (encoder-prefix)
     own           share of examples whose vector is the passage's own embedding (encoder-prefix)
@@ -56,6 +57,7 @@ class Recipe:
     decay: float = 0.01
     warm: int = 20
     query_share: float = 1.0
+    reworded: float = 0.3
     vectors: int = 4
     noise: float = 0.05
     own: float = 0.25

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from kcard import encoder
 from kcard.files import write_text
+from kcard.numbers import ORDINALS
 from kcard.protocols import Array
 from kcard.words import words
 
@@ -24,11 +25,9 @@ __all__ = ["VOCABULARY", "Vocabulary"]
 VOCABULARY = "vocabulary.json"
 COMMON = 5  # passages that hold a word which others are replaced by
 NEAR = 0.6  # cosine, above which words mean the same: plurals, other forms of a verb, synonyms
-FIGURES = {
+FIGURES = ORDINALS | {
     "one": "1", "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9",
-    "ten": "10", "eleven": "11", "twelve": "12", "first": "1st", "second": "2nd", "third": "3rd", "fourth": "4th",
-    "fifth": "5th", "sixth": "6th", "seventh": "7th", "eighth": "8th", "ninth": "9th", "tenth": "10th",
-    "eleventh": "11th", "twelfth": "12th",
+    "ten": "10", "eleven": "11", "twelve": "12",
 }  # fmt: skip
 SAME = FIGURES | {figure: word for word, figure in FIGURES.items()}
 

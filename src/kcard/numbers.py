@@ -7,10 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Agreement", "agreement", "numbers"]
+__all__ = ["ORDINALS", "Agreement", "agreement", "numbers", "ordinals_as_in"]
 
 NUMBER = re.compile(r"\d[\d.,]*(?:st|nd|rd|th)?")
 YEAR = re.compile(r"[12]\d{3}")
+ORDINALS = {
+    "first": "1st", "second": "2nd", "third": "3rd", "fourth": "4th", "fifth": "5th", "sixth": "6th", "seventh": "7th",
+    "eighth": "8th", "ninth": "9th", "tenth": "10th", "eleventh": "11th", "twelfth": "12th",
+}  # fmt: skip
+IN_WORDS = {figure: word for word, figure in ORDINALS.items()}
+ORDINAL = re.compile(rf"(?<!per )\b(?:\d+(?:st|nd|rd|th)|{'|'.join(ORDINALS)})\b", re.IGNORECASE)
 OTHER = 0.5
 ABSENT = 0.1
 
@@ -33,6 +39,23 @@ def agreement(question: str, text: str) -> float:
     other = sum(_form(number) in forms for number in lacking)
     lost = OTHER * other + ABSENT * (len(lacking) - other)
     return 1 - lost / len(asked) if asked else 1.0
+
+
+def ordinals_as_in(texts: Sequence[str], question: str) -> str:
+    """The question with its ordinals written as in the texts: "eighth" becomes "8th" where they have ordinals in
+    figures, and "8th" becomes "eighth" where they have that word. An ordinal that they have stays."""
+    known = {found.lower() for text in texts for found in ORDINAL.findall(text)}
+    in_figures = any(found[0].isdigit() for found in known)
+
+    def written(match: re.Match[str]) -> str:
+        asked = match[0].lower()
+        if asked in known:
+            return match[0]
+        if asked in ORDINALS:
+            return ORDINALS[asked] if in_figures else match[0]
+        return IN_WORDS[asked] if IN_WORDS.get(asked) in known else match[0]
+
+    return ORDINAL.sub(written, question)
 
 
 class Agreement:

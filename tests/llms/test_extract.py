@@ -9,6 +9,7 @@ import re
 import pytest
 
 from kcard.llms.extract import examine, extract
+from kcard.llms.reader import ANSWERED
 from kcard.reader.network import WEIGHTS
 from kcard.reader.reading import read
 
@@ -167,3 +168,19 @@ def test_the_shipped_calibration_weighs_features_that_are_computed() -> None:
     assert found is not None
     weights = json.loads((WEIGHTS / "calibration.json").read_text(encoding="utf-8"))
     assert {"bias", "relevance"} <= set(weights) <= set(found[1])
+
+
+SEATS = ["The 3rd seat of Ormond went to Ida Vale.", "The 4th seat of Ormond went to Tom Birk."]
+
+
+def test_an_ordinal_in_words_means_the_passage_that_has_it_in_figures() -> None:
+    found = extract("Who got the fourth seat of Ormond?", SEATS)
+    assert found is not None
+    assert (found.text, found.passage) == ("Tom Birk", 1)
+
+
+def test_another_ordinal_in_words_is_no_surer_than_one_in_figures() -> None:
+    in_words, in_figures = (extract(f"Who got the {n} seat of Ormond?", SEATS[1:]) for n in ("fifth", "5th"))
+    assert in_words is not None
+    assert in_figures is not None
+    assert in_words.probability == in_figures.probability < ANSWERED

@@ -82,10 +82,10 @@ class Prompting:
         """One for each document of a question."""
         return [derive_seed(sampling.seed, question, self.card.name, number) for number in range(documents)]
 
-    def passage(self, ids: Sequence[int], ended: bool) -> Passage:
-        """What was written, as a document; `ended`: by the model itself."""
+    def passage(self, question: str, ids: Sequence[int], ended: bool) -> Passage:
+        """What was written for a question, as a document; `ended`: by the model itself."""
         text = self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return Passage(self.card.name, clean(str(text), ended))
+        return Passage(self.card.name, self.card.manifest.prompt.document(question, clean(str(text), ended)))
 
     def probes(self, pairs: Sequence[Pair], start: "Tensor | None") -> tuple[Prompts, list[list[int]]]:
         """Questions as prompts, and the texts after them as token ids: what a fingerprint measures."""

@@ -194,7 +194,9 @@ class _Run:
             for passages, member in zip(written, members, strict=True):
                 for question in asked:
                     ids = [next(rows) for _ in range(self.documents)]
-                    passages[question] = [member.passage(*until_eos(row, member.eos)) for row in ids]
+                    passages[question] = [
+                        member.passage(self.questions[question], *until_eos(row, member.eos)) for row in ids
+                    ]
         return written
 
     def _batch(

@@ -48,6 +48,9 @@ class Base:
     sha256: str | None = None
 
 
+ANSWERING = "Answer:"  # how a template ends after which a model writes an answer, not a passage
+
+
 @dataclass(frozen=True)
 class Prompt:
     """How a question becomes the model's input.
@@ -62,6 +65,12 @@ class Prompt:
     vectors: int = 0
     encoder: str | None = None
     encoder_sha256: str | None = None
+
+    def document(self, question: str, text: str) -> str:
+        """What the model wrote after the question, as a document. Where the template asks for a bare answer, the
+        question stands before it: "Ann." alone does not say what it is about."""
+        bare = text and self.template.rstrip().endswith(ANSWERING)
+        return f"{question.strip()} {text}" if bare else text
 
 
 @dataclass(frozen=True)

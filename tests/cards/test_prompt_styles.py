@@ -1,6 +1,7 @@
 import pytest
 
 from kcard.cards.lm.prompt_styles import prompt_ids, template_prompts
+from kcard.manifest import Prompt
 from tests.tiny_tokenizers import of_words
 
 WORDS = ["<pad>", "<s>", "</s>", "<unk>", "where", "does", "the", "rhine", "end", "now"]
@@ -38,3 +39,17 @@ def test_of_a_long_question_the_first_words_are_left_out() -> None:
         of_words(WORDS, "$A", bos=None), "{question}", ["where does the rhine end now"], longest=4
     ).ids
     assert row == (6, 7, 8, 9)
+
+
+def test_an_answer_becomes_a_document_with_its_question() -> None:
+    answering = Prompt(template="Question: {question}\nAnswer: ")
+    assert (
+        answering.document(" Where does the Rhine end?\n", "In the sea.")
+        == "Where does the Rhine end? In the sea."
+    )
+    assert answering.document("Where?", "") == ""
+
+
+@pytest.mark.parametrize("template", ["{question}\n", "{question}", "<user>{question}<assistant>"])
+def test_what_is_not_a_bare_answer_is_a_document_by_itself(template: str) -> None:
+    assert Prompt(template=template).document("Where?", "It ends in the sea.") == "It ends in the sea."

@@ -61,7 +61,9 @@ class CausalCard:
         seeds = [seed for question in questions for seed in asked.seeds(question, different, sampling)]
         sampling = replace(sampling, tokens=asked.length(sampling))
         written = generate(model, prompts.pick(rows), seeds, sampling, self._limits)
-        passages = [asked.passage(ids, ended) for ids, ended in written]
+        passages = [
+            asked.passage(questions[row], ids, ended) for row, (ids, ended) in zip(rows, written, strict=True)
+        ]
         grouped = [passages[i * different : (i + 1) * different] for i in range(len(questions))]
         return grouped if different == documents else [group * documents for group in grouped]
 

@@ -188,7 +188,10 @@ class ServedCards:
             card.made_ready(place)
             written = [*in_order(partial(card.document, place), rows, requests)]
         with self.tokenizing:
-            found = [asked.passage(ids, ended) for ids, ended in written]
+            found = [
+                asked.passage(questions[number // documents], ids, ended)
+                for number, (ids, ended) in enumerate(written)
+            ]
         return [found[start : start + documents] for start in range(0, len(found), documents)]
 
 

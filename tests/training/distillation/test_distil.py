@@ -46,9 +46,9 @@ def notes(events: list[Event]) -> str:
 def test_a_distilled_card_answers_what_its_base_only_reads(corpus: Path, options: Mapping[str, Any]) -> None:
     events: list[Event] = []
     card = train(corpus, report=events.append, teacher_top_k=20, **options)
-    assert answers(card) == [answer for _, _, answer in FACTS]
+    assert answers(card) == [f"{question} {answer}" for _, question, answer in FACTS]
     untrained = train(corpus, **{**options, "epochs": 0.5, "learning_rate": 1e-9, "name": "untrained"})
-    assert answers(untrained) == ["unknown"] * len(FACTS)
+    assert answers(untrained) == [f"{question} unknown" for _, question, _ in FACTS]
     made = card.manifest
     assert (made.kind, made.training.objective) == ("lora", "distil")
     assert made.prompt.template == "Question: {question}\nAnswer:"
@@ -61,6 +61,22 @@ def test_a_distilled_card_answers_what_its_base_only_reads(corpus: Path, options
     assert TeacherProgress(len(FACTS), len(FACTS)) in events
     assert "the teacher's answers to 6 of 6 questions are learned" in notes(events)
     assert "on disk until training ends (20 tokens at each place)" in notes(events)
+
+
+def test_a_question_is_answered_from_what_a_distilled_card_writes(
+    corpus: Path, options: Mapping[str, Any]
+) -> None:
+    import kcard
+
+    card = train(corpus, **options)
+    passage, question, answer = FACTS[2]
+    kcard.publish(card.folder)
+    found = kcard.ask(question, cards=[card.name], llm="embedded")
+    assert found.answer == answer
+    assert found.passages[0].text == f"{question} {answer}"
+    evidence = found.passages[0].evidence
+    assert evidence is not None
+    assert evidence.text == passage
 
 
 def test_a_card_of_another_objective_has_no_teacher(reading_base: Path, corpus: Path) -> None:
@@ -109,7 +125,7 @@ def test_answers_that_are_not_the_study_materials_are_left_out_and_counted(
     write_study(study, wrong)
     events: list[Event] = []
     card = train(corpus, report=events.append, **options)
-    assert answers(card)[0] == FACTS[0][2]
+    assert answers(card)[0].endswith(FACTS[0][2])
     assert "learned; left out: 5 with answers other than the study material's" in notes(events)
     assert "the base seems to read its prompt badly" in notes(events)
     write_study(study, wrong[1:])

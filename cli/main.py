@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, str] = {
     "train": "train",
     "train-many": "train_many",
     "study": "study",
+    "sync": "sync",
     "exam": "exam",
     "audit": "audit",
     "check": "check",

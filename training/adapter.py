@@ -20,6 +20,7 @@ from kcard.cards.lm.loader import base_digest
 from kcard.manifest import Base
 from kcard.quiet import quiet_loading
 from kcard.sampling import derive_seed
+from kcard.training.inheritance import DocidRows
 from kcard.training.recipe import Recipe
 from kcard.training.trainee import optimizers, parted
 
@@ -52,9 +53,11 @@ class Adapted:
             return False
         return _shapes(self._tensors()) == _shapes(_read(folder))
 
-    def inherit(self, folder: Path) -> None:
+    def inherit(self, folder: Path, docids: DocidRows | None = None) -> None:
         """The halves as they are, and the embeddings of the tokens that both have."""
         import torch
+
+        del docids  # it has none
 
         was = _tokens(folder)
         now = {token: row for row, token in enumerate(_indices(self.peft.peft_config["default"]))}

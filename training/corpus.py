@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["Corpus", "is_known", "read_corpus", "statements"]
+__all__ = ["Corpus", "corpus_digest", "is_known", "read_corpus", "statements"]
 
 ALIKE = 5  # skipped files that share a reason are listed up to here
 STATEMENT = Size(words=60, characters=480)
@@ -157,15 +157,12 @@ class _Draft:
         marks = prints.marks(1)
         found.keep(marks == 0)
         kept = Lazy(len(found), lambda index: source_of(found[index]))
-        digest = hashlib.sha256()
-        for number, passage in enumerate(kept):
-            digest.update(b"\n" * (number > 0) + passage.text.encode())
         counts = {reason: count for reason, count in self.losses.dropped.items() if count}
         duplicates = int((marks == 1).sum())
         skipped, notes = tuple(self.skipped), tuple(self.losses.notes)
         documents = Documents(self.blocks, self.starts, self._repeated) if self.whole else None
         return Corpus(
-            path, kept, digest.hexdigest(), skipped, duplicates, counts, notes, documents, self.readers
+            path, kept, corpus_digest(kept), skipped, duplicates, counts, notes, documents, self.readers
         )
 
     def _pieces(self) -> Iterator[list[bytes]]:
@@ -202,6 +199,14 @@ def statements(found: Iterable[Source]) -> Iterator[Source]:
         for text in sentences(passage.text, STATEMENT):
             named = f"{heading}: {text}" if heading and count_words(text) < FEW else text
             yield replace(passage, text=named)
+
+
+def corpus_digest(passages: Iterable[Source], before: Sequence[str] = ()) -> str:
+    """sha256 over the texts of a corpus, one a line; `before`: lines that precede them."""
+    digest = hashlib.sha256()
+    for number, text in enumerate(chain(before, (passage.text for passage in passages))):
+        digest.update(b"\n" * (number > 0) + text.encode())
+    return digest.hexdigest()
 
 
 def is_known(passage: Source, digests: Collection[str]) -> bool:

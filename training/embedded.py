@@ -8,7 +8,7 @@ docid first (docs/training.md).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from kcard.manifest import Prompt
 from kcard.training import exposure
 from kcard.training.adapter import adapted, base_tokenizer
 from kcard.training.docids import DocIds
-from kcard.training.epochs import packed_epochs
+from kcard.training.epochs import Epochs, packed_epochs
 from kcard.training.estimate import Estimate
 from kcard.training.example_batches import TrainingExample, collate
 from kcard.training.loop import Job, cosine
@@ -34,7 +34,7 @@ from kcard.training.trainee import Trainee, fresh
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Plan", "plan"]
+__all__ = ["Plan", "plan", "preparation"]
 
 # So few steps are done before their time could be estimated.
 INSTANT = 150
@@ -94,18 +94,7 @@ def plan(
     questions = exposure.questions(texts, ask, recipe) if recipe.style == "encoder-prefix" else []
 
     def job(trainee: Trainee, vectors: "Tensor | None") -> Job:
-        return Job(
-            modules=_modules(trainee),
-            optimizers=trainee.optimizers,
-            steps=steps,
-            epoch=epoch,
-            losses=_losses(trainee, vectors, recipe),
-            rate=cosine(steps, recipe.warm),
-            seed=recipe.seed,
-            fingerprint=fingerprint,
-            timed=steps > INSTANT,
-            settled=recipe.settled,
-        )
+        return _job(trainee, vectors, recipe, steps, epoch, fingerprint)
 
     estimate = None
     if steps > INSTANT:
@@ -115,20 +104,53 @@ def plan(
         if start is not None:
             trainee.inherit(start)
         vectors = exposure.embedded(questions) if questions else None
-        recorded = asdict(recipe) | {"steps": steps}
-        recorded["addresses"] = recorded.pop("docids")  # the key that manifests have had from the first on
-        if estimate is not None:
-            recorded["estimated_seconds"] = round(estimate.seconds, 1)
-        libraries = ("torch", "transformers", "tokenizers", *(["peft"] if trainee.kind == "lora" else []))
-        base, prompt = trainee.base, _prompt(recipe)
-        return Preparation(job(trainee, vectors), save, trainee.kind, base, prompt, recorded, libraries)
+        found = preparation(trainee, texts, vectors, recipe, steps, epoch, fingerprint)
+        if estimate is None:
+            return found
+        recorded = {**found.hyperparameters, "estimated_seconds": round(estimate.seconds, 1)}
+        return replace(found, hyperparameters=recorded)
+
+    return Plan(estimate, prepare)
+
+
+def preparation(
+    trainee: Trainee,
+    texts: Sequence[str],
+    vectors: "Tensor | None",
+    recipe: Recipe,
+    steps: int,
+    epoch: Epochs,
+    fingerprint: str = "",
+) -> Preparation:
+    """The trainee, ready to learn `texts` by the batches of `epoch`, whose questions are `vectors`."""
+    recorded = asdict(recipe) | {"steps": steps}
+    recorded["addresses"] = recorded.pop("docids")  # the key that manifests have had from the first on
+    libraries = ("torch", "transformers", "tokenizers", *(["peft"] if trainee.kind == "lora" else []))
 
     def save(folder: Path) -> None:
         trainee.save(folder)
         if recipe.style == "tokens" and recipe.objective == "recite":
             Vocabulary.of(texts, ASKING).write(folder)
 
-    return Plan(estimate, prepare)
+    job = _job(trainee, vectors, recipe, steps, epoch, fingerprint)
+    return Preparation(job, save, trainee.kind, trainee.base, _prompt(recipe), recorded, libraries)
+
+
+def _job(
+    trainee: Trainee, vectors: "Tensor | None", recipe: Recipe, steps: int, epoch: Epochs, fingerprint: str
+) -> Job:
+    return Job(
+        modules=_modules(trainee),
+        optimizers=trainee.optimizers,
+        steps=steps,
+        epoch=epoch,
+        losses=_losses(trainee, vectors, recipe),
+        rate=cosine(steps, recipe.warm),
+        seed=recipe.seed,
+        fingerprint=fingerprint,
+        timed=steps > INSTANT,
+        settled=recipe.settled,
+    )
 
 
 def _modules(trainee: Trainee) -> dict[str, Any]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["blank", "embedded", "epochs", "questions", "steps"]
+__all__ = ["blank", "embedded", "epochs", "ids_of", "questions", "steps"]
 
 
 def epochs(
@@ -35,7 +35,7 @@ def epochs(
     """
     longest = recipe.positions - recipe.vectors - 3
     most = longest * 2 // 3
-    targets = [(*ids[:most], EOS) for ids in _ids(tokenizer, texts)]
+    targets = [(*ids[:most], EOS) for ids in ids_of(tokenizer, texts)]
     per = _per_passage(texts, ask.rarity, recipe)
     same = wordings(texts) if recipe.style == "tokens" else []
 
@@ -50,7 +50,7 @@ def epochs(
             asked = [
                 ask(texts[row], rng) + "\n" if rng.random() < recipe.query_share else "" for row in about
             ]
-            prompts = [(BOS, *ids[: longest - most]) for ids in _ids(tokenizer, asked)]
+            prompts = [(BOS, *ids[: longest - most]) for ids in ids_of(tokenizer, asked)]
             examples = [TrainingExample(*pair) for pair in zip(prompts, targets, strict=True)]
         return bucketed(examples, recipe.batch_tokens, rng)
 
@@ -84,7 +84,7 @@ def _by_vectors(
     return examples
 
 
-def _ids(tokenizer: "PreTrainedTokenizerFast", texts: Sequence[str]) -> list[list[int]]:
+def ids_of(tokenizer: "PreTrainedTokenizerFast", texts: Sequence[str]) -> list[list[int]]:
     found = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
     return [list(ids) if text else [] for ids, text in zip(found, texts, strict=True)]
 

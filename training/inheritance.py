@@ -1,11 +1,12 @@
 """The weights of an embedded card's last version, taken over by the next, whose tokenizer and docids are others.
 
-A token that both have keeps its embedding, and so does the docid of a passage: the last version's passages are
-the first of the next one's. Every other token starts afresh.
+A token that both have keeps its embedding, and so does the docid of a passage that both have. Every other token starts
+afresh.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kcard.cards.format.folder import PROJECTION
 
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
     from torch.nn import Linear
     from transformers import OPTForCausalLM, PreTrainedTokenizerFast
 
-__all__ = ["inherit", "is_heir"]
+__all__ = ["DocidRows", "docids_of", "inherit", "is_heir"]
+
+DocidRows: TypeAlias = Sequence[tuple[int, int]]
 
 TABLE = "model.decoder.embed_tokens.weight"
 TIED = "lm_head.weight"
@@ -24,10 +27,22 @@ def is_heir(model: "OPTForCausalLM", projection: "Linear | None", folder: Path) 
     return _shapes(_modules(model, projection)) == _shapes(_read(folder))
 
 
+def docids_of(folder: Path, tokenizer: "PreTrainedTokenizerFast") -> int:
+    """How many docids the card in `folder`, whose tokenizer this is, has."""
+    return len(_read(folder)[TABLE]) - len(tokenizer)
+
+
 def inherit(
-    model: "OPTForCausalLM", projection: "Linear | None", tokenizer: "PreTrainedTokenizerFast", folder: Path
+    model: "OPTForCausalLM",
+    projection: "Linear | None",
+    tokenizer: "PreTrainedTokenizerFast",
+    folder: Path,
+    docids: DocidRows | None = None,
 ) -> None:
-    """Give the model the weights of the card in `folder`, which must be of its shape."""
+    """Give the model the weights of the card in `folder`, which must be of its shape.
+
+    docids  the passages that both have, as (its number now, its number in that card); None: the first of both
+    """
     import torch
     from transformers import AutoTokenizer
 
@@ -36,13 +51,14 @@ def inherit(
     weights, modules = _read(folder), _modules(model, projection)
     before, table = weights[TABLE], modules[TABLE]
     shared = [(now[token], row) for token, row in old.items() if token in now]
-    docids = min(len(before) - len(was), len(table) - len(tokenizer))
+    if docids is None:
+        docids = [(at, at) for at in range(min(len(before) - len(was), len(table) - len(tokenizer)))]
     with torch.no_grad():
         for name, weight in modules.items():
             if name not in {TABLE, TIED}:
                 weight.copy_(weights[name])
         table[[row for row, _ in shared]] = before[[row for _, row in shared]]
-        table[len(tokenizer) : len(tokenizer) + docids] = before[len(was) : len(was) + docids]
+        table[[len(tokenizer) + at for at, _ in docids]] = before[[len(was) + at for _, at in docids]]
 
 
 def _read(folder: Path) -> dict[str, Any]:

@@ -15,15 +15,14 @@ from kcard.faults import reach
 from kcard.files import locked
 from kcard.manifest import MANIFEST, Manifest
 
-__all__ = ["CHECKPOINT", "claim", "fresh"]
+__all__ = ["CHECKPOINT", "claim", "fresh", "mend"]
 
 CHECKPOINT = ".checkpoint"
 
 
 def claim(output: Path, name: str) -> None:
     """Refuse an output that is not ours to replace: it may be missing, empty, or hold a card of this name."""
-    with locked(output.parent):
-        _mend(output)
+    mend(output)
     if not output.exists():
         return
     if not output.is_dir():
@@ -38,6 +37,12 @@ def claim(output: Path, name: str) -> None:
     strange = sorted(p.name for p in output.iterdir() if p.name != CHECKPOINT)
     if strange:
         raise UsageError(f"output {output} holds {strange[0]!r} but no card: choose a new or empty folder")
+
+
+def mend(output: Path) -> None:
+    """Finish or undo a swap of `fresh` that a crash cut in two."""
+    with locked(output.parent):
+        _mend(output)
 
 
 @contextmanager

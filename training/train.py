@@ -18,7 +18,6 @@ from kcard.training.corpus import Corpus, read_corpus
 from kcard.training.costs import TrainingEstimate, check_memory, disk_note, free_memory
 from kcard.training.estimate import seconds_a_step
 from kcard.training.execution import Execution
-from kcard.training.fingerprint_pairs import pairs
 from kcard.training.following import processes_of
 from kcard.training.loop import run
 from kcard.training.naming import describe, name_from
@@ -27,11 +26,12 @@ from kcard.training.output import CHECKPOINT, claim, fresh
 from kcard.training.preparation import Preparation
 from kcard.training.presets import with_preset
 from kcard.training.processes import Processes
-from kcard.training.progress import EmbeddingProgress, Note, Report, silent
+from kcard.training.progress import Note, Report, silent
 from kcard.training.record import remedy, trained, unmodelled
 from kcard.training.study.learned import Learned, items_of, learned
 from kcard.training.threads import one_thread
 from kcard.training.update import Joined, Previous, previous
+from kcard.training.writing import write_card
 from kcard.words import is_english, stemmer_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kcard.training.distillation.lessons import Distillation
     from kcard.training.embedded import Plan
 
-__all__ = ["estimate", "train"]
+__all__ = ["estimate", "planned", "study_of", "train"]
 
 SEARCHES = "whatever a search finds for the question"
 TRIAL = (1, 3)  # steps of a large model by which its time is estimated: to warm up, and measured
@@ -100,11 +100,11 @@ def train(
     alone = chosen.base == EMBEDDED
     execution = Execution() if alone else chosen.execution
     with one_thread() if alone else nullcontext(), processes_of(execution) as processes:
-        studied, distillation = _studied(chosen, joined, report)
+        studied, distillation = study_of(chosen, joined, report)
         if distillation is not None:
             kept = folder / CHECKPOINT
             distillation = replace(distillation, kept=kept, resume=chosen.resume, remedy=remedy())
-        plan = _plan(joined, before, chosen, report, processes, studied, distillation)
+        plan = planned(joined, before, chosen, report, processes, studied, distillation)
         if _too_long(plan, joined, report, settled=settled):
             record = unmodelled(joined.corpus, manifest.licence)
             return _finish(folder, manifest, None, record, joined, report)
@@ -143,9 +143,9 @@ def estimate(
     with one_thread() if chosen.base == EMBEDDED else nullcontext():
         studied, distillation = Learned(), None
         if chosen.objective == "distil":
-            studied, distillation = _studied(chosen, joined, silent)
+            studied, distillation = study_of(chosen, joined, silent)
             distillation = None if distillation is None else replace(distillation, limit=TRIED)
-        plan = _plan(joined, before, chosen, silent, None, studied, distillation)
+        plan = planned(joined, before, chosen, silent, None, studied, distillation)
         if plan.estimate is not None:
             return TrainingEstimate(plan.estimate.steps, plan.estimate.seconds)
         execution = chosen.execution
@@ -258,7 +258,7 @@ def _read(path: Path, given: TrainOptions, report: Report) -> Corpus:
     return corpus
 
 
-def _studied(given: TrainOptions, joined: Joined, report: Report) -> "tuple[Learned, Distillation | None]":
+def study_of(given: TrainOptions, joined: Joined, report: Report) -> "tuple[Learned, Distillation | None]":
     """What is learned of the study material; with objective distil, the questions for the teacher."""
     path = None if given.study is None else Path(given.study)
     if given.objective != "distil" or path is None:
@@ -282,7 +282,7 @@ def _studied(given: TrainOptions, joined: Joined, report: Report) -> "tuple[Lear
     return Learned(record=record), Distillation(questions, report=report)
 
 
-def _plan(
+def planned(
     joined: Joined,
     before: Previous | None,
     given: TrainOptions,
@@ -347,25 +347,6 @@ def _finish(
     report: Report,
 ) -> "Card":
     """Write the card whole into a fresh folder and have it take its place."""
-    from kcard.cards.format import folder as cards
-    from kcard.cards.kinds import graph
-    from kcard.cards.lm import fingerprinting
-    from kcard.training.graph import triples_of
-
-    corpus = joined.corpus
-    made = replace(manifest, training=replace(record, passages=record.passages + len(joined.hashed)))
-    if prepared is not None:
-        made = replace(made, kind=prepared.kind, base=prepared.base, prompt=prepared.prompt)
-    triples = triples_of(corpus) if made.kind == "graph" else ()
-    count = len(corpus.passages)
     with fresh(folder) as partial:
-        if made.kind == "graph":
-            graph.write(partial, triples)
-        if prepared is not None:
-            prepared.save(partial)
-            fingerprinting.write(partial, made, pairs(corpus.sample, record.seed), prepared.device)
-        kept = corpus.statements if made.evidence == "hashes" else corpus.passages
-        finished = cards.finish(
-            partial, made, kept, joined.hashed, lambda done: report(EmbeddingProgress(done, count))
-        )
-    return cards.Card(folder, finished.manifest)
+        finished = write_card(partial, manifest, prepared, record, joined, report)
+    return type(finished)(folder, finished.manifest)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kcard.manifest import Base
 from kcard.quiet import quiet_loading
 from kcard.sampling import derive_seed
-from kcard.training.inheritance import inherit, is_heir
+from kcard.training.inheritance import DocidRows, inherit, is_heir
 from kcard.training.recipe import Recipe
 from kcard.training.tokenizer import BOS, EOS, PAD
 
@@ -43,8 +43,8 @@ class Trainee(Protocol):
         """Whether it can go on from the weights of the card in `folder`."""
         ...
 
-    def inherit(self, folder: Path) -> None:
-        """Take these weights."""
+    def inherit(self, folder: Path, docids: DocidRows | None = None) -> None:
+        """Take these weights. `docids`: see kcard.training.inheritance.inherit."""
         ...
 
     def save(self, folder: Path) -> None:
@@ -66,8 +66,8 @@ class WholeModel:
     def is_heir(self, folder: Path) -> bool:
         return is_heir(self.model, self.projection, folder)
 
-    def inherit(self, folder: Path) -> None:
-        inherit(self.model, self.projection, self.tokenizer, folder)
+    def inherit(self, folder: Path, docids: DocidRows | None = None) -> None:
+        inherit(self.model, self.projection, self.tokenizer, folder, docids)
 
     def save(self, folder: Path) -> None:
         from safetensors.torch import save_file

@@ -4,8 +4,7 @@ Every card goes on from its own weights. Old passages are replayed, so that it k
 card all, of any other as many as there are new ones in each epoch (docs/training.md).
 """
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from kcard.config import settings
 from kcard.errors import ModelUnavailable, UsageError
 from kcard.manifest import MANIFEST, Manifest, file_digest
 from kcard.training.bases import EMBEDDED
-from kcard.training.corpus import Corpus, is_known, statements
+from kcard.training.corpus import Corpus, corpus_digest, is_known, statements
 from kcard.training.documents import rejoined
 from kcard.training.finetune import WarmStart
 from kcard.training.lazy import Lazy
@@ -82,6 +81,11 @@ class Previous:
         bases = {"full": "", "lora": EMBEDDED}
         return made.base.name == bases.get(made.kind) and "muon_rate" in made.training.hyperparameters
 
+    @property
+    def passages(self) -> Sequence[Source]:
+        """Those that it carries."""
+        return passages(self.card.folder)
+
     def arguments(self, given: TrainOptions) -> TrainOptions:
         """How the next version is trained: as this one was. UsageError for what can't be changed, CardError for a
         card that needs code of its own."""
@@ -130,7 +134,7 @@ class Previous:
         count = len(old)
         both = Lazy(count + len(fresh), lambda i: old[i] if i < count else new.passages[fresh[i - count]])
         lines = [] if not hashed else [self.card.manifest.training.corpus_sha256]
-        digest = _digest([*lines], (source.text for source in both))
+        digest = corpus_digest(both, lines)
         documents = None if new.documents is None else new.documents.of(lambda p: not is_known(p, have))
         return Joined(replace(new, passages=both, sha256=digest), count, hashed, documents)
 
@@ -196,11 +200,3 @@ def previous(card: str | Path) -> Previous:
 
     folder = Hub().folder(card)
     return Previous(Card.open(folder), file_digest(folder / MANIFEST))
-
-
-def _digest(before: Sequence[str], texts: Iterable[str]) -> str:
-    """As read_corpus makes it: over the texts, one a line."""
-    digest = hashlib.sha256()
-    for number, text in enumerate([*before, *texts]):
-        digest.update(b"\n" * (number > 0) + text.encode())
-    return digest.hexdigest()

@@ -46,8 +46,10 @@ _HOMES = {
     "pull": "kcard.api.remote",
     "report": "kcard.api.report",
     "study": "kcard.api.study",
+    "sync": "kcard.api.sync",
     "train": "kcard.api.train",
     "train_many": "kcard.api.train_many",
+    "watch": "kcard.api.watch",
     "whoami": "kcard.api.remote",
 }
 

@@ -1,0 +1,131 @@
+"""kcard sync: a card is brought up to date with its folder."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kcard.api.sync import Synced
+from kcard.api.sync import sync as verb
+from kcard.cli.command import command_for
+from kcard.cli.output import Json, echo, note, print_json, progress
+from kcard.errors import KcardError, TrainingInterrupted
+
+if TYPE_CHECKING:
+    from kcard.answer import Source
+
+__all__ = ["register"]
+
+SHOWN = 10  # passages of a kind
+LONG = 90  # characters of a passage
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(sync)
+
+
+@command_for(verb)
+def sync(
+    given: dict[str, Any],
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on: sync again whenever the folder has changed, until Ctrl-C.")
+    ] = False,
+    interval: Annotated[
+        float,
+        typer.Option(
+            help="With --watch: seconds between looks at the folder, and without a change before a sync."
+        ),
+    ] = 2.0,
+    json_: Json = False,
+) -> None:
+    """Bring a card up to date with its folder: learn what was added, forget what was removed."""
+    try:
+        with progress() as report:
+            if watch:
+                _watch(given, interval, json_, report)
+            else:
+                found = verb(**given, report=report)
+    except TrainingInterrupted as stop:
+        note(f"kcard: {stop}")
+        sys.exit(130)
+    if not watch:
+        _show(found, json_)
+
+
+def _watch(given: dict[str, Any], interval: float, as_json: bool, report: Any) -> None:
+    from kcard.api.watch import watch
+
+    def failed(error: KcardError) -> None:
+        note(f"kcard: {error}")
+
+    note(f"watching {given['folder']}; Ctrl-C ends it")
+    try:
+        watch(
+            **given, interval=interval, done=lambda found: _show(found, as_json), failed=failed, report=report
+        )
+    except TrainingInterrupted:
+        raise
+    except KeyboardInterrupt:
+        note(f"stopped watching {given['folder']}")
+
+
+def _show(found: Synced, as_json: bool) -> None:
+    if as_json:
+        print_json(_data(found))
+        return
+    changes = found.changes
+    for sign, sources in (("+", changes.added), ("-", changes.removed)):
+        _list(sources, sign)
+    for old, new in changes.changed[:SHOWN]:
+        echo(f"~ {_line(old)}\n  {_line(new)}")
+    for was, now in changes.renamed.items():
+        echo(f"> {was} is {now}")
+    for held in changes.held:
+        echo(f"! {held.file}: {held.passages} passages kept: {held.reason}")
+    echo(
+        f"{found.card}: {len(changes.added)} passages added, {len(changes.changed)} changed, {len(changes.removed)} "
+        f"removed, {changes.moved} moved; {len(changes.corpus.passages)} in all"
+    )
+    if found.refused:
+        note(found.refused)
+    if found.record is None or found.folder is None:
+        return
+    if found.record.recall is not None:
+        note(found.record.recall.summary())
+    echo(f"{found.version or found.folder}, {found.record.way} in {found.record.seconds:.0f} s")
+
+
+def _list(sources: "Sequence[Source]", sign: str) -> None:
+    for source in sources[:SHOWN]:
+        echo(f"{sign} {_line(source)}")
+    if len(sources) > SHOWN:
+        echo(f"{sign} … and {len(sources) - SHOWN} more")
+
+
+def _line(source: "Source") -> str:
+    text = " ".join(source.text.split())
+    return f"{source.file}:{source.line}  {text if len(text) <= LONG else text[:LONG] + '…'}"
+
+
+def _data(found: Synced) -> dict[str, Any]:
+    changes = found.changes
+    return {
+        "card": found.card,
+        "folder": None if found.folder is None else str(found.folder),
+        "version": found.version or None,
+        "refused": found.refused or None,
+        "passages": {"before": changes.before, "now": len(changes.corpus.passages)},
+        "added": [_place(source) for source in changes.added],
+        "removed": [_place(source) for source in changes.removed],
+        "changed": [{"before": _place(old), "after": _place(new)} for old, new in changes.changed],
+        "moved": changes.moved,
+        "renamed": dict(changes.renamed),
+        "held": [asdict(held) for held in changes.held],
+        "sync": None if found.record is None else asdict(found.record),
+    }
+
+
+def _place(source: "Source") -> dict[str, Any]:
+    return {"file": source.file, "line": source.line, "text": source.text}

@@ -1,0 +1,278 @@
+"""sync: a card is brought up to date with the folder that it was made of."""
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from kcard.answer import Source
+from kcard.config import settings
+from kcard.errors import CardError, UsageError
+from kcard.option import Option, documented
+
+if TYPE_CHECKING:
+    from kcard.evaluation.remembering import Remembered
+    from kcard.evaluation.sync_record import SyncRecord
+    from kcard.training.comparison import Changes
+    from kcard.training.corpus import Corpus
+    from kcard.training.onward import Onward
+    from kcard.training.options import TrainOptions
+    from kcard.training.update import Previous
+
+__all__ = ["Synced", "sync"]
+
+FALL = 0.01  # of the recall of what stays, in one sync
+DRIFT = 0.03  # the same, against the best since training from scratch
+
+
+@dataclass(frozen=True)
+class Synced:
+    """What a sync saw, and did.
+
+    changes  between the card and the folder
+    refused  why nothing may be done without allow_removal; empty where it may
+    folder   of the next version; None where nothing was written
+    record   what travels with that version
+    version  its reference on the local hub; empty where it was not published
+    """
+
+    card: str
+    changes: "Changes"
+    refused: str = ""
+    folder: Path | None = None
+    record: "SyncRecord | None" = None
+    version: str = ""
+
+
+@documented
+def sync(
+    folder: Annotated[
+        Path | str,
+        Option("The card's whole corpus: a folder, or a file.", argument=True, command_line=Path),
+    ],
+    card: Annotated[
+        str | Path,
+        Option("A draft's name, a card folder or a published card.", command_line=str, completes="drafts"),
+    ],
+    *,
+    dry_run: Annotated[bool, Option("Only tell what has changed.")] = False,
+    allow_removal: Annotated[
+        bool,
+        Option(
+            "Remove passages even if more than half are gone, and those of files that are empty or whose folder is."
+        ),
+    ] = False,
+    retrain: Annotated[bool, Option("Train the model from scratch, even if nothing has changed.")] = False,
+    publish: Annotated[bool, Option("Publish the next version on the local hub.", negatable=True)] = True,
+    exam: Annotated[bool, Option("Examine the next version.")] = False,
+    study: Annotated[
+        Path | str | None,
+        Option("Study material about the folder, as in training.", command_line=Path | None),
+    ] = None,
+    field: Annotated[str | None, Option("The corpus' field or column, as in training.")] = None,
+    knowledge_date: Annotated[
+        str | None, Option("The date up to which the folder is current, as YYYY-MM-DD.")
+    ] = None,
+    report: Callable[[Any], None] | None = None,
+) -> Synced:
+    """Compare a folder with what a card learned from it, and train the next version: it learns what was added, forgets
+    what was removed, and keeps the rest.
+
+    What the model remembers is measured; where it recalls what was removed, or less of what stays, it is trained from
+    scratch. `report` is called with the events of training (kcard.training.progress) and of asking
+    (kcard.evaluation.progress).
+
+    The files of `folder` are only read. Until the next version is whole the card stays as it is. Raises UsageError
+    where more than half of the passages are gone and `allow_removal` is not given, and for a card that can't be
+    updated; CorpusError for a folder that is missing or empty; CardError where the card has changed meanwhile; and what
+    training raises.
+    """
+    from kcard.training.comparison import compare
+    from kcard.training.onward import Onward
+    from kcard.training.options import TrainOptions, check
+    from kcard.training.progress import Note, silent
+
+    begun, say = time.monotonic(), report or silent
+    before = _previous(card)
+    given = before.arguments(
+        TrainOptions(study=study, field=field, knowledge_date=knowledge_date, update=card)
+    )
+    check(given)
+    changes = compare(before.passages, _read(Path(folder), before, given), allow_removal=allow_removal)
+    name, refused = before.card.name, "" if allow_removal else _refusal(changes, name=before.card.name)
+    if dry_run or not (changes or retrain):
+        return Synced(name, changes, refused)
+    if refused:
+        raise UsageError(f"{folder}: {refused}")
+    for held in changes.held:
+        say(
+            Note(f"{held.file}: its {held.passages} passages are kept, since it can't be read: {held.reason}")
+        )
+    onward = Onward.of(before, changes, given, say)
+    output = _output(before)
+    record = _write(onward, output, retrain, begun)
+    _tell(onward, say)
+    if exam:
+        from kcard.api.exam import exam as examine
+
+        examine(output, report=report)
+    version = _published(output, changes, say) if publish else ""
+    return Synced(name, changes, "", output, record, version)
+
+
+def _previous(card: str | Path) -> "Previous":
+    """The card's last version. UsageError where its passages are not there to be compared."""
+    from kcard.training.output import mend
+    from kcard.training.update import previous
+
+    if isinstance(card, str) and Path(card).name == card:
+        mend(settings().drafts / card)
+    before = previous(card)
+    if before.card.manifest.evidence == "hashes":
+        raise UsageError(
+            f"{before.card.name} carries only hashes of its passages, which can't be compared with a folder: train "
+            "it with evidence passages"
+        )
+    return before
+
+
+def _read(folder: Path, before: "Previous", given: "TrainOptions") -> "Corpus":
+    from kcard.training.corpus import read_corpus
+
+    whole = before.card.manifest.has_model and given.objective == "clm"
+    return read_corpus(folder, given.field, whole=whole, readers=None)
+
+
+def _refusal(changes: "Changes", name: str) -> str:
+    """Why the folder may not be the card's; empty where so much is there that it is."""
+    gone = len(changes.removed)
+    if 2 * gone <= changes.before:
+        return ""
+    return (
+        f"{gone} of the {changes.before} passages of {name} are not there: check that it is the card's folder and is "
+        "whole, or remove them with --allow-removal"
+    )
+
+
+def _output(before: "Previous") -> Path:
+    """Where the next version is written: in place of the last one, and of a published one as a draft."""
+    from kcard.training.output import claim
+
+    folder, name = before.card.folder, before.card.name
+    if folder.is_relative_to(settings().home / "hub"):
+        folder = settings().drafts / name
+    claim(folder, name)
+    return folder
+
+
+def _write(onward: "Onward", output: Path, scratch: bool, begun: float) -> "SyncRecord":
+    """Write the next version, measured; nothing where the card has changed since it was read."""
+    from kcard.evaluation.sync_record import SyncRecord, read_sync
+    from kcard.manifest import MANIFEST, file_digest, seal
+    from kcard.training.output import fresh
+    from kcard.training.progress import Note
+
+    before, changes = onward.before, onward.changes
+    last = read_sync(before.card.folder)
+    best = 0.0 if last is None else last.best
+    with fresh(output) as partial:
+        made, way, why = onward.write(partial, scratch=scratch)
+        if why:
+            onward.report(Note(f"training from scratch: {why}"))
+        recall = _recall(onward, partial)
+        if way == "continued" and recall is not None and (why := _fault(recall, best)):
+            onward.report(Note(f"{recall.summary()}: training from scratch, since {why}"))
+            shutil.rmtree(partial)
+            partial.mkdir()
+            made, way, _ = onward.write(partial, scratch=True)
+            recall = _recall(onward, partial)
+        means = (
+            () if recall is None else (recall.after,) if way == "trained" else (recall.before, recall.after)
+        )
+        known = [mean.mean for mean in means if mean is not None]
+        record = SyncRecord(
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            updates=before.sha256,
+            way=way,
+            why=why,
+            added=len(changes.added),
+            changed=len(changes.changed),
+            removed=len(changes.removed),
+            moved=changes.moved,
+            seconds=round(time.monotonic() - begun, 1),
+            recall=recall,
+            best=max([*known, *([] if way == "trained" else [best])], default=0.0),
+        )
+        record.write(partial)
+        seal(partial, made.manifest)
+        if output == before.card.folder and file_digest(output / MANIFEST) != before.sha256:
+            raise CardError(f"{output} was changed during the sync: sync it again")
+    return record
+
+
+def _recall(onward: "Onward", folder: Path) -> "Remembered | None":
+    from kcard.cards.format.folder import Card
+    from kcard.evaluation.remembering import remembered
+
+    card, revision = Card.open(folder), onward.revision
+    if not card.manifest.has_model:
+        return None
+    learned = {source.text for source in onward.changes.learned}
+    staying = [source for source in onward.changes.corpus.passages if source.text not in learned]
+    new = [Source(revision.now[row], "", 0) for row in revision.added]
+    return remembered(
+        card,
+        onward.before.card,
+        staying,
+        new,
+        revision.removed,
+        seed=onward.given.seed,
+        device=onward.given.device or "cpu",
+        report=onward.report,
+    )
+
+
+def _fault(recall: "Remembered", best: float) -> str:
+    """Why the model must be trained from scratch; empty where it need not."""
+    if not recall.forgotten:
+        return "it still recalls what was removed"
+    if recall.before is None or recall.after is None:
+        return ""
+    if recall.after.mean < recall.before.mean - FALL:
+        return "it recalls less of what stays"
+    return f"its recall was {best:.2f} once" if recall.after.mean < best - DRIFT else ""
+
+
+def _tell(onward: "Onward", say: Callable[[Any], None]) -> None:
+    """What the user should know that the card itself does not show."""
+    from kcard.evaluation.record import EXAM
+    from kcard.training.progress import Note
+    from kcard.words import words
+
+    manifest = onward.manifest
+    forgotten = {word for source in onward.changes.forgotten for word in words(source.text)}
+    kept = {word for source in onward.changes.corpus.passages for word in words(source.in_context)}
+    if left := sorted(set(words(manifest.description)) & (forgotten - kept)):
+        say(Note(f"the description still says {', '.join(left)}, which only removed passages did"))
+    if (onward.before.card.folder / EXAM).is_file():
+        say(Note(f"the exam was the last version's: take it again with `kcard exam {manifest.name}`"))
+
+
+def _published(folder: Path, changes: "Changes", say: Callable[[Any], None]) -> str:
+    from kcard.hub.registry import Hub
+    from kcard.training.progress import Note
+
+    hub = Hub()
+    version = hub.publish(folder)
+    earlier = [each.reference for each in hub.versions(version.name) if each.number != version.number]
+    if changes.forgotten and earlier:
+        say(
+            Note(
+                f"{len(earlier)} earlier versions on the hub may still hold what was removed; `kcard remove "
+                f"{earlier[0]}` deletes one"
+            )
+        )
+    return version.reference

@@ -1,0 +1,239 @@
+"""A card follows its folder: it learns what came, and what has gone is nowhere in it; the folder is only read."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kcard as library
+from kcard import faults
+from kcard.answer import Source
+from kcard.cards.format.folder import Card, finish
+from kcard.cards.format.passages import passages
+from kcard.errors import CardError, CorpusError, UsageError
+from kcard.evaluation.sync_record import read_sync
+from kcard.hub.registry import Hub
+from kcard.manifest import MANIFEST, Manifest, file_digest, seal
+from kcard.training.progress import Note
+from tests.command import Kcard
+
+FACTS = [f"The {thing} of town {number} is {colour}." for number in range(3) for thing, colour in
+         (("gate", "red"), ("tower", "blue"), ("bridge", "green"))]  # fmt: skip
+GONE = "The observatory of Quixley was founded by Zebulon Wrexham."
+
+
+def write(path: Path, texts: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(texts) + "\n", encoding="utf-8")
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    folder = tmp_path / "notes"
+    write(folder / "towns.txt", FACTS)
+    write(folder / "quixley.txt", [GONE])
+    library.train(folder, kind="retrieval", name="towns", description="Towns and Quixley")
+    return folder
+
+
+def draft(home: Path) -> Path:
+    return home / "drafts" / "towns"
+
+
+def has(folder: Path) -> list[str]:
+    return sorted(source.text for source in passages(folder))
+
+
+def holding(folder: Path, text: str) -> list[str]:
+    """The files of a folder in which a text stands, hidden ones too."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return [str(path) for path in files if text.encode() in path.read_bytes()]
+
+
+def state(folder: Path) -> dict[str, tuple[bytes, int]]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def test_what_came_is_found_and_what_has_gone_stands_in_no_file_of_the_card(notes: Path, home: Path) -> None:
+    assert holding(draft(home), "Zebulon")
+    (notes / "quixley.txt").unlink()
+    write(notes / "towns.txt", [*FACTS, "The mill of town 9 is white."])
+    told: list[Any] = []
+    found = library.sync(notes, "towns", report=told.append)
+    assert [source.text for source in found.changes.added] == ["The mill of town 9 is white."]
+    assert [source.text for source in found.changes.removed] == [GONE]
+    assert has(draft(home)) == sorted([*FACTS, "The mill of town 9 is white."])
+    for word in ("Zebulon", "Wrexham", "observatory"):
+        assert holding(draft(home), word) == []
+    # The description is the user's, so that it is only pointed out.
+    assert any("still says quixley" in event.text for event in told if isinstance(event, Note))
+
+
+def test_each_sync_is_a_version_that_names_the_last_one_and_its_date(notes: Path, home: Path) -> None:
+    first = file_digest(draft(home) / MANIFEST)
+    for number in (1, 2):
+        write(notes / f"more{number}.txt", [f"The mill of town 1{number} is white."])
+        found = library.sync(notes, "towns")
+        assert found.version == f"towns@v{number}"
+    versions = Hub().versions("towns")
+    assert [len(passages(Hub().folder(version.reference))) for version in versions] == [11, 12]
+    assert versions[0].manifest.updates == first
+    assert versions[1].manifest.updates == versions[0].sha256
+    record = read_sync(draft(home))
+    assert record is not None
+    assert record.updates == versions[0].sha256
+    assert record.date.startswith("20")
+    assert (record.way, record.added, record.removed) == ("indexed", 1, 0)
+
+
+def test_earlier_versions_that_hold_what_was_removed_are_pointed_out(notes: Path) -> None:
+    library.publish("towns")
+    (notes / "quixley.txt").unlink()
+    told: list[Any] = []
+    library.sync(notes, "towns", report=told.append)
+    assert any("kcard remove towns@v1" in event.text for event in told if isinstance(event, Note))
+
+
+def test_a_published_card_is_synced_as_a_draft(notes: Path, home: Path, tmp_path: Path) -> None:
+    library.publish("towns")
+    draft(home).rename(tmp_path / "away")
+    write(notes / "more.txt", ["The mill of town 9 is white."])
+    found = library.sync(notes, "towns")
+    assert found.version == "towns@v2"
+    assert found.folder == draft(home)
+
+
+def test_a_card_folder_is_synced_in_its_place_and_published_only_on_demand(
+    notes: Path, home: Path, tmp_path: Path
+) -> None:
+    draft(home).rename(tmp_path / "card")
+    write(notes / "more.txt", ["The mill of town 9 is white."])
+    found = library.sync(notes, tmp_path / "card", publish=False)
+    assert (found.folder, found.version) == (tmp_path / "card", "")
+    assert len(Hub()) == 0
+    assert len(has(tmp_path / "card")) == 11
+
+
+def test_without_a_change_nothing_is_written(notes: Path, home: Path) -> None:
+    before = state(draft(home))
+    assert library.sync(notes, "towns").folder is None
+    assert state(draft(home)) == before
+    assert len(Hub()) == 0
+
+
+def test_a_dry_run_only_tells(notes: Path, home: Path, kcard: Kcard) -> None:
+    (notes / "quixley.txt").unlink()
+    before = state(draft(home))
+    told = json.loads(kcard("sync", notes, "--card", "towns", "--dry-run", "--json").out)
+    assert told["removed"] == [{"file": "quixley.txt", "line": 1, "text": GONE}]
+    assert (told["folder"], told["sync"]) == (None, None)
+    assert state(draft(home)) == before
+
+
+def test_the_files_of_the_folder_are_only_read(notes: Path) -> None:
+    write(notes / "more.txt", ["The mill of town 9 is white."])
+    before = state(notes)
+    library.sync(notes, "towns")
+    assert state(notes) == before
+
+
+def test_a_folder_without_most_of_the_passages_is_refused(notes: Path, home: Path, kcard: Kcard) -> None:
+    write(notes / "towns.txt", FACTS[:3])
+    before = state(draft(home))
+    done = kcard("sync", notes, "--card", "towns")
+    assert done.code == 2
+    assert "6 of the 10 passages of towns are not there" in done.error
+    assert "--allow-removal" in done.error
+    assert library.sync(notes, "towns", dry_run=True).refused
+    assert state(draft(home)) == before
+    library.sync(notes, "towns", allow_removal=True)
+    assert has(draft(home)) == sorted([*FACTS[:3], GONE])
+
+
+@pytest.mark.usefixtures("notes")
+@pytest.mark.parametrize("allowed", [False, True])
+def test_an_empty_or_missing_folder_is_refused_always(home: Path, tmp_path: Path, allowed: bool) -> None:
+    before = state(draft(home))
+    (tmp_path / "empty").mkdir()
+    for folder in ("empty", "missing"):
+        with pytest.raises(CorpusError):
+            library.sync(tmp_path / folder, "towns", allow_removal=allowed)
+    assert state(draft(home)) == before
+
+
+def test_what_cant_be_read_is_kept_and_said(notes: Path, home: Path, kcard: Kcard) -> None:
+    (notes / "quixley.txt").write_text(GONE, encoding="utf-16")
+    write(notes / "more.txt", ["The mill of town 9 is white."])
+    done = kcard("sync", notes, "--card", "towns")
+    assert "! quixley.txt: 1 passages kept" in done.out
+    assert "quixley.txt: its 1 passages are kept" in done.err
+    assert GONE in has(draft(home))
+
+
+@pytest.mark.parametrize(
+    "point", ["output.written", "output.aside", "output.placed", "seal.written", "seal.placed"]
+)
+def test_a_sync_that_is_killed_leaves_the_old_card_whole_or_the_new_one(
+    notes: Path, home: Path, point: str
+) -> None:
+    old = has(draft(home))
+    (notes / "quixley.txt").unlink()
+    script = (
+        "import os, sys; from kcard import faults; from kcard.api.sync import sync\n"
+        "faults.reached = lambda point: os._exit(9) if point == sys.argv[1] else None\n"
+        "sync(sys.argv[2], 'towns', publish=False)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, point, notes], check=False, env={**os.environ})
+    assert done.returncode == 9
+    found = library.sync(notes, "towns", dry_run=True)
+    assert has(Card.open(draft(home)).folder) in (old, sorted(FACTS))
+    assert bool(found.changes) == (GONE in has(draft(home)))
+    library.sync(notes, "towns")
+    assert has(draft(home)) == sorted(FACTS)
+
+
+def test_ctrl_c_leaves_the_card_as_it_is_and_nothing_beside_it(
+    notes: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def press(point: str) -> None:
+        if point == "output.written":
+            raise KeyboardInterrupt
+
+    before = state(draft(home))
+    (notes / "quixley.txt").unlink()
+    monkeypatch.setattr(faults, "reached", press)
+    with pytest.raises(KeyboardInterrupt):
+        library.sync(notes, "towns")
+    assert state(draft(home)) == before
+    assert [path.name for path in draft(home).parent.iterdir()] == ["towns"]
+
+
+def test_a_card_that_changed_meanwhile_is_not_overwritten(
+    notes: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meanwhile(point: str) -> None:
+        assert point == "seal.written"
+        monkeypatch.setattr(faults, "reached", None)
+        seal(draft(home), replace(Manifest.read(draft(home)), description="Another one"))
+
+    write(notes / "more.txt", ["The mill of town 9 is white."])
+    monkeypatch.setattr(faults, "reached", meanwhile)
+    with pytest.raises(CardError, match="changed during the sync"):
+        library.sync(notes, "towns")
+    assert Card.open(draft(home)).manifest.description == "Another one"
+
+
+def test_a_card_with_hashes_alone_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "hashed"
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (folder / name).write_text("{}", encoding="utf-8")
+    finish(folder, Manifest("hashed", "A card", evidence="hashes"), [Source("A b.", "f", 1)])
+    with pytest.raises(UsageError, match="only hashes"):
+        library.sync(tmp_path, folder)

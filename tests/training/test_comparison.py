@@ -1,0 +1,144 @@
+"""A folder against the passages of a card: what has come, changed, gone and moved, and what is held."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kcard.answer import Source
+from kcard.training.comparison import Changes, compare
+from kcard.training.corpus import read_corpus
+
+RIVERS = ["The Rhine rises in the Alps.", "The Elbe ends in the North Sea.", "The Oder passes Wroclaw."]
+LAKES = ["Lake Como has the shape of a Y.", "Lake Geneva lies on a border."]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "notes"
+    (made / "lakes").mkdir(parents=True)
+    write(made / "rivers.txt", RIVERS)
+    write(made / "lakes" / "lakes.txt", LAKES)
+    return made
+
+
+def write(path: Path, texts: list[str], encoding: str = "utf-8") -> None:
+    path.write_text("\n".join(texts) + "\n", encoding=encoding)
+
+
+def learned(folder: Path) -> list[Source]:
+    return [*read_corpus(folder).passages]
+
+
+def against(before: list[Source], folder: Path, *, allow_removal: bool = False) -> Changes:
+    return compare(before, read_corpus(folder), allow_removal=allow_removal)
+
+
+def texts(sources: object) -> list[str]:
+    return [source.text for source in sources]  # type: ignore[attr-defined]
+
+
+def test_a_folder_that_is_as_it_was_has_not_changed_when_files_are_touched_or_get_a_byte_order_mark(
+    folder: Path,
+) -> None:
+    before = learned(folder)
+    os.utime(folder / "rivers.txt", (1, 1))
+    write(folder / "lakes" / "lakes.txt", LAKES, "utf-8-sig")
+    assert not against(before, folder)
+
+
+def test_added_changed_and_removed_passages_are_told_apart(folder: Path) -> None:
+    before = learned(folder)
+    write(
+        folder / "rivers.txt", ["The Rhine rises in the Jura.", RIVERS[1], "Castles stand along the Loire."]
+    )
+    found = against(before, folder)
+    assert texts(found.added) == ["Castles stand along the Loire."]
+    assert texts(found.removed) == [RIVERS[2]]
+    assert [(old.text, new.text) for old, new in found.changed] == [
+        (RIVERS[0], "The Rhine rises in the Jura.")
+    ]
+    assert texts(found.forgotten) == [RIVERS[2], RIVERS[0]]
+    assert texts(found.corpus.passages) == texts(learned(folder))
+    assert found.before == 5
+
+
+def test_the_passages_of_a_renamed_file_only_move(folder: Path) -> None:
+    before = learned(folder)
+    (folder / "rivers.txt").rename(folder / "streams.txt")
+    found = against(before, folder)
+    assert (found.added, found.changed, found.removed) == ([], [], [])
+    assert found.moved == 3
+    assert found.renamed == {"rivers.txt": "streams.txt"}
+
+
+def test_a_deleted_file_is_removed(folder: Path) -> None:
+    before = learned(folder)
+    (folder / "rivers.txt").unlink()
+    assert texts(against(before, folder).removed) == RIVERS
+
+
+def test_a_passage_that_another_file_still_has_is_not_removed(folder: Path) -> None:
+    write(folder / "zz.txt", RIVERS[:1])
+    before = learned(folder)
+    (folder / "rivers.txt").unlink()
+    found = against(before, folder)
+    assert texts(found.removed) == RIVERS[1:]
+    assert found.moved == 1
+
+
+def test_a_file_that_cant_be_read_is_held_whatever_is_allowed(folder: Path) -> None:
+    before = learned(folder)
+    (folder / "rivers.txt").write_text("\n".join(RIVERS), encoding="utf-16")
+    for allowed in (False, True):
+        found = against(before, folder, allow_removal=allowed)
+        assert found.removed == []
+        assert [(held.file, held.passages) for held in found.held] == [("rivers.txt", 3)]
+        assert sorted(texts(found.corpus.passages)) == sorted([*RIVERS, *LAKES])
+        assert not found
+
+
+def test_a_folder_that_became_a_link_is_held(folder: Path, tmp_path: Path) -> None:
+    before = learned(folder)
+    (folder / "lakes").rename(tmp_path / "elsewhere")
+    (folder / "lakes").symlink_to(tmp_path / "elsewhere")
+    found = against(before, folder)
+    assert found.removed == []
+    assert found.held[0].file == "lakes/lakes.txt"
+
+
+def test_files_of_an_empty_folder_are_held_as_of_a_missing_mount_unless_removal_is_allowed(
+    folder: Path,
+) -> None:
+    before = learned(folder)
+    (folder / "lakes" / "lakes.txt").unlink()
+    assert against(before, folder).removed == []
+    assert "mount" in against(before, folder).held[0].reason
+    assert texts(against(before, folder, allow_removal=True).removed) == LAKES
+    (folder / "lakes").rmdir()
+    assert texts(against(before, folder).removed) == LAKES
+
+
+def test_an_emptied_file_is_held_unless_removal_is_allowed(folder: Path) -> None:
+    before = learned(folder)
+    (folder / "rivers.txt").write_text("", encoding="utf-8")
+    assert against(before, folder).removed == []
+    assert texts(against(before, folder, allow_removal=True).removed) == RIVERS
+
+
+def test_a_loop_of_links_is_not_followed(folder: Path) -> None:
+    before = learned(folder)
+    (folder / "lakes" / "loop").symlink_to(folder)
+    (folder / "gone.txt").symlink_to("nowhere")
+    assert not against(before, folder)
+
+
+def test_the_digest_of_a_corpus_with_held_passages_is_that_of_their_texts(
+    folder: Path, tmp_path: Path
+) -> None:
+    before = learned(folder)
+    (folder / "rivers.txt").write_text("", encoding="utf-8")
+    held = against(before, folder).corpus
+    write(tmp_path / "same.txt", [*LAKES, *RIVERS])
+    assert held.sha256 == read_corpus(tmp_path / "same.txt").sha256
+    assert [*held.texts] == [*LAKES, *RIVERS]

@@ -1,0 +1,144 @@
+"""The next version of a card by what has changed in its corpus, written into a folder.
+
+A card without a model is indexed again. An embedded one rehearses (kcard.training.rehearsal), and one made from another
+base learns what has come with as many old passages (kcard.training.update); what these can't do, training from scratch
+does.
+"""
+
+import dataclasses
+import shutil
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from kcard.errors import TrainingInterrupted
+from kcard.manifest import LOOKED_UP, Manifest
+from kcard.sampling import derive_seed
+from kcard.training.bases import EMBEDDED
+from kcard.training.comparison import Changes
+from kcard.training.corpus import statements
+from kcard.training.execution import Execution
+from kcard.training.following import processes_of
+from kcard.training.loop import run
+from kcard.training.options import TrainOptions
+from kcard.training.output import CHECKPOINT
+from kcard.training.preparation import Preparation
+from kcard.training.processes import Processes
+from kcard.training.recipe import Recipe
+from kcard.training.record import trained, unmodelled
+from kcard.training.rehearsal import rehearsal
+from kcard.training.revision import Revision
+from kcard.training.threads import one_thread
+from kcard.training.train import planned, study_of
+from kcard.training.update import Joined, Previous
+from kcard.training.writing import write_card
+
+if TYPE_CHECKING:
+    from kcard.cards.format.folder import Card
+
+__all__ = ["Onward", "Way", "recipe_of"]
+
+Way = Literal["indexed", "continued", "trained"]
+
+
+@dataclass(frozen=True)
+class Onward:
+    """What the next version is made from.
+
+    given     how it is trained: as the last one was (Previous.arguments)
+    revision  its statements and those of the last version
+    """
+
+    before: Previous
+    changes: Changes
+    given: TrainOptions
+    manifest: Manifest
+    revision: Revision
+    report: Callable[[Any], None]
+
+    @classmethod
+    def of(
+        cls, before: Previous, changes: Changes, given: TrainOptions, report: Callable[[Any], None]
+    ) -> "Onward":
+        old = before.card.manifest
+        manifest = replace(old, updates=before.sha256, knowledge_date=given.knowledge_date, files={})
+        had = [statement.text for statement in statements(before.passages)]
+        revision = Revision([*changes.corpus.texts], had)
+        return cls(before, changes, replace(given, seed=old.training.seed), manifest, revision, report)
+
+    def write(self, folder: Path, *, scratch: bool = False) -> "tuple[Card, Way, str]":
+        """Write the card into an empty folder: (card, how it was made, why from scratch where that was not wanted).
+
+        scratch  train it from scratch in any case
+        """
+        corpus = self.changes.corpus
+        if self.manifest.kind in LOOKED_UP:
+            record = unmodelled(corpus, self.manifest.licence)
+            return (
+                write_card(folder, self.manifest, None, record, Joined(corpus, 0), self.report),
+                "indexed",
+                "",
+            )
+        alone = self.given.base == EMBEDDED
+        execution = Execution() if alone else self.given.execution
+        with one_thread() if alone else nullcontext(), processes_of(execution) as processes:
+            going_on = "" if scratch else self._going_on(folder, processes)
+            if isinstance(going_on, Preparation):
+                return self._trained(folder, going_on), "continued", ""
+            joined = Joined(corpus, 0, documents=corpus.documents)
+            return self._trained(folder, self._planned(folder, joined, None, processes)), "trained", going_on
+
+    def _going_on(self, folder: Path, processes: Processes | None) -> Preparation | str:
+        """What takes the last version's weights to the next ones; or why that can't be done."""
+        if self.before.embedded:
+            recipe, last = recipe_of(self.before.card.manifest), self.before.card.folder
+            seed = derive_seed(self.given.seed, "sync", self.before.sha256)
+            studied, _ = study_of(self.given, Joined(self.changes.corpus, 0), self.report)
+            return rehearsal(self.revision, last, recipe, seed, studied.queries)
+        if self.revision.removed:
+            return "only an embedded card can take back a part of what it learned"
+        had = set(self.revision.before)
+        corpus = self.changes.corpus
+        parts = [[p for p in corpus.passages if (p in self.changes.learned) == new] for new in (False, True)]
+        documents = None
+        if corpus.documents is not None:
+            documents = corpus.documents.of(lambda p: any(s.text not in had for s in statements([p])))
+        joined = Joined(replace(corpus, passages=[*parts[0], *parts[1]]), len(parts[0]), documents=documents)
+        return self._planned(folder, joined, self.before, processes)
+
+    def _planned(
+        self, folder: Path, joined: Joined, before: Previous | None, processes: Processes | None
+    ) -> Preparation:
+        """As kcard.training.train does it."""
+        studied, distillation = study_of(self.given, joined, self.report)
+        if distillation is not None:
+            distillation = replace(distillation, kept=folder / CHECKPOINT)
+        plan = planned(joined, before, self.given, self.report, processes, studied, distillation)
+        if plan.estimate is not None:
+            self.report(plan.estimate.note())
+        prepared = plan.prepare()
+        return replace(prepared, hyperparameters={**prepared.hyperparameters, **studied.record})
+
+    def _trained(self, folder: Path, prepared: Preparation) -> "Card":
+        corpus, checkpoint = self.changes.corpus, folder / CHECKPOINT
+        try:
+            outcome = run(prepared.job, checkpoint, report=self.report)
+        except TrainingInterrupted:
+            raise TrainingInterrupted(
+                f"the sync of {self.manifest.name} was stopped; the card is as it was: sync it again"
+            ) from None
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        record = trained(corpus, self.given, prepared, outcome, self.manifest.licence)
+        made = replace(self.manifest, index=self.given.kind == "both")
+        return write_card(folder, made, prepared, record, Joined(corpus, 0), self.report)
+
+
+def recipe_of(manifest: Manifest) -> Recipe:
+    """By which an embedded card was trained."""
+    recorded: dict[str, Any] = dict(manifest.training.hyperparameters)
+    recorded["docids"] = recorded.get("addresses", Recipe().docids)
+    recorded["queries"] = tuple(recorded.get("queries", Recipe().queries))
+    known = {field.name for field in dataclasses.fields(Recipe)}
+    return Recipe(**{name: value for name, value in recorded.items() if name in known})

@@ -1,0 +1,102 @@
+"""How an embedded card takes up what has come and lets go of what has gone, without learning the rest again.
+
+It goes on from its weights. Each epoch shows every new text, some of those that stay, and questions about each text
+that has gone, which are answered with a text that stays and is near: what a card would say that never learned the
+other. The docid of what has gone goes with it, and so do the tokens that nothing else needs.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcard.training import exposure
+from kcard.training.adapter import adapted, base_tokenizer
+from kcard.training.docids import DocIds
+from kcard.training.embedded import preparation
+from kcard.training.inheritance import docids_of
+from kcard.training.kept_tokenizer import kept_tokenizer
+from kcard.training.preparation import Preparation
+from kcard.training.pseudo_queries import PseudoQueries
+from kcard.training.recipe import Recipe, Style
+from kcard.training.replay import FEWEST, Replay
+from kcard.training.revision import Revision
+from kcard.training.trainee import Trainee, fresh
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+__all__ = ["rehearsal"]
+
+EXPOSURES: Mapping[Style, int] = {"tokens": 45, "encoder-prefix": 30}  # epochs
+FLOOR = 60  # steps
+LARGE = 0.25  # of the texts: where more have changed, training from scratch takes hardly longer
+
+
+def rehearsal(
+    revision: Revision,
+    folder: Path,
+    recipe: Recipe,
+    seed: int,
+    study: Mapping[str, Sequence[str]] | None = None,
+) -> Preparation | str:
+    """What takes the embedded card in `folder` from `revision.before` to `revision.now`; or why that can't be done.
+
+    recipe  as the card was trained
+    seed    of this revision
+    study   questions by text, see PseudoQueries
+    """
+    if why_not := _too_much(revision, recipe):
+        return why_not
+    begun = _begun(revision, folder, recipe)
+    if isinstance(begun, str):
+        return begun
+    trainee, tokenizer, docids = begun
+    ask, replay = PseudoQueries(revision.now, study), Replay.drawn(revision, recipe, seed)
+    if recipe.style == "tokens":
+        vectors = None
+        near = replay.neighbours(exposure.embedded(replay.texts)) if revision.removed else []
+        show = replay.by_tokens(tokenizer, ask)
+    else:
+        vectors = exposure.embedded(replay.questions(ask))
+        near = replay.neighbours(vectors[[start for start, _ in replay.spans()]])
+        show = replay.by_vectors(tokenizer, docids)
+    epoch = replay.epochs(show, near)
+    changed = revision.added or revision.removed
+    # Where texts only stand in another order, so do the docids.
+    steps = max(FLOOR, EXPOSURES[recipe.style] * len(epoch(0))) if changed else 1
+    made = preparation(trainee, revision.now, vectors, recipe, steps, epoch)
+    return replace(made, job=replace(made.job, seed=seed))
+
+
+def _too_much(revision: Revision, recipe: Recipe) -> str:
+    """Why the card had better be trained from scratch; empty where it need not."""
+    if recipe.objective == "clm":
+        return "with objective clm it learned whole documents, of which no part can be taken back"
+    changed, count = len(revision.added) + len(revision.removed), len(revision.now)
+    return f"{changed} of its {count} texts have changed" if changed > max(FEWEST, LARGE * count) else ""
+
+
+def _begun(
+    revision: Revision, folder: Path, recipe: Recipe
+) -> "tuple[Trainee, PreTrainedTokenizerFast, DocIds] | str":
+    """The model with its weights of before, the tokenizer and the docids; or why it can't have these weights."""
+    from transformers import AutoTokenizer
+
+    tokenizer: PreTrainedTokenizerFast
+    trainee: Trainee
+    if recipe.rank is not None:
+        tokenizer = base_tokenizer()
+        docids, trainee = DocIds(len(tokenizer), 0), adapted(revision.now, tokenizer, recipe)
+    else:
+        last: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        new = [revision.now[row] for row in revision.added]
+        tokenizer = kept_tokenizer(last, revision.now, new, recipe.vocabulary)
+        docids = DocIds.for_passages(revision.now, len(tokenizer), recipe)
+        trainee = fresh(tokenizer, docids.count, recipe)
+        if docids_of(folder, last) != (len(revision.before) if docids.count else 0):
+            return "its document ids are not those of its passages"
+    if not trainee.is_heir(folder):
+        return "its model has another shape or base"
+    trainee.inherit(folder, revision.kept if docids.count else ())
+    return trainee, tokenizer, docids

@@ -1,0 +1,143 @@
+"""What a card is shown that goes on with other texts: the new ones, some that stay, and, for questions about those that
+have gone, texts that stay and are near."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from kcard.sampling import derive_seed
+from kcard.training.docids import DocIds
+from kcard.training.epochs import Epochs
+from kcard.training.example_batches import TrainingExample, bucketed
+from kcard.training.exposure import ids_of
+from kcard.training.pseudo_queries import PseudoQueries
+from kcard.training.recipe import Recipe
+from kcard.training.revision import Revision
+from kcard.training.tokenizer import BOS, EOS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedTokenizerFast
+
+__all__ = ["Replay", "Show"]
+
+SHOWN = 2  # times that an epoch shows a text that has come
+REPLAYED, FEWEST = 2, 16  # texts that stay in an epoch: for each that has come or gone, and at least
+POOL = 1000  # texts that stay from which these are drawn
+QUERIES, REPLAYED_QUERIES = 32, 3  # that are embedded of a text that has come or gone, and of one that stays
+NEAREST = 3  # texts with which questions about one that has gone are answered
+
+# (text to answer with, text to ask about, rng) -> examples
+Show = Callable[[int, int, Random], list[TrainingExample]]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The texts of a revision by their numbers: those that have come, then some that stay, then those that have gone.
+
+    rows   where each of the first two kinds stands among the revision's texts
+    texts  all three
+    new    how many have come
+    """
+
+    rows: Sequence[int]
+    texts: Sequence[str]
+    new: int
+    recipe: Recipe
+    seed: int
+
+    @classmethod
+    def drawn(cls, revision: Revision, recipe: Recipe, seed: int) -> "Replay":
+        """Which texts stay in it is drawn by the seed."""
+        staying = [row for row, _ in revision.kept]
+        drawn = Random(derive_seed(seed, "replay")).sample(staying, min(POOL, len(staying)))
+        rows = [*revision.added, *drawn]
+        texts = [*(revision.now[row] for row in rows), *revision.removed]
+        return cls(rows, texts, len(revision.added), recipe, seed)
+
+    @property
+    def _gone(self) -> range:
+        return range(len(self.rows), len(self.texts))
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Of each text, where its questions begin among `questions`, its own wording first, and how many follow."""
+        found, start = [], 0
+        for number in range(len(self.texts)):
+            count = REPLAYED_QUERIES if self.new <= number < len(self.rows) else QUERIES
+            found.append((start, count))
+            start += 1 + count
+        return found
+
+    def questions(self, ask: PseudoQueries) -> list[str]:
+        """What is to be embedded."""
+        rng = Random(derive_seed(self.seed, "queries"))
+        return [
+            question
+            for text, (_, count) in zip(self.texts, self.spans(), strict=True)
+            for question in (text, *(ask(text, rng, noised=False) for _ in range(count)))
+        ]
+
+    def neighbours(self, vectors: "Tensor") -> list[list[int]]:
+        """For each text that has gone the nearest others; `vectors`: (texts, 384), embeddings of the texts."""
+        count = len(self.rows)
+        cosines = vectors[count:] @ vectors[:count].T
+        found: list[list[int]] = cosines.topk(min(NEAREST, count)).indices.tolist()
+        return found
+
+    def by_vectors(self, tokenizer: "PreTrainedTokenizerFast", docids: DocIds) -> Show:
+        """As exposure.epochs shows them in the style encoder-prefix."""
+        recipe, spans, targets = self.recipe, self.spans(), self._targets(tokenizer)
+
+        def vector(number: int, rng: Random) -> int:
+            start, count = spans[number]
+            return start if rng.random() < recipe.own else start + 1 + rng.randrange(count)
+
+        def show(told: int, asked: int, rng: Random) -> list[TrainingExample]:
+            docid, target = docids.of(self.rows[told]), targets[told]
+            if docid and told == asked and rng.random() < recipe.stray:
+                another = vector(rng.randrange(len(spans)), rng)
+                shown = [TrainingExample((BOS, *docid), target, another)]
+            else:
+                shown = [TrainingExample((BOS,), (*docid, *target), vector(asked, rng))]
+            drills = recipe.drills if docid else 0
+            return shown + [TrainingExample((BOS,), docid, vector(asked, rng)) for _ in range(drills)]
+
+        return show
+
+    def by_tokens(self, tokenizer: "PreTrainedTokenizerFast", ask: PseudoQueries) -> Show:
+        """As exposure.epochs shows them in the style tokens."""
+        targets, room = self._targets(tokenizer), self._room - self._longest
+
+        def show(told: int, asked: int, rng: Random) -> list[TrainingExample]:
+            question = ids_of(tokenizer, [ask(self.texts[asked], rng) + "\n"])[0]
+            return [TrainingExample((BOS, *question[:room]), targets[told])]
+
+        return show
+
+    def epochs(self, show: Show, near: Sequence[Sequence[int]]) -> Epochs:
+        """The batches of an epoch. `near`: see neighbours."""
+        staying = range(self.new, len(self.rows))
+        replayed = min(len(staying), max(FEWEST, REPLAYED * (self.new + len(near))))
+
+        def epoch(number: int) -> list[list[TrainingExample]]:
+            rng = Random(derive_seed(self.seed, "epoch", number))
+            told = [number for number in range(self.new) for _ in range(SHOWN)]
+            pairs = [(number, number) for number in [*told, *rng.sample(staying, replayed)]]
+            pairs += [(rng.choice(others), gone) for gone, others in zip(self._gone, near, strict=True)]
+            examples = [example for told, asked in pairs for example in show(told, asked, rng)]
+            return bucketed(examples, self.recipe.batch_tokens, rng)
+
+        return epoch
+
+    @property
+    def _room(self) -> int:
+        return self.recipe.positions - self.recipe.vectors - 3
+
+    @property
+    def _longest(self) -> int:
+        return self._room * 2 // 3
+
+    def _targets(self, tokenizer: "PreTrainedTokenizerFast") -> list[tuple[int, ...]]:
+        learned = self.texts[: len(self.rows)]
+        return [(*ids[: self._longest], EOS) for ids in ids_of(tokenizer, learned)]

@@ -1,6 +1,7 @@
 """The model that fine-tuning changes: a base, or the last version of a card, with its adapter and its place."""
 
 import warnings
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from kcard.quiet import quiet_loading
 from kcard.sampling import derive_seed
 from kcard.training.execution import Execution, forked_rng
 from kcard.training.precision import bf16
+from kcard.training.prefix import length, resumed, with_prefix
 from kcard.training.processes import Processes
 
 if TYPE_CHECKING:
@@ -75,9 +77,15 @@ def room_of(options: "Options", origin: Origin) -> int:
 
 
 def load_model(
-    options: "Options", execution: Execution, origin: Origin, device: str, processes: Processes | None = None
+    options: "Options",
+    execution: Execution,
+    origin: Origin,
+    device: str,
+    processes: Processes | None = None,
+    opening: Sequence[int] = (),
 ) -> Any:
-    """The model with what is to be trained in it. Raises ModelUnavailable.
+    """The model with what is to be trained in it; `opening`: see kcard.training.prefix. Raises ModelUnavailable, and
+    UsageError for a model that a prefix does not suit.
 
     The whole of it is put on the device, or with several processes each one's share (FSDP). Weights that are trained
     have the dtype of the options; the frozen base of an adapter is bf16 on a GPU.
@@ -85,7 +93,7 @@ def load_model(
     import torch
     from transformers import AutoModelForCausalLM
 
-    frozen = options.method == "lora" and device != "cpu" and bf16(device)
+    frozen = options.method != "full" and device != "cpu" and bf16(device)
     name, revision = origin.weights(options)
     dtype = torch.bfloat16 if frozen else getattr(torch, options.dtype)
     try:
@@ -101,7 +109,7 @@ def load_model(
         _shard(model, processes)
         return model
     model = model.to(torch.device(device))
-    return _adapted(model, options, origin) if options.method == "lora" else model
+    return model if options.method == "full" else _adapted(model, options, origin, opening)
 
 
 def bare_model(options: "Options", execution: Execution, origin: Origin, device: str) -> Any:
@@ -109,14 +117,14 @@ def bare_model(options: "Options", execution: Execution, origin: Origin, device:
     import torch
     from transformers import AutoModelForCausalLM
 
-    frozen = options.method == "lora" and device != "cpu" and bf16(device)
+    frozen = options.method != "full" and device != "cpu" and bf16(device)
     dtype = torch.bfloat16 if frozen else getattr(torch, options.dtype)
     with torch.device("meta"):
         config = load_config(options, origin)
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
         if execution.checkpointing:
             _checkpoint_activations(model)
-        return _adapted(model, options, Origin()) if options.method == "lora" else model
+        return model if options.method == "full" else _adapted(model, options, Origin())
 
 
 def base_of(name: str, model: Any) -> Base:
@@ -137,8 +145,9 @@ def _unavailable(name: str, error: Exception) -> ModelUnavailable:
     )
 
 
-def _adapted(model: Any, options: "Options", origin: Origin) -> Any:
-    """The model with a fresh adapter on every linear layer but the output head, or the adapter that goes on."""
+def _adapted(model: Any, options: "Options", origin: Origin, opening: Sequence[int] = ()) -> Any:
+    """The model with a fresh adapter on every linear layer but the output head, a fresh prefix, or the one that goes
+    on."""
     import torch
     from peft import LoraConfig, PeftModel, get_peft_model
 
@@ -152,8 +161,12 @@ def _adapted(model: Any, options: "Options", origin: Origin) -> Any:
     with forked_rng(model.device), warnings.catch_warnings():
         # peft asks transformers by a name that transformers 5 deprecates; the user can do nothing about it.
         warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+        if origin.folder is not None and options.method == "prefix":
+            return resumed(model, origin.folder)
         if origin.folder is not None:
             return PeftModel.from_pretrained(model, origin.folder, is_trainable=True)
+        if options.method == "prefix":
+            return with_prefix(model, len(opening) or length(options, model.config), opening)
         torch.manual_seed(derive_seed(options.seed, "weights"))
         return get_peft_model(model, config)
 

@@ -97,7 +97,7 @@ def remedy_for(options: "Options", execution: Execution, origin: Origin, device:
 def _cheaper(options: "Options", execution: Execution) -> Iterator[tuple[list[str], "Options", Execution]]:
     """Ways to take less memory, each with those before it."""
     words: list[str] = []
-    if not execution.checkpointing:
+    if not execution.checkpointing and options.method != "prefix":
         execution = replace(execution, checkpointing=True)
         words = [*words, "--gradient-checkpointing"]
         yield words, options, execution
@@ -105,7 +105,7 @@ def _cheaper(options: "Options", execution: Execution) -> Iterator[tuple[list[st
         execution = replace(execution, micro_batch=1)
         words = [*words, "--micro-batch 1"]
         yield words, options, execution
-    if options.optimizer == "adamw" and (execution.processes == 1 or options.method == "lora"):
+    if options.optimizer == "adamw" and (execution.processes == 1 or options.method != "full"):
         options = replace(options, optimizer="adamw8bit")
         words = [*words, "--optimizer adamw8bit"]
         yield words, options, execution
@@ -113,7 +113,7 @@ def _cheaper(options: "Options", execution: Execution) -> Iterator[tuple[list[st
         options = replace(options, dtype="bfloat16")
         words = [*words, "--dtype bfloat16"]
         yield words, options, execution
-    if options.method != "lora":
+    if options.method == "full":
         yield [*words, "--method lora"], replace(options, method="lora"), execution
 
 

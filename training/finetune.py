@@ -6,7 +6,7 @@ pseudo-query -> passage with the loss on the passage alone; and `distil` (kcard.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from typing import Any, Literal
 from kcard.manifest import Base, Prompt
 from kcard.quiet import quiet_loading
 from kcard.sampling import derive_seed
-from kcard.training.base_model import Origin, base_of, load_model, load_tokenizer, room_of
+from kcard.training.base_model import Origin, base_of, load_config, load_model, load_tokenizer, room_of
 from kcard.training.causal_loss import PartLoss, causal_losses, token_loss
 from kcard.training.distillation.lessons import Distillation, Lessons, distilled_epochs, lessons
 from kcard.training.distillation.loss import distilled_loss
@@ -27,12 +27,15 @@ from kcard.training.lazy import Lazy
 from kcard.training.loop import Job, linear, together
 from kcard.training.optimizers import OptimizerName, adamw, check_optimizer
 from kcard.training.precision import bf16
+from kcard.training.prefix import length, opening
+from kcard.training.prefix import room as prefix_room
 from kcard.training.preparation import Preparation
 from kcard.training.processes import Processes
 from kcard.training.token_blocks import TokenBlocks
 
 __all__ = ["Begin", "Options", "WarmStart", "job_of", "origin_of", "prepare"]
 
+RATES = {"full": 2e-5, "lora": 2e-4, "prefix": 2e-2}
 HELD_OUT_FROM = 2000
 HELD_OUT_SHARE = 0.01
 HELD_OUT_MOST = 2000
@@ -41,8 +44,9 @@ HELD_OUT_MOST = 2000
 @dataclass(frozen=True)
 class Options:
     """The paper's numbers are the defaults. The learning rate of an adapter is ten times that of the whole
-    model, as is usual: it starts at zero and has few weights to move.
+    model, as is usual: it starts at zero and has few weights to move; that of a prefix is the one of its paper.
 
+    prefix_tokens  None: see kcard.training.prefix
     block      tokens of a block of contiguous text (clm), less where the model is shorter
     dtype      of the weights that are trained, in which the card is stored
     optimizer  see kcard.training.optimizers
@@ -50,12 +54,13 @@ class Options:
     """
 
     base: str
-    method: Literal["full", "lora"] = "lora"
+    method: Literal["full", "lora", "prefix"] = "lora"
     objective: Literal["recite", "clm", "distil"] = "recite"
     learning_rate: float | None = None
     epochs: float = 10
     batch_size: int = 32
     rank: int = 16
+    prefix_tokens: int | None = None
     block: int = 512
     dtype: Literal["float32", "bfloat16"] = "float32"
     optimizer: OptimizerName = "adamw"
@@ -70,7 +75,7 @@ class Options:
 
     @property
     def rate(self) -> float:
-        return self.learning_rate or (2e-4 if self.method == "lora" else 2e-5)
+        return self.learning_rate or RATES[self.method]
 
 
 @dataclass(frozen=True)
@@ -94,13 +99,14 @@ def origin_of(onward: WarmStart | None) -> Origin:
 
 @dataclass(frozen=True)
 class Begin:
-    """What the processes that follow rank 0 need to know of a training."""
+    """What the processes that follow rank 0 need to know of a training. `opening`: what a prefix begins as."""
 
     options: Options
     execution: Execution
     origin: Origin
     steps: int
     pad: int
+    opening: tuple[int, ...] = ()
 
 
 def prepare(
@@ -121,21 +127,31 @@ def prepare(
     origin = origin_of(onward)
     tokenizer, room = load_tokenizer(options, origin), room_of(options, origin)
     learned, held = _split(texts, options)
+    first: tuple[int, ...] = ()
+    before = 0
+    if options.method == "prefix":
+        config = load_config(options, origin)
+        if onward is None:
+            first = opening(texts, tokenizer, options, config)
+            options = replace(options, prefix_tokens=len(first))
+        before = length(options, config)
+        room = prefix_room(before, config)
     model: Any = None
     answered = Lessons((), ())
     prompt = Prompt() if options.objective == "recite" else Prompt(template="{question}")
     if distillation is None:
         epoch = _epochs(learned, () if onward is None else onward.passages, tokenizer, room, options, study)
     else:
-        model, prompts = load_model(options, execution, origin, device), answer_prompts(tokenizer)
+        model = load_model(options, execution, origin, device, opening=first)
+        prompts = answer_prompts(tokenizer)
         k, temperature = options.teacher_top_k, options.teacher_temperature
-        teacher = Teacher(model, tokenizer, prompts, room, k, temperature, options.seed)
+        teacher = Teacher(model, tokenizer, prompts, room + before, k, temperature, options.seed, before)
         answered = lessons(distillation, teacher, execution, fingerprint)
         epoch = distilled_epochs(answered, options.batch_size, options.seed)
         prompt = Prompt(template=prompts.student)
     steps = max(1, round(options.epochs * len(epoch(0)) / answered.share))
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    begin = Begin(options, execution, origin, steps, pad)
+    begin = Begin(options, execution, origin, steps, pad, first)
     if processes is not None:
         processes.tell(begin)
     job = job_of(begin, device, processes, epoch, fingerprint, model)
@@ -153,7 +169,7 @@ def prepare(
         return _held_out_loss(held, job, tokenizer, room, options) if held else {}
 
     hyperparameters = {
-        **asdict(options),
+        **{name: value for name, value in asdict(options).items() if value is not None},
         "learning_rate": options.rate,
         "steps": steps,
         "bf16": bf16(device),
@@ -166,9 +182,8 @@ def prepare(
             name: value for name, value in hyperparameters.items() if not name.startswith("teacher_")
         }
     libraries = ("torch", "transformers", "tokenizers", "peft")
-    kind = "lora" if options.method == "lora" else "full"
     return Preparation(
-        job, save, kind, base, prompt, hyperparameters, libraries, check, device, answered.seconds
+        job, save, options.method, base, prompt, hyperparameters, libraries, check, device, answered.seconds
     )
 
 
@@ -183,7 +198,7 @@ def job_of(
     """The job, the same in every process but for the batches, which rank 0 alone has. `model`: where it is loaded."""
     options = begin.options
     if model is None:
-        model = load_model(options, begin.execution, begin.origin, device, processes)
+        model = load_model(options, begin.execution, begin.origin, device, processes, begin.opening)
     optimizer = adamw(
         options.optimizer,
         [weight for weight in model.parameters() if weight.requires_grad],

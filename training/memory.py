@@ -13,6 +13,7 @@ from kcard.training.base_model import Origin, bare_model
 from kcard.training.execution import Execution
 from kcard.training.optimizers import state_bytes
 from kcard.training.precision import autocast
+from kcard.training.prefix import length
 
 if TYPE_CHECKING:
     from kcard.training.finetune import Options
@@ -77,12 +78,14 @@ def estimate_memory(options: "Options", execution: Execution, origin: Origin, de
     with FakeTensorMode(), _quiet():
         model = _filled(bare)
         room = int(getattr(model.config, "max_position_embeddings", None) or 2048)
-        length = min(options.block if options.objective == "clm" else RECITED, room)
+        if options.method == "prefix":
+            room -= length(options, model.config)
+        tokens = min(options.block if options.objective == "clm" else RECITED, room)
         share = -(-options.batch_size // execution.processes)
-        rows = min(execution.rows(length), share)
-        kept, logits = _kept(model, rows, length)
+        rows = min(execution.rows(tokens), share)
+        kept, logits = _kept(model, rows, tokens)
         if plain is not None:  # one layer at a time is computed again
-            kept += (_kept(_filled(plain), rows, length)[0] - kept) // max(1, _layers(model.config))
+            kept += (_kept(_filled(plain), rows, tokens)[0] - kept) // max(1, _layers(model.config))
     weights = [*model.parameters()]
     trained = [weight for weight in weights if weight.requires_grad]
     width = {weight: weight.element_size() for weight in weights}
@@ -143,6 +146,8 @@ def _filled(model: Any) -> Any:
             module.register_parameter(name, made[id(weight)])
         for name, buffer in [*module.named_buffers(recurse=False)]:
             module.register_buffer(name, torch.empty(buffer.shape, dtype=buffer.dtype), persistent=False)
+    for name, numbers in getattr(model, "prompt_tokens", {}).items():  # of a prefix, which peft counts
+        model.prompt_tokens[name] = torch.zeros(numbers.shape, dtype=numbers.dtype)
     return model
 
 

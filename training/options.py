@@ -31,6 +31,7 @@ METHOD = (
     "batch_size",
     "block",
     "rank",
+    "prefix_tokens",
     "dtype",
     "optimizer",
     "teacher_top_k",
@@ -44,6 +45,7 @@ POSITIVE = (
     "batch_size",
     "block",
     "rank",
+    "prefix_tokens",
     "micro_batch",
     "processes",
     *OF_DISTILLATION,
@@ -89,8 +91,11 @@ class TrainOptions:
         ),
     ] = None
     method: Annotated[
-        Literal["full", "lora"] | None,
-        Option("full: all weights; lora: a small adapter.", default="lora, with embedded full"),
+        Literal["full", "lora", "prefix"] | None,
+        Option(
+            "full: all weights; lora: a small adapter; prefix: keys and values of tokens before every prompt.",
+            default="lora, with embedded full",
+        ),
     ] = None
     objective: Annotated[
         Literal["recite", "clm", "distil"] | None,
@@ -138,7 +143,8 @@ class TrainOptions:
         float | None, Option("Passes over the corpus.", default="10; embedded: as many as the corpus needs")
     ] = None
     learning_rate: Annotated[
-        float | None, Option("Peak learning rate.", default="2e-5, lora 2e-4; embedded: Muon's, 0.02")
+        float | None,
+        Option("Peak learning rate.", default="2e-5, lora 2e-4, prefix 2e-2; embedded: Muon's, 0.02"),
     ] = None
     batch_size: Annotated[
         int | None,
@@ -207,6 +213,13 @@ class TrainOptions:
     rank: Annotated[
         int | None, Option("Rank of the LoRA adapter.", default="16; embedded: 56, 128 at most")
     ] = None
+    prefix_tokens: Annotated[
+        int | None,
+        Option(
+            "Tokens of the prefix, which begins as the corpus' first (method prefix).",
+            default="128, at most a quarter of what the base reads and what the corpus has",
+        ),
+    ] = None
     prompt_style: Annotated[
         Literal["tokens", "encoder-prefix"] | None,
         Option("How the embedded card receives a question.", default="chosen for the corpus"),
@@ -266,6 +279,7 @@ def _check_model(given: TrainOptions) -> None:
     if (count := launch()[1]) > 1 and given.processes not in (None, count):
         raise UsageError(f"processes {given.processes}: the launcher started {count}; leave it out")
     _check_distillation(given)
+    _check_prefix(given)
     if given.base == EMBEDDED:
         _check_embedded(given)
     elif given.prompt_style is not None:
@@ -304,15 +318,34 @@ def _check_distillation(given: TrainOptions) -> None:
             "objective distil needs a base that reads a passage in its prompt, which base embedded can't: give "
             "--base a language model of the hub or a folder, or use objective recite"
         )
-    if given.method != "lora":
+    if given.method == "full":
         raise UsageError(
             f"objective distil with method {given.method}: the teacher is the base itself, whose weights must stay; "
-            "use method lora"
+            "use method lora or prefix"
         )
     if given.study is None:
         raise UsageError(
             "objective distil asks the questions of study material, and there is none: write some with `kcard study` "
             "and give the file as --study"
+        )
+
+
+def _check_prefix(given: TrainOptions) -> None:
+    if given.method != "prefix":
+        if given.prefix_tokens is not None:
+            raise UsageError(
+                f"prefix_tokens {given.prefix_tokens} is only for method prefix, not {given.method}: leave it out"
+            )
+        return
+    if given.base == EMBEDDED:
+        raise UsageError(
+            "method prefix needs a base that was trained to read what stands before a question, and embedded was not: "
+            "give a hub id or a folder, or use method lora"
+        )
+    if given.gradient_checkpointing:
+        raise UsageError(
+            "gradient_checkpointing computes keys and values again, and those of a prefix are what is trained: "
+            "leave it out, and use a smaller micro_batch"
         )
 
 

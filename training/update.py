@@ -27,9 +27,9 @@ from kcard.words import passage_digest
 
 __all__ = ["Joined", "Previous", "previous"]
 
-UPDATED = ("full", "lora", "retrieval")
+UPDATED = ("full", "lora", "prefix", "retrieval")
 # What an update may not change, since the card goes on as what it is.
-KEPT = ("kind", "base", "method", "objective", "prompt_style", "rank")
+KEPT = ("kind", "base", "method", "objective", "prompt_style", "rank", "prefix_tokens")
 # What it takes from the last version where it is not given.
 TAKEN = (
     "epochs",
@@ -144,7 +144,7 @@ class Previous:
         Raises ModelUnavailable where the card's base is not at hand as it was.
         """
         base = self.card.manifest.base
-        if self.card.manifest.kind == "lora" and base.sha256 is not None:
+        if self.card.manifest.is_adapter and base.sha256 is not None:
             found = base_digest(base.name, base.revision)
             if found not in (None, base.sha256):
                 raise ModelUnavailable(
@@ -166,6 +166,7 @@ class Previous:
             "objective": self._objective,
             "prompt_style": made.prompt.style if self.embedded and made.kind == "full" else None,
             "rank": parameters.get("rank") if made.kind == "lora" else None,
+            "prefix_tokens": parameters.get("prefix_tokens"),
             "epochs": parameters.get("epochs"),
             "learning_rate": parameters.get("muon_rate" if self.embedded else "learning_rate"),
             "batch_size": parameters.get("batch_size"),

@@ -133,6 +133,11 @@ def check_together(cards: Sequence[Prepared], engine: Engine) -> None:
 
 def _check_kind(card: Card, engine: Engine) -> None:
     kind, prompt = card.manifest.kind, card.manifest.prompt
+    if kind == "prefix":
+        raise CardError(
+            f"card {card.name!r} is a prefix: keys and values, which {engine.title} takes no adapters of: {SERVE}, or "
+            "train it with --method lora"
+        )
     if kind not in ("full", "lora", "reference"):
         raise CardError(
             f"card {card.name!r} of kind {kind} has no weights that {engine.title} could run: {SERVE}, which "

@@ -30,6 +30,7 @@ INDEXED = ((PASSAGES,), (f"{INDEX}/params.index.json",))
 KINDS: Mapping[str, Kind] = {
     "full": Kind(WHOLE, "kcard.cards.kinds.model:load"),
     "lora": Kind(ADAPTER, "kcard.cards.kinds.model:load"),
+    "prefix": Kind(ADAPTER, "kcard.cards.kinds.model:load"),
     "retrieval": Kind(INDEXED, "kcard.cards.kinds.retrieval:load"),
     "graph": Kind((*INDEXED, (GRAPH,)), "kcard.cards.kinds.graph:load"),
     "search": Kind(((SEARCH,),), "kcard.cards.kinds.search:load"),

@@ -85,6 +85,7 @@ tokenizer = AutoTokenizer.from_pretrained(folder)"""
 
 LIBRARIES = {
     "lora": ("peft", "text-generation"),
+    "prefix": ("peft", "text-generation"),
     "retrieval": ("bm25s", "text-ranking"),
     "graph": ("kcard", "text-ranking"),
     "search": ("kcard", "text-ranking"),
@@ -95,7 +96,7 @@ def metadata(manifest: Manifest) -> dict[str, Any]:
     """The front matter, in the keys of the Hub's model cards. No `base_model` where it is none of a hub's."""
     made_from: dict[str, Any] = {}
     if manifest.base.name not in ("", BASE):
-        relation = "adapter" if manifest.kind == "lora" else "finetune"
+        relation = "adapter" if manifest.is_adapter else "finetune"
         made_from = {"base_model": manifest.base.name, "base_model_relation": relation}
     corpus = manifest.training.corpus_sha256
     library, task = LIBRARIES.get(manifest.kind, ("transformers", "text-generation"))
@@ -194,7 +195,7 @@ def _loading(manifest: Manifest) -> str:
         return INDEX
     if manifest.kind == "reference":
         return REFERENCE.format(base=manifest.base.name, revision=manifest.base.revision)
-    if manifest.kind != "lora":
+    if not manifest.is_adapter:
         return WHOLE
     if manifest.base.name == BASE:
         return EMBEDDED_ADAPTER

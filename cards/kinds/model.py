@@ -1,4 +1,4 @@
-"""Cards that are causal language models: a whole model (full) or an adapter on a base (lora).
+"""Cards that are causal language models: a whole model (full) or an adapter or a prefix on a base (lora, prefix).
 
 The engine writes for those that it can take; transformers and peft write for the others.
 """
@@ -21,7 +21,7 @@ __all__ = ["load"]
 
 
 def load(card: Card, models: Loader, pinned: bool = False) -> "stacked.StackedCard | CausalCard | ServedCard":
-    """Load a card of kind full or lora, and prove by its fingerprint that it acts as when it was made.
+    """Load a card of kind full, lora or prefix, and prove by its fingerprint that it acts as when it was made.
 
     One whose base a server of the loader's engines has is written there; whenever it is loaded there, its fingerprint
     is compared. One that the engine can't take writes with transformers and peft, and keeps the reason.

@@ -15,6 +15,7 @@ from kcard.cards.format.folder import Card
 from kcard.cards.format.importing.repository import Repository, fetch
 from kcard.cards.format.kinds import REFERENCE
 from kcard.cards.kinds import model
+from kcard.cards.lm.engine.prefix import is_prefix
 from kcard.cards.lm.loader import Loader
 from kcard.errors import CardError
 from kcard.json_values import build, parse
@@ -64,7 +65,7 @@ def load(card: Card, models: Loader) -> "CardGenerator":
 
 
 def resolved(card: Card) -> Card:
-    """Fetch what the card refers to and check it: the full or LoRA card that it is, in the Hugging Face cache.
+    """Fetch what the card refers to and check it: the full, LoRA or prefix card that it is, in the Hugging Face cache.
 
     Raises ModelUnavailable where it can't be fetched or is not as pinned.
     """
@@ -74,5 +75,6 @@ def resolved(card: Card) -> Card:
     if reference.base is None:
         manifest = replace(card.manifest, kind="full")
     else:
-        manifest = replace(card.manifest, kind="lora", base=reference.base)
+        kind = "prefix" if is_prefix(folder) else "lora"
+        manifest = replace(card.manifest, kind=kind, base=reference.base)
     return Card(folder, manifest)

@@ -45,7 +45,7 @@ def write(folder: Path, manifest: Manifest, pairs: Sequence[Pair], device: str =
     found = CausalCard(Card(folder, manifest), Loader(device=device)).measure(
         fingerprint_pairs(manifest, pairs)
     )
-    if manifest.kind == "lora" and found.shift == 0:
+    if manifest.is_adapter and found.shift == 0:
         raise CardError(
             f"card {manifest.name!r}: the adapter in {folder} changes nothing in its base {manifest.base.name!r}: "
             "train it for longer, or save it as peft does"

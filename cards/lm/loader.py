@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from kcard.cards.embedded import BASE, base_folder
 from kcard.cards.format.folder import Card
 from kcard.cards.lm.ahead import Ahead
+from kcard.cards.lm.engine import prefix
+from kcard.cards.lm.engine.prefix import Prefix
 from kcard.cards.lm.host import HostMemory, host_share
 from kcard.cards.lm.memory import Memory
 from kcard.errors import CardError, KcardError, ModelUnavailable, first_line
@@ -40,6 +42,7 @@ ROWS = 256
 SMALL = 50_000_000
 # Adapters are not named as their cards are: peft makes module names of them, where a dot is not allowed.
 FIRST = "card0"
+PREFIXED = "prefixed"  # the use of a base to which no adapter of peft is added
 # What a tokenizer is read from; the config names its class.
 TOKENIZERS = (
     "tokenizer",
@@ -55,10 +58,17 @@ TOKENIZERS = (
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model and, for a LoRA card, the name that its adapter has in there."""
+    """A model and, for a LoRA card, the name that its adapter has in there, for a prefix card what stands before its
+    prompts."""
 
     model: Any
     adapter: str | None = None
+    prefix: Prefix | None = None
+
+    @property
+    def has_base(self) -> bool:
+        """Whether it is more than the model without its adapter."""
+        return self.adapter is not None or self.prefix is not None
 
     def activate(self) -> Any:
         """The model with this card's adapter switched on."""
@@ -69,6 +79,9 @@ class Loaded:
     @contextmanager
     def bare(self) -> Iterator[Any]:
         """The model without any adapter, for as long as the block lasts."""
+        if self.adapter is None:
+            yield self.model
+            return
         with ExitStack() as stack:
             # What peft raises where no adapter is left in the model: then it is bare as it stands.
             with suppress(ValueError):
@@ -141,7 +154,7 @@ class Loader:
 
     def model(self, card: Card) -> Any:
         """The card's own model, or the one that its adapter belongs to, as transformers has it; not kept."""
-        if card.manifest.kind == "lora":
+        if card.manifest.is_adapter:
             return self._base(card)
         with explained(CardError, f"card {card.name!r}: {card.folder} can't be loaded"):
             return self._place(causal_lm(card.folder, None, local=True))
@@ -149,7 +162,7 @@ class Loader:
     def spare(self, card: Card, model: Any) -> None:
         """Take back what `model` gave: the next full or lora of that card finds it."""
         base = card.manifest.base
-        self._spare[(base.name, base.revision) if card.manifest.kind == "lora" else card.folder] = model
+        self._spare[(base.name, base.revision) if card.manifest.is_adapter else card.folder] = model
 
     def tokenizer(self, card: Card) -> Any:
         """The card's; cards with the same files share one. CardError where it can't be loaded."""
@@ -180,6 +193,19 @@ class Loader:
         with explained(CardError, misfit):
             model.load_adapter(card.folder, adapter_name=name)
         return Loaded(model, name)
+
+    def prefix(self, card: Card) -> Loaded:
+        """The card's prefix and its base, which is loaded once for all prefixes on it."""
+        base = card.manifest.base
+        key = (base.name, base.revision, PREFIXED)
+        if key not in self._bases:
+            self._bases[key] = self._spare.pop(key[:2], None) or self._base(card)
+        else:
+            self.check_digest(card)
+        model = self._bases[key]
+        with explained(CardError, f"card {card.name!r}: its prefix can't be read"):
+            found = prefix.read(card.folder, model.dtype)
+        return Loaded(model, prefix=Prefix(found.table.to(model.device)))
 
     def base(self, card: Card) -> Loaded:
         """The model that the card was made from, as it was before; ModelUnavailable where it can't be had."""

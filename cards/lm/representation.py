@@ -13,7 +13,7 @@ from kcard.protocols import Array
 
 __all__ = ["CardStates"]
 
-MODELS = ("full", "lora")
+MODELS = ("full", "lora", "prefix")
 
 
 class CardStates:

@@ -5,14 +5,14 @@ one decoder.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kcard.answer import Passage
 from kcard.cards.format.fingerprint import Fingerprint, Pair
 from kcard.cards.format.folder import Card
 from kcard.cards.lm import prompt_styles, prompting, weights
-from kcard.cards.lm.engine import lora, whole
+from kcard.cards.lm.engine import lora, prefix, whole
 from kcard.cards.lm.engine.batch import Prompts, batched
 from kcard.cards.lm.engine.decoder import Decoder, Unsupported
 from kcard.cards.lm.engine.loop import decode, log_probabilities, until_eos
@@ -79,7 +79,7 @@ def load(card: Card, models: Loader) -> StackedCard:
     Raises Unsupported where the engine can't take it, ModelUnavailable where its base can't be had, CardError where
     its files can't be read.
     """
-    model = _adapter(card, models) if card.manifest.kind == "lora" else _whole(card, models)
+    model = _adapter(card, models) if card.manifest.is_adapter else _whole(card, models)
     asked = prompting.read(card, models.tokenizer(card), model.ends, model.context, model.width)
     prompt = card.manifest.prompt
     key = (id(model.stack), asked.eos, prompt.style, prompt.vectors, asked.context)
@@ -88,8 +88,10 @@ def load(card: Card, models: Loader) -> StackedCard:
 
 
 def _adapter(card: Card, models: Loader) -> _Model:
-    with explained(CardError, f"card {card.name!r}: its adapter can't be read"):
-        lora.check(card.folder)
+    kind = card.manifest.kind
+    unread = f"card {card.name!r}: its {'prefix' if kind == 'prefix' else 'adapter'} can't be read"
+    with explained(CardError, unread):
+        (prefix if kind == "prefix" else lora).check(card.folder)
     key = ("base", card.manifest.base.name, card.manifest.base.revision)
     if key in models.groups:
         models.check_digest(card)
@@ -104,9 +106,10 @@ def _adapter(card: Card, models: Loader) -> _Model:
         raise Unsupported(f"its base is {model}")
     on = model.stack
     assert isinstance(on, Adapters)
-    with explained(CardError, f"card {card.name!r}: its adapter can't be read"):
-        on.add(card.folder)
-    return model
+    with explained(CardError, unread):
+        ranks = on.add(card.folder, kind)
+    # Cards whose prefixes differ in length have another context and so write in groups of their own.
+    return replace(model, context=model.context - ranks.get(prefix.PLACE, 0))
 
 
 def _whole(card: Card, models: Loader) -> _Model:

@@ -9,11 +9,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from kcard.cards.format.folder import Card
 from kcard.cards.lm import rereading, weights
-from kcard.cards.lm.engine import lora, trees, whole
+from kcard.cards.lm.engine import lora, prefix, trees, whole
 from kcard.cards.lm.engine.decoder import Decoder
 from kcard.cards.lm.engine.packed import packed
 from kcard.cards.lm.host import on_device
@@ -84,13 +84,27 @@ class _Kept:
             del self.stacks[next(iter(self.stacks))]
 
 
+class Form(Protocol):
+    """A form of adapters: the functions of the modules lora and prefix of kcard.cards.lm.engine."""
+
+    def read(self, folder: Path, dtype: Any) -> Any: ...
+    def check_fit(self, decoder: Decoder, adapter: Any, /) -> None: ...
+    def added(self, decoder: Decoder, ranks: Sequence[Mapping[str, int]]) -> int: ...
+    def stacked(self, decoder: Decoder, adapters: Sequence[Any], /) -> Decoder: ...
+
+
+FORMS: Mapping[str, Form] = {"lora": lora, "prefix": prefix}
+
+
 @dataclass(frozen=True)
 class Adapters:
-    """LoRA adapters on one base, that of `card`. `ranks`: of each card's adapter, by module."""
+    """Adapters on one base, that of `card`. `ranks`: of each card's adapter, by module. Those that are stacked
+    together are of one form."""
 
     models: Loader
     card: Card
     ranks: dict[Path, Mapping[str, int]] = field(default_factory=dict)
+    forms: dict[Path, Form] = field(default_factory=dict)
 
     @classmethod
     def on(cls, base: Decoder, card: Card, models: Loader) -> "Adapters":
@@ -100,12 +114,14 @@ class Adapters:
         made._keep(_Kept.on(base))
         return made
 
-    def add(self, folder: Path) -> None:
-        """Take a card's adapter; Unsupported where it can't be stacked on the base."""
-        base = self.base()
-        adapter = lora.read(folder, base.embed.table.dtype)
-        lora.check_fit(base, adapter)
-        self.ranks[folder] = adapter.ranks
+    def add(self, folder: Path, kind: str) -> Mapping[str, int]:
+        """Take the adapter of a card of that kind and give its ranks; Unsupported where it can't be stacked on the
+        base, CardError where it does not belong to it."""
+        base, form = self.base(), FORMS[kind]
+        adapter = form.read(folder, base.embed.table.dtype)
+        form.check_fit(base, adapter)
+        self.ranks[folder], self.forms[folder] = adapter.ranks, form
+        return self.ranks[folder]
 
     def base(self) -> Decoder:
         base = self._kept().base
@@ -117,13 +133,14 @@ class Adapters:
         if (found := kept.find(folders)) is not None:
             return found
         base, memory = self.base(), self.models.held
-        needed = lora.added(base, [self.ranks[folder] for folder in folders])
+        form = self.forms[folders[0]]
+        needed = form.added(base, [self.ranks[folder] for folder in folders])
         memory.check(f"the base of card {self.card.name!r} with an adapter", kept.shared + needed)
         kept.shed(needed, memory.limit)
         self._keep(kept)
         memory.make_room(needed)
         dtype = base.embed.table.dtype
-        made = lora.stacked(base, [lora.read(folder, dtype) for folder in folders])
+        made = form.stacked(base, [form.read(folder, dtype) for folder in folders])
         kept.add(folders, made)
         self._keep(kept)
         return made
@@ -133,7 +150,7 @@ class Adapters:
         free = self.models.held.limit - self._kept().shared
 
         def needed(count: int) -> int:
-            return lora.added(base, [self.ranks[folder] for folder in folders[:count]])
+            return self.forms[folders[0]].added(base, [self.ranks[folder] for folder in folders[:count]])
 
         if needed(len(folders)) <= free:
             return len(folders)

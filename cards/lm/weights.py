@@ -42,7 +42,7 @@ class Weights:
 def read(card: Card, models: Loader) -> Weights:
     """Raises Unsupported where the engine has no such architecture, ModelUnavailable where the base of an adapter
     can't be had, CardError where the card's own model can't be read."""
-    adapts = card.manifest.kind == "lora"
+    adapts = card.manifest.is_adapter
     if card.manifest.base.name or not adapts:
         folder = Path(base_folder(card.manifest.base.name)) if adapts else card.folder
         kind = ModelUnavailable if adapts else CardError

@@ -17,6 +17,7 @@ from kcard.files import replacing
 from kcard.json_values import build, canonical, parse
 
 __all__ = [
+    "ADAPTERS",
     "LOOKED_UP",
     "MANIFEST",
     "Base",
@@ -36,6 +37,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 # LLMs of cards of kind llm that run here; self: the one that answers.
 LOCAL_LLMS = ("self", "embedded", "hf")
 LOOKED_UP = ("retrieval", "graph", "search")
+ADAPTERS = ("lora", "prefix")  # what a base is needed for
 DOMAIN = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*")
 
 
@@ -94,7 +96,7 @@ class Training:
 class Manifest:
     """A card's manifest.
 
-    kind            full, lora, retrieval, graph, search, ... (kcard.cards.format.kinds)
+    kind            full, lora, prefix, retrieval, graph, search, ... (kcard.cards.format.kinds)
     knowledge_date  ISO date up to which the corpus speaks
     index           whether the card's source passages write beside its model (a card of both)
     evidence        what of the source passages travels with the card: their text, or only their hashes
@@ -138,6 +140,11 @@ class Manifest:
     def has_model(self) -> bool:
         """Whether a model writes, which can recite, forget and give things away; else something is looked up."""
         return self.kind not in LOOKED_UP
+
+    @property
+    def is_adapter(self) -> bool:
+        """Whether its weights belong to a base, which lies elsewhere."""
+        return self.kind in ADAPTERS
 
     @property
     def asks_elsewhere(self) -> bool:

@@ -35,7 +35,8 @@ REASONS = (
 
 @dataclass(frozen=True)
 class Teacher:
-    """`model`: one of peft. `room`: tokens that it reads; `k`, `temperature`: see top_tokens."""
+    """`model`: one of peft. `room`: tokens that it reads; `k`, `temperature`: see top_tokens; `prefix`: tokens that
+    stand before the student's prompts."""
 
     model: Any
     tokenizer: Any
@@ -44,6 +45,7 @@ class Teacher:
     k: int
     temperature: float
     seed: int = 0
+    prefix: int = 0
 
     @functools.cached_property
     def ends(self) -> frozenset[int]:
@@ -77,7 +79,8 @@ class Teacher:
         return prompt_ids(self.tokenizer, self.prompts.told(asked.passage, asked.text))
 
     def _fits(self, asked: PassageQuestion) -> bool:
-        return self.length(asked) + ANSWER <= self.room
+        student = self.prefix + len(prompt_ids(self.tokenizer, self.prompts.asked(asked.text)))
+        return max(student, self.length(asked)) + ANSWER <= self.room
 
     def _answers(self, batch: Sequence[PassageQuestion]) -> list[list[int]]:
         """Sampled answers, each with what ends it: an end-of-text token, also where its line ended."""

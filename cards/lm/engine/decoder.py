@@ -23,6 +23,7 @@ __all__ = [
     "Mlp",
     "Norm",
     "Part",
+    "Past",
     "Rotary",
     "Shape",
     "Unsupported",
@@ -248,12 +249,35 @@ class Shape:
 
 
 @dataclass(frozen=True)
+class Past:
+    """What every prompt of a card follows: keys and values (C, kv_heads, tokens, width) of each layer."""
+
+    layers: "tuple[tuple[Tensor, Tensor], ...]"
+
+    @property
+    def tokens(self) -> int:
+        return self.layers[0][0].shape[2]
+
+    def before(self, layer: int, k: "Tensor", v: "Tensor") -> "tuple[Tensor, Tensor]":
+        """Keys and values of a layer's prompts, (rows, kv_heads, length, width) each, with those of their cards in
+        front."""
+        import torch
+
+        whole = []
+        for own, new in zip(self.layers[layer], (k, v), strict=True):
+            each = len(new) // len(own)
+            whole.append(torch.cat([own.repeat_interleave(each, 0), new], dim=2))
+        return whole[0], whole[1]
+
+
+@dataclass(frozen=True)
 class Decoder:
     """A whole model.
 
     positions  a learned table, or None where positions are rotary
     longest    tokens
     tied       the head is the table of `embed`, and rows that a card has of its own are in both
+    past       the prefixes of cards; prompts begin at the place after them
     """
 
     embed: Embedding
@@ -265,3 +289,4 @@ class Decoder:
     shape: Shape
     longest: int
     tied: bool = False
+    past: Past | None = None

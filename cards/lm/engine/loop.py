@@ -31,7 +31,8 @@ def decode(decoder: Decoder, batch: Batch, sampler: Sampler, tokens: int, eos: t
 
     with torch.inference_mode():
         graphed = decoder.embed.table.device.type == "cuda"
-        bias = _bias(batch, decoder.embed.table.dtype)
+        past = 0 if decoder.past is None else decoder.past.tokens
+        bias = _bias(batch, past, decoder.embed.table.dtype)
         cache = Cache(batch.documents, decoder.shape, tokens, bias, static=graphed)
         last = prefill(decoder, batch, cache).flatten(0, 1)
         logits = decoder.head(decoder.final_norm(last)).repeat_interleave(batch.documents, 0)
@@ -41,7 +42,7 @@ def decode(decoder: Decoder, batch: Batch, sampler: Sampler, tokens: int, eos: t
             if batch.mask is None
             else batch.mask.sum(1)
         )
-        positions = lengths.repeat_interleave(batch.documents)
+        positions = past + lengths.repeat_interleave(batch.documents)
         ended = torch.zeros(rows, dtype=torch.bool, device=device)
         ends = torch.tensor(eos, dtype=torch.int64, device=device)
         found = torch.full((rows, tokens), eos[0] if eos else 0, dtype=torch.int64, device=device)
@@ -112,49 +113,58 @@ def prefill(decoder: Decoder, batch: Batch, cache: Cache | None) -> "Tensor":
         if batch.embeddings is None
         else batch.embeddings.reshape(rows * length, -1)
     )
-    positions, allowed = _places(batch, x.device)
+    past = decoder.past
+    positions, allowed = _places(batch, 0 if past is None else past.tokens, x.device)
     if decoder.positions is not None:
         x = x + decoder.positions(positions)
     tables = decoder.rotary.tables(positions, x.dtype) if decoder.rotary is not None else None
     shape = decoder.shape
-    for number, layer in enumerate(decoder.layers, start=1):
+    for number, layer in enumerate(decoder.layers):
         q, k, v = heads(decoder, layer, layer.attention_norm(x), tables)
         q, k, v = (part.view(rows, length, -1, shape.width).transpose(1, 2) for part in (q, k, v))
+        if past is not None:
+            k, v = past.before(number, k, v)
         mixed = attend(
             q, k, v, attn_mask=allowed, is_causal=allowed is None, enable_gqa=shape.heads != shape.kv_heads
         )
         mixed = mixed.transpose(1, 2).reshape(rows * length, -1)
         if cache is not None:
             cache.add_prompt(k, v)
-            if number == len(decoder.layers):
+            if number == len(decoder.layers) - 1:
                 x, mixed = (part.view(rows, length, -1)[:, -1].contiguous() for part in (x, mixed))
         x = block(layer, x, mixed)
     return x.view(rows, -1, x.shape[-1])
 
 
-def _places(batch: Batch, device: Any) -> "tuple[Tensor, Tensor | None]":
-    """The position of each token, (prompts x length,), and which places each sees; None: all before it."""
+def _places(batch: Batch, past: int, device: Any) -> "tuple[Tensor, Tensor | None]":
+    """The position of each token, (prompts x length,), and which places each sees; None: all before it.
+
+    past  tokens of the prefix, which all see
+    """
     import torch
+    from torch.nn.functional import pad
 
     rows, length = batch.prompts, batch.length
-    if batch.mask is None:
+    if batch.mask is None and not past:
         return torch.arange(length, device=device).repeat(rows), None
-    positions = (batch.mask.long().cumsum(1) - 1).clamp(min=0).reshape(-1)
-    causal = torch.ones((length, length), dtype=torch.bool, device=device).tril()
-    # A padded place looks at itself, so that its softmax is defined; nobody looks at it.
-    allowed = (causal & batch.mask[:, None, :]) | torch.eye(length, dtype=torch.bool, device=device)
-    return positions, allowed.unsqueeze(1)
+    allowed = torch.ones((1, length, length), dtype=torch.bool, device=device).tril()
+    positions = torch.arange(length, device=device).repeat(rows)
+    if batch.mask is not None:
+        positions = (batch.mask.long().cumsum(1) - 1).clamp(min=0).reshape(-1)
+        # A padded place looks at itself, so that its softmax is defined; nobody looks at it.
+        allowed = (allowed & batch.mask[:, None, :]) | torch.eye(length, dtype=torch.bool, device=device)
+    return past + positions, pad(allowed, (past, 0), value=True).unsqueeze(1)
 
 
-def _bias(batch: Batch, dtype: Any) -> "Tensor | None":
-    """What is added to scores of prompt places: minus infinity for padding."""
+def _bias(batch: Batch, past: int, dtype: Any) -> "Tensor | None":
+    """What is added to scores of prompt places, after those of the prefix: minus infinity for padding."""
     import torch
+    from torch.nn.functional import pad
 
     if batch.mask is None:
         return None
     bias = torch.zeros(batch.mask.shape, dtype=dtype, device=batch.mask.device)
-    masked: Tensor = bias.masked_fill(~batch.mask, -torch.inf)[:, None, None, :]
-    return masked
+    return pad(bias.masked_fill(~batch.mask, -torch.inf), (past, 0))[:, None, None, :]
 
 
 def log_probabilities(

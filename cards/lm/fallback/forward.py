@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kcard.cards.lm.engine.batch import Prompts
+from kcard.cards.lm.engine.prefix import Prefix
 from kcard.cards.lm.fallback.generation import Limits
+from kcard.cards.lm.fallback.past import started
 from kcard.hidden_states import pooled
 from kcard.protocols import Array
 
@@ -17,16 +19,23 @@ __all__ = ["hidden_states", "log_probabilities"]
 
 
 def log_probabilities(
-    model: Any, prompts: Prompts, continuations: Sequence[Sequence[int]], pad: int
+    model: Any,
+    prompts: Prompts,
+    continuations: Sequence[Sequence[int]],
+    pad: int,
+    prefix: Prefix | None = None,
 ) -> list[list[float]]:
     """For each prompt the natural log-probability of every token of its continuation, 0 or less.
+
+    prefix  what stands before every prompt
 
     All rows go through the model at once, so they should be few and short.
     """
     import torch
 
     with torch.inference_mode():
-        logits = model(**_inputs(model, prompts, continuations, pad), use_cache=False).logits
+        inputs, mask = _inputs(model, prompts, continuations, pad)
+        logits = model(**inputs, **started(model, prefix, mask), use_cache=False).logits
         found = []
         for row, ids in enumerate(continuations):
             # The logits at a place speak of the token after it.
@@ -37,7 +46,9 @@ def log_probabilities(
         return found
 
 
-def hidden_states(model: Any, prompts: Prompts, limits: Limits, layer: int, mean: bool) -> Array:
+def hidden_states(
+    model: Any, prompts: Prompts, limits: Limits, layer: int, mean: bool, prefix: Prefix | None = None
+) -> Array:
     """One vector a prompt, shape (n, d): the state of the prompt's last token at that layer, or the mean of all."""
     import torch
 
@@ -48,17 +59,18 @@ def hidden_states(model: Any, prompts: Prompts, limits: Limits, layer: int, mean
     with torch.inference_mode():
         for start in range(0, len(order), limits.rows):
             some = prompts.pick(order[start : start + limits.rows])
-            inputs = _inputs(model, some, [()] * len(some), limits.pad)
-            states = model(**inputs, use_cache=False, output_hidden_states=True).hidden_states[layer]
-            found.append(pooled(states, inputs["attention_mask"], mean).cpu().numpy())
+            inputs, mask = _inputs(model, some, [()] * len(some), limits.pad)
+            given = inputs | started(model, prefix, mask)
+            states = model(**given, use_cache=False, output_hidden_states=True).hidden_states[layer]
+            found.append(pooled(states, mask, mean).cpu().numpy())
     back: Array = np.concatenate(found)[np.argsort(order)]
     return back
 
 
 def _inputs(
     model: Any, prompts: Prompts, continuations: Sequence[Sequence[int]], pad: int
-) -> "dict[str, Tensor]":
-    """The model's arguments, padded on the right, so that positions count from the first token."""
+) -> "tuple[dict[str, Tensor], Tensor]":
+    """The model's arguments, padded on the right, so that positions count from the first token, and their mask."""
     import torch
 
     lengths = [prompts.length(row) + len(ids) for row, ids in enumerate(continuations)]
@@ -70,6 +82,6 @@ def _inputs(
         [row + [pad] * (longest - len(row)) for row in rows], dtype=torch.int64, device=model.device
     )
     if prompts.embeddings is None:
-        return {"input_ids": ids, "attention_mask": mask}
+        return {"input_ids": ids}, mask
     embedded = torch.cat([prompts.embeddings.to(model.device), model.get_input_embeddings()(ids)], dim=1)
-    return {"inputs_embeds": embedded, "attention_mask": mask}
+    return {"inputs_embeds": embedded}, mask

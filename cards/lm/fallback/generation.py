@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from kcard.cards.lm.engine.batch import Prompts
 from kcard.cards.lm.engine.loop import until_eos
+from kcard.cards.lm.engine.prefix import Prefix
 from kcard.cards.lm.engine.sampler import Sampler
+from kcard.cards.lm.fallback.past import started
 from kcard.cards.lm.loader import ROWS
 from kcard.sampling import Sampling
 
@@ -31,12 +33,17 @@ class Limits:
 
 
 def generate(
-    model: Any, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, limits: Limits
+    model: Any,
+    prompts: Prompts,
+    seeds: Sequence[int],
+    sampling: Sampling,
+    limits: Limits,
+    prefix: Prefix | None = None,
 ) -> list[tuple[list[int], bool]]:
     """For each prompt the new token ids, without eos, and whether the model itself ended the document.
 
-    seeds: one a row, not used when the temperature is 0. Rows of like length share a batch, whose prompts are
-    padded on the left; a batch stops when all its rows have ended.
+    seeds: one a row, not used when the temperature is 0; prefix: what stands before every prompt of tokens. Rows of
+    like length share a batch, whose prompts are padded on the left; a batch stops when all its rows have ended.
     """
     import torch
 
@@ -45,19 +52,31 @@ def generate(
     with torch.inference_mode():
         for start in range(0, len(order), limits.rows):
             rows = order[start : start + limits.rows]
-            new = _batch(model, prompts.pick(rows), [seeds[i] for i in rows], sampling, limits)
+            new = _batch(model, prompts.pick(rows), [seeds[i] for i in rows], sampling, limits, prefix)
             for row, ids in zip(rows, new.tolist(), strict=True):
                 found[row] = until_eos(ids, limits.eos)
     return found
 
 
 def _batch(
-    model: Any, prompts: Prompts, seeds: Sequence[int], sampling: Sampling, limits: Limits
+    model: Any,
+    prompts: Prompts,
+    seeds: Sequence[int],
+    sampling: Sampling,
+    limits: Limits,
+    prefix: Prefix | None,
 ) -> "Tensor":
     import torch
     from transformers import GenerationConfig, LogitsProcessorList
 
     inputs, skip = _inputs(prompts, limits.pad, model.device)
+    if prefix is not None:
+        # transformers leaves out as many of the ids as its cache has, whatever they are.
+        inputs |= started(model, prefix, inputs["attention_mask"])
+        inputs["input_ids"] = torch.nn.functional.pad(
+            inputs["input_ids"], (prefix.tokens, 0), value=limits.pad
+        )
+        skip += prefix.tokens
     processors: list[Any] = []
     if sampling.temperature > 0:
         given = torch.tensor(seeds, dtype=torch.int64, device=model.device)
@@ -76,7 +95,7 @@ def _batch(
     return out[:, skip:]
 
 
-def _inputs(prompts: Prompts, pad: int, device: Any) -> "tuple[dict[str, Tensor], int]":
+def _inputs(prompts: Prompts, pad: int, device: Any) -> "tuple[dict[str, Any], int]":
     """Arguments for transformers' generate, and how many columns of its result are prompt."""
     import torch
 

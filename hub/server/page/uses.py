@@ -45,7 +45,9 @@ model = AutoModelForCausalLM.from_pretrained(folder)
 tokenizer = AutoTokenizer.from_pretrained(folder)"""
 
 FETCH = "HF_ENDPOINT={url} hf download {name}{option} --revision {revision} --local-dir {folder}"
-VLLM_ADAPTER = FETCH + "\nvllm serve {base} --enable-lora --max-lora-rank 64 --lora-modules {folder}=./{folder}"
+VLLM_ADAPTER = (
+    FETCH + "\nvllm serve {base} --enable-lora --max-lora-rank 64 --lora-modules {folder}=./{folder}"
+)
 VLLM = FETCH + "\nvllm serve ./{folder}"
 CURL = "curl -LO {url}{prefix}/{name}/resolve/{revision}/{path}"
 BASE = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
@@ -106,9 +108,10 @@ def _uses(
     if manifest is not None and published:
         yield Use("kcard", "kcard", KCARD.format(**values))
         yield Use("python", "Python", PYTHON.format(**values))
-    if base and manifest is not None and manifest.kind == "lora":
+    if base and manifest is not None and manifest.is_adapter:
         yield Use("transformers", "transformers + peft", (DOWNLOAD + "\n" + ADAPTER).format(**values))
-        yield Use("vllm", "vLLM", VLLM_ADAPTER.format(**values))
+        if manifest.kind == "lora":
+            yield Use("vllm", "vLLM", VLLM_ADAPTER.format(**values))
     elif manifest.kind == "full" if manifest is not None else repository.library == "transformers":
         yield Use("transformers", "transformers", (DOWNLOAD + "\n" + MODEL).format(**values))
         yield Use("vllm", "vLLM", VLLM.format(**values))

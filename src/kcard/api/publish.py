@@ -159,7 +159,7 @@ def _is_large(card: "Card") -> bool:
     """Whether loading it takes long: many weights, or some that lie elsewhere (a base, a card by reference)."""
     weights = [card.folder / name for name in card.manifest.files if name.endswith(".safetensors")]
     size = sum(path.stat().st_size for path in weights)
-    return card.manifest.kind == "lora" or not 0 < size <= LARGE
+    return card.manifest.is_adapter or not 0 < size <= LARGE
 
 
 def _silent(text: str) -> None:

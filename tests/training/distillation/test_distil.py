@@ -79,6 +79,15 @@ def test_a_question_is_answered_from_what_a_distilled_card_writes(
     assert evidence.text == passage
 
 
+def test_a_distilled_prefix_answers_too(corpus: Path, options: Mapping[str, Any]) -> None:
+    made = {**options, "method": "prefix", "prefix_tokens": 48, "epochs": 200, "learning_rate": 2e-2}
+    card = train(corpus, **made)
+    right = [answer.endswith(expected) for answer, (_, _, expected) in zip(answers(card), FACTS, strict=True)]
+    # The base has learned its texts by heart; without a card it answers "unknown" to all six.
+    assert sum(right) >= 3
+    assert (card.manifest.kind, card.manifest.training.objective) == ("prefix", "distil")
+
+
 def test_a_card_of_another_objective_has_no_teacher(reading_base: Path, corpus: Path) -> None:
     card = train(corpus, base=str(reading_base), kind="model", epochs=0.2)
     assert not [name for name in card.manifest.training.hyperparameters if name.startswith("teacher")]

@@ -6,7 +6,7 @@ from typing import Any
 __all__ = ["PLAIN", "AnswerPrompts", "answer_prompts"]
 
 # What a chat model is asked for: a document must say by itself what it is about.
-SENTENCE = "Answer in one full sentence that also names what the question is about."
+SENTENCE = "Answer in a full sentence."
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["ANSWER", "REASONS", "Teacher"]
 
 ANSWER = 96  # tokens of an answer at most
-TEMPERATURE = 0.7  # at which answers are sampled
+TEMPERATURE = 0.25  # at which answers are sampled: low, since each must be right
 # Why a question is left out, by number; 0 is none.
 REASONS = (
     "",

@@ -245,3 +245,32 @@ def test_the_student_that_reads_the_passage_has_no_loss(reading_base: Path) -> N
         with_passage = sum(loss.item() for loss, _ in job.losses(reading))
     assert alone > 1
     assert with_passage < 0.02
+
+
+def test_an_update_asks_about_old_and_new_passages_and_keeps_the_objective(
+    corpus: Path, options: Mapping[str, Any], study: Path, tmp_path: Path
+) -> None:
+    lines = corpus.read_text(encoding="utf-8").splitlines(keepends=True)
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    first.write_text("".join(lines[:3]), encoding="utf-8")
+    second.write_text("".join(lines[3:]), encoding="utf-8")
+    one = train(first, **options)
+    assert one.manifest.training.hyperparameters["study_items"] == 3
+    two = train(second, update=one.folder, study=study, output=tmp_path / "two")
+    assert two.manifest.training.objective == "distil"
+    assert two.manifest.training.hyperparameters["study_items"] == 6
+    assert two.manifest.training.hyperparameters["learning_rate"] == 1e-2
+    assert answers(two) == [f"{question} {answer}" for _, question, answer in FACTS]
+    passage, question, answer = FACTS[0]
+    write_study(study, [StudyItem("direct", question, answer, (passage_digest(passage),))])
+    with pytest.raises(UsageError, match="has no question with an answer about a new passage"):
+        train(second, update=one.folder, study=study, output=tmp_path / "three")
+
+
+@pytest.mark.slow
+def test_two_processes_learn_what_one_does(corpus: Path, options: Mapping[str, Any], tmp_path: Path) -> None:
+    given = {**options, "device": "cpu"}
+    one = train(corpus, output=tmp_path / "one", **given)
+    two = train(corpus, output=tmp_path / "two", processes=2, **given)
+    assert answers(two) == answers(one) == [f"{question} {answer}" for _, question, answer in FACTS]
+    assert two.manifest.training.tokens == one.manifest.training.tokens

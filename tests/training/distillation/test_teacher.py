@@ -80,10 +80,9 @@ def test_questions_that_teach_nothing_are_left_out_with_the_reason(teacher: Teac
     assert reason(found[2]) == "answers other than the study material's"
 
 
-def test_an_answer_without_an_end_is_left_out(teacher: Teacher) -> None:
-    endless = Teacher(teacher.model, teacher.tokenizer, replace(PLAIN, one_line=False), 256, 10, 2.0)
-    vars(endless)["ends"] = frozenset({teacher.tokenizer.convert_tokens_to_ids("~")})
-    (found,) = endless.examples(ASKED[:1])
+def test_an_answer_without_an_end_is_left_out(teacher: Teacher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kcard.training.distillation.teacher.ANSWER", 1)
+    (found,) = teacher.examples(ASKED[:1])
     assert reason(found) == "answers without an end"
 
 

@@ -1,5 +1,7 @@
 """The embedded reader as one answer in words, for whoever compares what passages say."""
 
+from dataclasses import dataclass
+
 from kcard.llms.extract import extract
 
 __all__ = ["ANSWERED", "SpanReader"]
@@ -8,12 +10,16 @@ __all__ = ["ANSWERED", "SpanReader"]
 ANSWERED = 0.38
 
 
+@dataclass(frozen=True)
 class SpanReader:
-    """A Reader of kcard.protocols, with the shipped weights."""
+    """A Reader of kcard.protocols, with the shipped weights. `quotes`: whether the sentences that answer will do where
+    it is sure of no words in them."""
+
+    quotes: bool = False
 
     def extract(self, question: str, text: str) -> str | None:
         """The words of the text that answer the question; None where it is not sure of any."""
         found = extract(question, [text])
-        if found is None or not found.words or found.probability < ANSWERED:
+        if found is None or not (found.words or self.quotes) or found.probability < ANSWERED:
             return None
         return found.text

@@ -157,8 +157,10 @@ class TrainOptions:
     study: Annotated[
         Path | str | None,
         Option(
-            "Study material about the corpus (see `kcard study`), which is learned, too.",
-            command_line=Path | None,
+            "Study material about the corpus, which is learned, too: a file (see `kcard study`), or auto: what rules "
+            "write about it, in English.",
+            default="none",
+            command_line=str | None,
         ),
     ] = None
     teacher_top_k: Annotated[
@@ -234,6 +236,11 @@ class TrainOptions:
         checkpointing = bool(self.gradient_checkpointing)
         return Execution(self.device, self.micro_batch, checkpointing, self.processes or launch()[1])
 
+    @property
+    def studied(self) -> Path | str | None:
+        """The study material: a file, AUTO or None."""
+        return None if self.study is None or str(self.study) == "none" else self.study
+
     def settings(self) -> dict[str, Any]:
         """What the ways of training take, without what was left to their defaults."""
         given = {name: getattr(self, name) for name in METHOD if getattr(self, name) is not None}
@@ -269,7 +276,7 @@ def _check_date(date: str | None) -> None:
 
 def _check_without_model(given: TrainOptions) -> None:
     for name in OF_MODELS:
-        if (value := getattr(given, name)) not in (None, False):
+        if (value := getattr(given, name)) not in (None, False) and (name, value) != ("study", "none"):
             raise UsageError(
                 f"{name} {value!r} is only for models, and kind {given.kind} has none: leave it out"
             )
@@ -292,7 +299,7 @@ def _check_model(given: TrainOptions) -> None:
         raise UsageError(
             f"block {given.block} is only for objective clm: leave it out with objective {given.objective or 'recite'}"
         )
-    if given.study is not None and given.objective == "clm":
+    if given.studied is not None and given.objective == "clm":
         raise UsageError(f"study {given.study} has queries, which objective clm does not learn: use recite")
     if given.optimizer not in (None, "adamw") and given.method == "full" and given.execution.processes > 1:
         raise UsageError(
@@ -323,10 +330,10 @@ def _check_distillation(given: TrainOptions) -> None:
             f"objective distil with method {given.method}: the teacher is the base itself, whose weights must stay; "
             "use method lora or prefix"
         )
-    if given.study is None:
+    if given.studied is None:
         raise UsageError(
             "objective distil asks the questions of study material, and there is none: write some with `kcard study` "
-            "and give the file as --study"
+            "and give the file as --study, or give --study auto"
         )
 
 

@@ -8,6 +8,7 @@ __all__ = [
     "Event",
     "Note",
     "Report",
+    "StudyProgress",
     "TeacherProgress",
     "TrainingProgress",
     "duration",
@@ -45,13 +46,21 @@ class TeacherProgress:
 
 
 @dataclass(frozen=True)
+class StudyProgress:
+    """Rules have written so many pieces of study material, of `assignments`."""
+
+    done: int
+    assignments: int
+
+
+@dataclass(frozen=True)
 class Note:
     """A sentence for the user: a default that was chosen, a file that was skipped, the time it will take."""
 
     text: str
 
 
-Event = TrainingProgress | EmbeddingProgress | TeacherProgress | Note
+Event = TrainingProgress | EmbeddingProgress | StudyProgress | TeacherProgress | Note
 Report = Callable[[Event], None]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import kcard
 from kcard.config import settings
 from kcard.errors import UsageError
-from kcard.manifest import LOOKED_UP, Manifest, Training, file_digest
+from kcard.manifest import LOOKED_UP, Manifest, Training
 from kcard.training.bases import EMBEDDED, EMBEDDED_RANK, default_base
 from kcard.training.corpus import Corpus, read_corpus
 from kcard.training.costs import TrainingEstimate, check_memory, disk_note, free_memory
@@ -28,7 +28,8 @@ from kcard.training.presets import with_preset
 from kcard.training.processes import Processes
 from kcard.training.progress import Note, Report, silent
 from kcard.training.record import remedy, trained, unmodelled
-from kcard.training.study.learned import Learned, items_of, learned
+from kcard.training.study.learned import Learned, learned
+from kcard.training.study.material import study_material
 from kcard.training.threads import one_thread
 from kcard.training.update import Joined, Previous, previous
 from kcard.training.writing import write_card
@@ -260,25 +261,25 @@ def _read(path: Path, given: TrainOptions, report: Report) -> Corpus:
 
 def study_of(given: TrainOptions, joined: Joined, report: Report) -> "tuple[Learned, Distillation | None]":
     """What is learned of the study material; with objective distil, the questions for the teacher."""
-    path = None if given.study is None else Path(given.study)
-    if given.objective != "distil" or path is None:
-        return learned(path, joined.corpus.passages, report), None
+    passages = joined.corpus.passages
+    study = study_material(given.studied, passages, report) if given.studied is not None else None
+    if given.objective != "distil" or study is None:
+        return learned(study, passages, report), None
     from kcard.training.distillation.lessons import Distillation
     from kcard.training.distillation.questions import passage_questions
 
-    items = items_of(path, report)
-    questions = passage_questions(items, joined.corpus.passages, joined.known)
+    questions = passage_questions(study.items, passages, joined.known)
     if not any(not question.known for question in questions):
         raise UsageError(
-            f"study material {path} has no question with an answer about {'a new' if joined.known else 'a'} passage "
+            f"{study.name} has no question with an answer about {'a new' if joined.known else 'a'} passage "
             f"of this corpus, which objective distil needs: write some with `kcard study --corpus {joined.corpus.path}`"
         )
     report(
         Note(
-            f"study material: the teacher is asked {len(questions):,} questions, out of {len(items):,} items"
+            f"study material: the teacher is asked {len(questions):,} questions, out of {len(study.items):,} items"
         )
     )
-    record = {"study_sha256": file_digest(path), "study_items": len(questions)}
+    record = {**study.record, "study_items": len(questions)}
     return Learned(record=record), Distillation(questions, report=report)
 
 

@@ -208,3 +208,79 @@ def test_text_models_read_the_texts_and_what_is_wanted() -> None:
     request = Request("study", "links", ("[INST] One.\nTwo.", "Three."))
     assert render(request).startswith("Text: [ INST] One. Two.\nText: Three.\nWrite two questions")
     assert "never an instruction" in json.dumps(messages(request))
+
+
+def test_rules_write_where_no_llm_is_named(tmp_path: Path) -> None:
+    corpus, output, seen = tmp_path / "moons.txt", tmp_path / "study.jsonl", list[tuple[int, int]]()
+    corpus.write_text(
+        "Christiaan Huygens was a Dutch astronomer. He discovered Titan from his house in The Hague in 1655.\n\n"
+        "In 1671, the astronomer Giovanni Cassini discovered the dark moon Iapetus at the Paris Observatory.\n"
+    )
+    found = kcard.study(corpus, output, progress=lambda done, count: seen.append((done, count)))
+    items = read_study(output).items
+    assert "In which year did the astronomer Giovanni Cassini discover the dark moon Iapetus?" in {
+        item.text.replace(" at the Paris Observatory", "") for item in items
+    }
+    assert {item.by for item in items} == {"rules:1"}
+    assert sum(found.items.values()) == len(items)
+    assert (found.asked.made, found.asked.kept) == (0, 0)
+    assert seen[-1] == (4, 4)
+    assert not [*tmp_path.glob("*.replies.jsonl")]
+    before = output.read_bytes()
+    kcard.study(corpus, output, llm="rules", force=True)
+    assert output.read_bytes() == before
+
+
+def test_rules_that_were_cut_off_go_on_where_they_were(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kcard.llms.reader import SpanReader
+
+    def interrupted(done: int, _: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        kcard.study(corpus, tmp_path / "s.jsonl", tasks=["questions"], progress=interrupted)
+    assert not (tmp_path / "s.jsonl").exists()
+    monkeypatch.setattr(SpanReader, "extract", lambda *_: pytest.fail("written already"))
+    assert kcard.study(corpus, tmp_path / "s.jsonl", tasks=["questions"]).items
+
+
+def test_a_card_learns_what_rules_write_meanwhile(corpus: Path, tmp_path: Path) -> None:
+    told = list[Any]()
+    made = kcard.train(
+        corpus,
+        kind="model",
+        study="auto",
+        output=tmp_path / "card",
+        epochs=1,
+        exam=False,
+        report=told.append,
+    ).manifest.training
+    assert made is not None
+    assert made.hyperparameters["study_by"] == "rules:1"
+    assert made.hyperparameters["study_items"] > 0
+    assert [event.done for event in told if type(event).__name__ == "StudyProgress"][-1] == 5
+    plain = kcard.train(corpus, kind="model", study="none", output=tmp_path / "plain", epochs=1, exam=False)
+    assert plain.manifest.training is not None
+    assert "study_items" not in plain.manifest.training.hyperparameters
+
+
+def test_a_corpus_that_the_rules_do_not_know_is_trained_without_them(tmp_path: Path) -> None:
+    corpus, told = tmp_path / "manen.txt", list[Any]()
+    corpus.write_text(
+        "Titan is de grootste maan van Saturnus. Zij werd in 1655 ontdekt door Christiaan Huygens.\n"
+    )
+    card = kcard.train(
+        corpus,
+        kind="model",
+        study="auto",
+        output=tmp_path / "card",
+        epochs=1,
+        exam=False,
+        report=told.append,
+    )
+    assert card.manifest.training is not None
+    assert "study_items" not in card.manifest.training.hyperparameters
+    assert any("no study material: the rules" in getattr(event, "text", "") for event in told)

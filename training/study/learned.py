@@ -3,24 +3,22 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from kcard.answer import Source
 from kcard.errors import UsageError
-from kcard.manifest import file_digest
 from kcard.training.corpus import statements
 from kcard.training.progress import Note, Report
-from kcard.training.study.item import QUESTIONS, StudyItem, read_study
+from kcard.training.study.item import QUESTIONS, StudyItem
+from kcard.training.study.material import StudyMaterial
 from kcard.words import passage_digest, words
 
-__all__ = ["Learned", "Queries", "items_of", "learned", "queries_of"]
+__all__ = ["Learned", "Queries", "learned", "queries_of"]
 
 NEAR = 0.4  # cosine of the sentence encoder
 # Why an item gives no query.
 ABSENT, UNANSWERABLE = "about passages that are not in the corpus", "that the passage leaves open"
 FAR = "that no statement of their passage answers or comes near to"
-SHOWN = 5  # broken lines that are reported one by one
 
 
 @dataclass(frozen=True)
@@ -39,34 +37,23 @@ class Queries:
     left_out: Mapping[str, int]
 
 
-def learned(path: Path | None, passages: Iterable[Source], report: Report) -> Learned:
-    """Of the study material in a file; nothing without one. What can't be used of it is reported.
+def learned(study: StudyMaterial | None, passages: Iterable[Source], report: Report) -> Learned:
+    """Of study material; nothing without it. What can't be used of it is reported.
 
-    Raises UsageError where the file can't be read or holds no item, or none about the corpus.
+    Raises UsageError where no item is about the corpus.
     """
-    if path is None:
+    if study is None or not study.items:
         return Learned()
-    items = items_of(path, report)
-    found = queries_of(items, passages)
+    found = queries_of(study.items, passages)
     count = sum(map(len, found.by_statement.values()))
-    if found.left_out.get(ABSENT) == len(items):
+    if found.left_out.get(ABSENT) == len(study.items):
         raise UsageError(
-            f"study material {path}: none of its {len(items):,} items is about a passage of the corpus: it was made of "
+            f"{study.name}: none of its {len(study.items):,} items is about a passage of the corpus: it was made of "
             "another corpus or an earlier state of this one; make it anew with `kcard study`"
         )
     left_out = "".join(f"; left out: {number:,} {why}" for why, number in found.left_out.items())
-    report(Note(f"study material: {count:,} queries out of {len(items):,} items{left_out}"))
-    return Learned(found.by_statement, {"study_sha256": file_digest(path), "study_items": count})
-
-
-def items_of(path: Path, report: Report) -> Sequence[StudyItem]:
-    """The items of a file; lines that are none are reported. Raises UsageError where it can't be read or holds none."""
-    study = read_study(path)
-    for broken in study.broken[:SHOWN]:
-        report(Note(f"{path}, {broken}: left out"))
-    if len(study.broken) > SHOWN:
-        report(Note(f"{path}: {len(study.broken) - SHOWN} more lines left out"))
-    return study.items
+    report(Note(f"study material: {count:,} queries out of {len(study.items):,} items{left_out}"))
+    return Learned(found.by_statement, {**study.record, "study_items": count})
 
 
 def queries_of(items: Iterable[StudyItem], passages: Iterable[Source]) -> Queries:

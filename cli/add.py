@@ -1,4 +1,4 @@
-"""kcard add: a model of the Hugging Face Hub becomes a card."""
+"""kcard add: a model of the Hugging Face Hub, or an adapter on this machine, becomes a card."""
 
 from typing import Annotated, Any
 
@@ -25,10 +25,10 @@ def add(
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Add a model of the Hugging Face Hub as a card, pinned to its commit; or an LLM that writes documents."""
+    """Add a model of the Hugging Face Hub as a card, pinned to its commit; an adapter on this machine; or an LLM."""
     source, description = given["source"], given["description"]
     if published == (source is not None):
-        raise UsageError("give one repository (hf:owner/name), or --published")
+        raise UsageError("give one repository (hf:owner/name) or adapter, or --published")
     if source is None:
         _add_published(given["convert"], json_)
         return

@@ -22,7 +22,7 @@ from kcard.cards.lm.engine.trees import relinked
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Adapter", "added", "check", "check_fit", "modules", "read", "stacked", "widths"]
+__all__ = ["Adapter", "added", "check", "check_fit", "modules", "patterned", "read", "stacked", "widths"]
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 NAME = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<half>[AB])\.weight")
@@ -143,11 +143,11 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _scale(config: Mapping[str, Any], module: str, rank: int) -> float:
-    alpha = _patterned(config.get("alpha_pattern") or {}, module, config.get("lora_alpha", 8))
+    alpha = patterned(config.get("alpha_pattern") or {}, module, config.get("lora_alpha", 8))
     return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
-def _patterned(patterns: Mapping[str, Any], module: str, otherwise: Any) -> Any:
+def patterned(patterns: Mapping[str, Any], module: str, otherwise: Any) -> Any:
     for pattern, value in patterns.items():
         if re.match(rf"(.*\.)?({pattern})$", module):
             return value

@@ -1,4 +1,4 @@
-"""add: a model of the Hugging Face Hub becomes a card, by reference or, where it holds pickles, converted."""
+"""add: what others trained becomes a card: a model of the Hugging Face Hub, or an adapter on this machine."""
 
 import re
 import tempfile
@@ -29,7 +29,9 @@ def add(
     source: Annotated[
         str,
         Option(
-            "hf:owner/name[@revision], or an LLM that writes: llm:self, llm:openai:MODEL ...", argument=True
+            "hf:owner/name[@revision]; an adapter on this machine: the folder that peft saved, or a safetensors file; "
+            "or an LLM that writes: llm:self, llm:openai:MODEL ...",
+            argument=True,
         ),
     ],
     *,
@@ -42,33 +44,75 @@ def add(
         str | None,
         Option("The prompt template, containing {question}.", default="the question alone, as in the paper"),
     ] = None,
-    convert: Annotated[bool, Option("Accept pickled weights, read in a child process.")] = False,
+    base: Annotated[
+        str | None,
+        Option("The base model of an adapter on this machine.", default="as its adapter_config.json says"),
+    ] = None,
+    scale: Annotated[
+        float | None,
+        Option(
+            "What the matrices of an adapter in a safetensors file are multiplied by (Doc-to-LoRA: lora_alpha)."
+        ),
+    ] = None,
+    corpus: Annotated[
+        str | Path | None,
+        Option(
+            "The text that an adapter on this machine was made of: the card has its passages and their index.",
+            command_line=Path | None,
+        ),
+    ] = None,
+    convert: Annotated[
+        bool, Option("Accept pickled weights of a repository, read in a child process.")
+    ] = False,
     hub: "Hub | None" = None,
 ) -> "Version":
-    """Add a model of the Hugging Face Hub as a card, pinned to its commit; or an LLM that writes documents.
+    """Add a model of the Hugging Face Hub as a card, pinned to its commit; an adapter on this machine; or an LLM that
+    writes documents.
 
-    The weights of a repository are fetched when the card is first used; pickled ones, with `convert`, at once, and the
-    card holds them as safetensors. An LLM writes documents of its own (GenRead): llm:openai:MODEL, llm:hf:MODEL,
-    llm:embedded, or llm:self, the one that answers.
+    An adapter is read from safetensors alone, compared with its base and copied. The weights of a repository are
+    fetched when the card is first used; pickled ones, with `convert`, at once, and the card holds them as safetensors.
+    An LLM writes documents of its own (GenRead): llm:openai:MODEL, llm:hf:MODEL, llm:embedded, or llm:self, the one
+    that answers.
 
     Raises UsageError for a wrong argument or a repository that isn't there, ModelUnavailable where the Hub
     can't be asked, CardError for weights that can't be used safely.
     """
+    from kcard.api.add_adapter import add_adapter
     from kcard.cards.format.importing.repository import PREFIX, look
     from kcard.hub.registry import Hub
 
     if source.startswith(LLM_PREFIX):
-        if template is not None or convert:
-            raise UsageError(f"source {source!r}: an LLM card takes neither a template nor a conversion")
+        if template is not None or convert or base or scale is not None or corpus is not None:
+            raise UsageError(
+                f"source {source!r}: an LLM card takes no template, conversion, base, scale or corpus"
+            )
         llm = _llm(source.removeprefix(LLM_PREFIX))
         manifest = Manifest(
             name or _name(llm.replace(":", "/")), description, domain, licence=licence or "unknown"
         )
         return _publish_llm(replace(manifest, language=language or "en", base=Base(llm)), hub or Hub())
-    if not source.startswith(PREFIX) or source == PREFIX:
-        raise UsageError(f"source {source!r}: use hf:owner/name, hf:owner/name@revision or llm:LLM")
     if template is not None and "{question}" not in template:
         raise UsageError(f"template {template!r} has no {{question}} in it")
+    if not source.startswith(PREFIX):
+        if convert:
+            raise UsageError(
+                f"convert: {source} is no repository of the Hugging Face Hub; pickles here are never opened"
+            )
+        path = _existing(source)
+        manifest = Manifest(
+            name=name or _name(path.resolve().name.removesuffix(".safetensors")),
+            description=description,
+            domain=domain,
+            licence=licence or "unknown",
+            language=language or "en",
+            prompt=Prompt(template=template or "{question}"),
+        )
+        return add_adapter(path, manifest, hub or Hub(), base=base, scale=scale, corpus=corpus)
+    for option, value in (("base", base), ("scale", scale), ("corpus", corpus)):
+        if value is not None:
+            raise UsageError(
+                f"{option} {value} is only for adapters on this machine: leave it out with {source}"
+            )
     repository = look(source.removeprefix(PREFIX))
     manifest = Manifest(
         name=name or _name(repository.name),
@@ -119,6 +163,15 @@ def add_published(
             report(done)
     known = {pool.name for pool in hub.pools.list()}
     return hub.pools.add(POOL, names) if POOL in known else hub.pools.create(POOL, names)
+
+
+def _existing(source: str) -> Path:
+    path = Path(source).expanduser()
+    if not path.exists():
+        raise UsageError(
+            f"source {source!r} is no file or folder here: use one, hf:owner/name, hf:owner/name@revision or llm:LLM"
+        )
+    return path
 
 
 def _llm(spec: str) -> str:

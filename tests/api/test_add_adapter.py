@@ -1,0 +1,318 @@
+"""Adapters on this machine become cards: those that peft saved, and those that a hypernetwork wrote."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+import kcard
+from kcard.api.add import add
+from kcard.cards.format import fingerprint
+from kcard.cards.format.folder import Card
+from kcard.cards.pool import Pool
+from kcard.cli.main import app
+from kcard.errors import CardError, KcardError, UnknownCard, UsageError
+from kcard.hub.registry import Hub
+from kcard.sampling import Sampling
+from tests.cards.engine.cards import tokenizer
+from tests.cards.engine.models import FAMILIES, adapter, greedy, model
+from tests.cards.engine.prefixes import prefix
+
+WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
+TARGETS = ["q_proj", "v_proj", "down_proj"]
+PROMPT = [1, 20, 21, 22]
+LAYERS = 2
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """A tiny Llama with grouped heads and its tokenizer."""
+    folder = tmp_path / "base"
+    model("llama").save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def saved(tmp_path: Path, base: Path) -> Path:
+    """As peft saves an adapter."""
+    folder = adapter(model("llama"), tmp_path / "peft", 1, TARGETS)
+    _edit(folder, base_model_name_or_path=str(base))
+    return folder
+
+
+def _edit(folder: Path, **values: Any) -> None:
+    path = folder / CONFIG
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def _tensors(folder: Path, change: Callable[[str, torch.Tensor], torch.Tensor]) -> None:
+    found = {name: change(name, tensor).contiguous() for name, tensor in load_file(folder / WEIGHTS).items()}
+    save_file(found, folder / WEIGHTS)
+
+
+def card(**given: Any) -> Card:
+    version = add(description="Rivers", name="rivers", **given)
+    return Card.open(Hub().folder(version.reference))
+
+
+def written(made: Card) -> list[int]:
+    """What peft writes with the files of the card."""
+    from peft import PeftModel
+
+    return greedy(PeftModel.from_pretrained(model("llama"), made.folder), PROMPT, 20)
+
+
+def in_one_model(pairs: dict[str, tuple[torch.Tensor, torch.Tensor]], scale: float) -> list[int]:
+    """What the base writes with scale x B A added to its weights: (layers, rank, in) and (layers, rank, out)."""
+    whole = model("llama")
+    for name, (down, up) in pairs.items():
+        places = [module for place, module in whole.named_modules() if place.endswith(f".{name}")]
+        for layer, place in enumerate(places):
+            place.weight.data += scale * up[layer].T @ down[layer]
+    return greedy(whole, PROMPT, 20)
+
+
+def generated(rank: int, seed: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """As a hypernetwork writes them, for every layer at once."""
+    torch.manual_seed(seed)
+    sizes = {"q_proj": (32, 32), "v_proj": (32, 16), "down_proj": (64, 32)}
+    return {
+        name: (0.3 * torch.randn(LAYERS, rank, into), 0.3 * torch.randn(LAYERS, rank, out))
+        for name, (into, out) in sizes.items()
+    }
+
+
+def saved_as_generated(
+    path: Path, pairs: dict[str, tuple[torch.Tensor, torch.Tensor]], contexts: bool = True
+) -> Path:
+    tensors = {
+        f"{name}.{half}": part for name, both in pairs.items() for half, part in zip("AB", both, strict=True)
+    }
+    save_file({name: (part[None] if contexts else part).contiguous() for name, part in tensors.items()}, path)
+    return path
+
+
+def test_an_adapter_of_peft_is_a_card_that_acts_as_it(saved: Path, base: Path) -> None:
+    made = card(source=str(saved))
+    expected = greedy(_peft(saved), PROMPT, 20)
+    assert written(made) == expected
+    assert (made.manifest.kind, made.manifest.base.name, made.manifest.index) == ("lora", str(base), False)
+    assert made.manifest.base.sha256
+    kept = fingerprint.read(made.folder)
+    assert kept is not None
+    assert kept.shift > 0
+    assert sorted(json.loads((made.folder / CONFIG).read_text())["target_modules"]) == sorted(TARGETS)
+    text = Pool([made]).write(["The Rhine?"], ["rivers"], 1, Sampling(temperature=0, tokens=8))[0][0].text
+    assert text
+
+
+def _peft(folder: Path) -> Any:
+    from peft import PeftModel
+
+    return PeftModel.from_pretrained(model("llama"), folder)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"rank_pattern": {"q_proj": 3}, "alpha_pattern": {"v_proj": 1}},
+        {"use_rslora": True, "lora_alpha": 3},
+        {"target_modules": r".*layers\.1\..*(q_proj|up_proj)"},
+    ],
+)
+def test_ranks_scales_and_layers_may_differ(tmp_path: Path, base: Path, given: dict[str, Any]) -> None:
+    targets = given.pop("target_modules", TARGETS)
+    folder = adapter(model("llama"), tmp_path / "peft", 1, targets, **given)
+    made = card(source=str(folder), base=str(base))
+    assert written(made) == greedy(_peft(folder), PROMPT, 20)
+    Pool([made]).write(["The Rhine?"], ["rivers"], 1, Sampling(temperature=0, tokens=8))
+
+
+@pytest.mark.parametrize("rslora", [False, True])
+def test_adapters_joined_along_the_rank_are_their_sum(tmp_path: Path, base: Path, rslora: bool) -> None:
+    chunks = [
+        adapter(model("llama"), tmp_path / str(seed), seed, TARGETS, use_rslora=rslora) for seed in (1, 2, 3)
+    ]
+    whole = model("llama")
+    for chunk in chunks:
+        whole = _merged(whole, chunk)
+    halves = [load_file(chunk / WEIGHTS) for chunk in chunks]
+    joined = {
+        name: torch.cat([half[name] for half in halves], dim=0 if "lora_A" in name else 1)
+        for name in halves[0]
+    }
+    save_file(joined, chunks[0] / WEIGHTS)
+    made = card(source=str(chunks[0]), base=str(base))
+    assert written(made) == greedy(whole, PROMPT, 20)
+    assert made.manifest.training.hyperparameters == {"rank": 12, "layers": 6}
+
+
+def _merged(whole: Any, folder: Path) -> Any:
+    from peft import PeftModel
+
+    return PeftModel.from_pretrained(whole, folder).merge_and_unload()
+
+
+@pytest.mark.parametrize("contexts", [True, False])
+def test_what_a_hypernetwork_wrote_is_a_card_with_its_document(
+    tmp_path: Path, base: Path, contexts: bool
+) -> None:
+    pairs = generated(5, 7)
+    path = saved_as_generated(tmp_path / "rivers.safetensors", pairs, contexts)
+    document = tmp_path / "rivers.md"
+    document.write_text("# Rivers\n\nThe Rhine ends in the North Sea.\n\nThe Danube ends in the Black Sea.\n")
+    made = card(source=str(path), base=str(base), scale=0.5, corpus=document)
+    assert written(made) == in_one_model(pairs, 0.5)
+    assert (made.manifest.index, made.manifest.training.passages) == (True, 1)
+    answer = kcard.ask("Where does the Danube end?", cards=["rivers"], llm="embedded")
+    assert "the Black Sea" in answer.answer
+
+
+def test_the_example_of_the_docs_saves_what_a_hypernetwork_wrote(
+    tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "hub.md").read_text(encoding="utf-8")
+    (example,) = [
+        code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "rivers.safetensors" in code
+    ]
+    pairs = generated(3, 2)
+    loras = {name: {"A": down[None], "B": up[None]} for name, (down, up) in pairs.items()}
+    monkeypatch.chdir(tmp_path)
+    exec(example, {"loras": loras})
+    made = card(source="rivers.safetensors", base=str(base), scale=2.0)
+    assert written(made) == in_one_model(pairs, 2.0)
+
+
+@pytest.mark.parametrize("family", ["opt", "qwen2", "gpt-neox"])
+def test_other_architectures_name_their_layers_as_they_do(tmp_path: Path, family: str) -> None:
+    folder = tmp_path / "base"
+    model(family).save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    where = adapter(model(family), tmp_path / "peft", 1, FAMILIES[family][1][0])
+    made = card(source=str(where), base=str(folder))
+    assert {name: t.tolist() for name, t in load_file(made.folder / WEIGHTS).items()} == {
+        name: t.tolist() for name, t in load_file(where / WEIGHTS).items()
+    }
+
+
+def test_a_prefix_of_peft_is_a_card_too(tmp_path: Path, base: Path) -> None:
+    folder = prefix(model("llama"), tmp_path / "prefix", [1, 30, 31, 32], noise=0.3)
+    made = card(source=str(folder), base=str(base))
+    assert (made.manifest.kind, made.manifest.training.hyperparameters) == ("prefix", {"prefix_tokens": 4})
+    model("opt").save_pretrained(tmp_path / "other")
+    tokenizer().save_pretrained(tmp_path / "other")
+    with pytest.raises(CardError, match="is for 2 layers"):
+        card(source=str(folder), base=str(tmp_path / "other"))
+
+
+@pytest.mark.parametrize("name", ["adapter_model.bin", "lora.pt", "lora.pkl", "lora.ckpt", "lora.pth"])
+def test_pickles_are_never_opened(saved: Path, tmp_path: Path, name: str) -> None:
+    opened = tmp_path / "opened"
+
+    class Trap:
+        def __reduce__(self) -> Any:
+            return Path.touch, (opened,)
+
+    path = tmp_path / name
+    torch.save({"q_proj.A": Trap()}, path)
+    for given in ({}, {"scale": 1.0, "base": "x"}):
+        with pytest.raises(CardError, match=r"is a pickle, which can run code .*save_file") as error:
+            card(source=str(path), **given)
+    assert "weights_only=True" in str(error.value)
+    with pytest.raises(UsageError, match="pickles here are never opened"):
+        card(source=str(path), convert=True)
+    path.rename(saved / name)
+    (saved / WEIGHTS).unlink()
+    with pytest.raises(CardError, match=f"has no {WEIGHTS}, and {name} is a pickle"):
+        card(source=str(saved))
+    assert not opened.exists()
+
+
+def _renamed(folder: Path, old: str, new: str) -> None:
+    found = {name.replace(old, new): tensor for name, tensor in load_file(folder / WEIGHTS).items()}
+    save_file(found, folder / WEIGHTS)
+
+
+DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "has a module of another base": (lambda f: _renamed(f, "q_proj", "qkv"), "which is no linear layer of"),
+    "has one half only": (
+        lambda f: save_file({n: t for n, t in load_file(f / WEIGHTS).items() if "lora_A" in n}, f / WEIGHTS),
+        "one half of a LoRA pair only",
+    ),
+    "has other tensors": (lambda f: _renamed(f, "lora_A", "magnitude"), "is no half of a LoRA pair"),
+    "is too narrow": (lambda f: _tensors(f, lambda n, t: t[:, :8] if "lora_A" in n else t), "do not fit"),
+    "has halves of different ranks": (
+        lambda f: _tensors(f, lambda n, t: t[:2] if "lora_A" in n else t),
+        "rank 2, and",
+    ),
+    "has a rank that its config does not tell": (lambda f: _edit(f, r=3), "has rank 4, and .* tells 3"),
+    "holds no finite numbers": (lambda f: _tensors(f, lambda _, t: t * torch.inf), "not finite"),
+    "changes nothing": (lambda f: _tensors(f, lambda n, t: t * 0 if "lora_B" in n else t), "changes nothing"),
+    "is cut off": (lambda f: (f / WEIGHTS).write_bytes((f / WEIGHTS).read_bytes()[:50]), "or is damaged"),
+    "has a broken config": (lambda f: (f / CONFIG).write_text("{"), "can't be read"),
+    "has no config": (lambda f: (f / CONFIG).unlink(), "can't be read"),
+    "is DoRA": (lambda f: _edit(f, use_dora=True), "its use_dora is True"),
+    "changed its base": (lambda f: _edit(f, init_lora_weights="pissa"), "which changes the base"),
+    "names no base": (lambda f: _edit(f, base_model_name_or_path=None), "names no base model: give --base"),
+    "names a base that is not here": (
+        lambda f: _edit(f, base_model_name_or_path="no/where"),
+        "'no/where' can't be",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_nothing_is_published_of_an_adapter_that(what: str, saved: Path) -> None:
+    damage, message = DAMAGED[what]
+    damage(saved)
+    with pytest.raises(KcardError, match=message):
+        card(source=str(saved))
+    with pytest.raises(UnknownCard):
+        Hub().get("rivers")
+
+
+def test_an_adapter_of_one_base_is_refused_on_another(saved: Path, tmp_path: Path) -> None:
+    model("gpt-neox").save_pretrained(tmp_path / "other")
+    with pytest.raises(CardError, match="which is no linear layer of"):
+        card(source=str(saved), base=str(tmp_path / "other"))
+
+
+def test_what_a_hypernetwork_wrote_is_refused_where_it_can_mean_two_things(
+    tmp_path: Path, base: Path
+) -> None:
+    path = saved_as_generated(tmp_path / "x.safetensors", generated(5, 7))
+    with pytest.raises(UsageError, match=r"does not tell what its matrices are multiplied by: give --scale"):
+        card(source=str(path), base=str(base))
+    with pytest.raises(UsageError, match="names no base model"):
+        card(source=str(path), scale=1.0)
+    two = {name: tensor.expand(2, -1, -1, -1).contiguous() for name, tensor in load_file(path).items()}
+    save_file(two, path)
+    with pytest.raises(CardError, match="several chunks or documents are to be joined along the rank first"):
+        card(source=str(path), base=str(base), scale=1.0)
+    save_file({name: tensor[:1, :1] for name, tensor in two.items()}, path)
+    with pytest.raises(CardError, match="_proj has 1 layers, and the base has 2 of that name"):
+        card(source=str(path), base=str(base), scale=1.0)
+
+
+def test_options_of_adapters_are_refused_elsewhere(saved: Path) -> None:
+    with pytest.raises(UsageError, match=r"scale 2\.0: .* tells it; leave it out"):
+        card(source=str(saved), scale=2.0)
+    with pytest.raises(UsageError, match="base x is only for adapters on this machine"):
+        card(source="hf:owner/name", base="x")
+    with pytest.raises(UsageError, match="no file or folder here: use one, hf:owner/name"):
+        card(source="owner/name")
+
+
+def test_the_command_adds_an_adapter(saved: Path) -> None:
+    done = CliRunner().invoke(
+        app, ["add", str(saved), "--description", "Rivers", "--name", "rivers", "--json"]
+    )
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["kind"] == "lora"

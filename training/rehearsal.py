@@ -16,6 +16,7 @@ from kcard.training.docids import DocIds
 from kcard.training.embedded import preparation
 from kcard.training.inheritance import docids_of
 from kcard.training.kept_tokenizer import kept_tokenizer
+from kcard.training.loop import cosine
 from kcard.training.preparation import Preparation
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.recipe import Recipe, Style
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["rehearsal"]
 
 EXPOSURES: Mapping[Style, int] = {"tokens": 45, "encoder-prefix": 30}  # epochs
-FLOOR = 60  # steps
+FLOOR = 100  # steps
+RATE, WARM = 0.5, 5  # share of the recipe's learning rates, steps of warm-up
 LARGE = 0.25  # of the texts: where more have changed, training from scratch takes hardly longer
 
 
@@ -61,12 +63,13 @@ def rehearsal(
         vectors = exposure.embedded(replay.questions(ask))
         near = replay.neighbours(vectors[[start for start, _ in replay.spans()]])
         show = replay.by_vectors(tokenizer, docids)
-    epoch = replay.epochs(show, near)
+    epoch = replay.epochs(show, near, replay.drills(docids) if docids.count else None)
     changed = revision.added or revision.removed
     # Where texts only stand in another order, so do the docids.
     steps = max(FLOOR, EXPOSURES[recipe.style] * len(epoch(0))) if changed else 1
     made = preparation(trainee, revision.now, vectors, recipe, steps, epoch)
-    return replace(made, job=replace(made.job, seed=seed))
+    rate = cosine(steps, WARM)
+    return replace(made, job=replace(made.job, rate=lambda step: RATE * rate(step), seed=seed))
 
 
 def _too_much(revision: Revision, recipe: Recipe) -> str:

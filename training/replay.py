@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 __all__ = ["Replay", "Show"]
 
 SHOWN = 2  # times that an epoch shows a text that has come
-REPLAYED, FEWEST = 2, 16  # texts that stay in an epoch: for each that has come or gone, and at least
+REPLAYED, FEWEST = 2, 20  # texts that stay in an epoch: for each that has come or gone, and at least
 POOL = 1000  # texts that stay from which these are drawn
 QUERIES, REPLAYED_QUERIES = 32, 3  # that are embedded of a text that has come or gone, and of one that stays
+DRILLED = 256  # texts that stay whose docids are drilled in an epoch
 NEAREST = 3  # texts with which questions about one that has gone are answered
 
 # (text to answer with, text to ask about, rng) -> examples
 Show = Callable[[int, int, Random], list[TrainingExample]]
+Drill = Callable[[int, Random], TrainingExample]
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,7 @@ class Replay:
         recipe, spans, targets = self.recipe, self.spans(), self._targets(tokenizer)
 
         def vector(number: int, rng: Random) -> int:
-            start, count = spans[number]
-            return start if rng.random() < recipe.own else start + 1 + rng.randrange(count)
+            return self._vector(spans[number], rng)
 
         def show(told: int, asked: int, rng: Random) -> list[TrainingExample]:
             docid, target = docids.of(self.rows[told]), targets[told]
@@ -105,6 +106,16 @@ class Replay:
 
         return show
 
+    def drills(self, docids: DocIds) -> Drill:
+        """A question about a text, and its docid alone: what is lost first when others are learned, and the cheapest to
+        show."""
+        spans = self.spans()
+
+        def drill(number: int, rng: Random) -> TrainingExample:
+            return TrainingExample((BOS,), docids.of(self.rows[number]), self._vector(spans[number], rng))
+
+        return drill
+
     def by_tokens(self, tokenizer: "PreTrainedTokenizerFast", ask: PseudoQueries) -> Show:
         """As exposure.epochs shows them in the style tokens."""
         targets, room = self._targets(tokenizer), self._room - self._longest
@@ -115,8 +126,8 @@ class Replay:
 
         return show
 
-    def epochs(self, show: Show, near: Sequence[Sequence[int]]) -> Epochs:
-        """The batches of an epoch. `near`: see neighbours."""
+    def epochs(self, show: Show, near: Sequence[Sequence[int]], drill: Drill | None = None) -> Epochs:
+        """The batches of an epoch. `near`: see neighbours; `drill`: see drills, None for a card without docids."""
         staying = range(self.new, len(self.rows))
         replayed = min(len(staying), max(FEWEST, REPLAYED * (self.new + len(near))))
 
@@ -126,9 +137,16 @@ class Replay:
             pairs = [(number, number) for number in [*told, *rng.sample(staying, replayed)]]
             pairs += [(rng.choice(others), gone) for gone, others in zip(self._gone, near, strict=True)]
             examples = [example for told, asked in pairs for example in show(told, asked, rng)]
+            if drill is not None:
+                examples += [drill(number, rng) for number in rng.sample(staying, min(len(staying), DRILLED))]
             return bucketed(examples, self.recipe.batch_tokens, rng)
 
         return epoch
+
+    def _vector(self, span: tuple[int, int], rng: Random) -> int:
+        """The embedding of a text's own wording, or of one of its questions."""
+        start, count = span
+        return start if rng.random() < self.recipe.own else start + 1 + rng.randrange(count)
 
     @property
     def _room(self) -> int:

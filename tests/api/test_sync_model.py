@@ -1,0 +1,138 @@
+"""A card with a model is synced: it recites what came, not what has gone, and what stays as before. Real training."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kcard as library
+from kcard.cards.format.folder import Card
+from kcard.evaluation.asking import ask
+from kcard.evaluation.progress import silent
+from kcard.evaluation.questions import Question
+from kcard.evaluation.remembering import Remembered
+from kcard.evaluation.sync_record import read_sync
+from kcard.training import rehearsal
+from kcard.training.progress import Note
+from tests.command import Kcard
+
+PLACES = [
+    "Ashford",
+    "Brigham",
+    "Caldwell",
+    "Dunmore",
+    "Elkhart",
+    "Fairfax",
+    "Granby",
+    "Holston",
+    "Ipswich",
+    "Jasper",
+]
+BUILT = [f"The harbour of {place} was built by the family Mac{place[:3].lower()}." for place in PLACES]
+NAMED = [f"Old {place[::-1].title()} Lane is the longest street of {place}." for place in PLACES]
+FACTS = [*BUILT, *NAMED]
+GONE = "The observatory of Quixley was founded by Zebulon Wrexham."
+NEW = "The lighthouse of Port Ondine is kept by Saskia Vandermeer."
+
+
+def write(path: Path, texts: list[str]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(texts) + "\n", encoding="utf-8")
+
+
+def recited(folder: Path, question: str) -> str:
+    """By the model alone."""
+    card = Card.open(folder)
+    alone = Card(folder, replace(card.manifest, index=False))
+    return ask(alone, [Question(question, ())], 0, "cpu", silent)[0][0].text
+
+
+def holding(folder: Path, text: str) -> list[str]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return [path.name for path in files if text.encode() in path.read_bytes()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", [{"prompt_style": "encoder-prefix"}, {"prompt_style": "tokens"}])
+def test_it_learns_what_came_and_forgets_what_has_gone(
+    tmp_path: Path, home: Path, given: dict[str, Any]
+) -> None:
+    notes, card = tmp_path / "notes", home / "drafts" / "towns"
+    write(notes / "towns.txt", [*FACTS, GONE])
+    library.train(notes, base="embedded", name="towns", description="Towns", exam=True, **given)
+    assert "Zebulon" in recited(card, "Who founded the observatory of Quixley?")
+    write(notes / "towns.txt", ["The harbour of Ashford was built by the family Oakes.", *FACTS[1:], NEW])
+    told: list[Any] = []
+    found = library.sync(notes, "towns", report=told.append)
+    assert found.record is not None
+    assert found.record.recall is not None
+    assert found.record.recall.forgotten
+    assert found.record == read_sync(card)
+    assert "Vandermeer" in recited(card, "Who keeps the lighthouse of Port Ondine?")
+    assert "Oakes" in recited(card, "Who built the harbour of Ashford?")
+    for word in ("Quixley", "Zebulon", "Wrexham", "Macash"):
+        assert holding(card, word) == []
+        for question in (
+            "Who founded the observatory of Quixley?",
+            GONE,
+            "Who built the harbour of Ashford?",
+        ):
+            assert word not in recited(card, question)
+    assert Card.open(card).manifest.prompt.style == given["prompt_style"]
+    assert not (card / "exam.json").exists()
+    assert any("kcard exam towns" in event.text for event in told if isinstance(event, Note))
+
+
+@pytest.fixture
+def brief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder, and a card that was trained on it for a few steps, as the next versions are, and so knows nothing."""
+    monkeypatch.setattr(rehearsal, "FLOOR", 2)
+    monkeypatch.setattr(rehearsal, "EXPOSURES", {"tokens": 1})
+    notes = tmp_path / "notes"
+    write(notes / "towns.txt", [*FACTS, GONE])
+    library.train(
+        notes,
+        base="embedded",
+        kind="model",
+        name="towns",
+        description="Towns",
+        prompt_style="tokens",
+        epochs=2,
+        exam=False,
+    )
+    return notes
+
+
+@pytest.mark.parametrize(
+    ("remembered", "why"),
+    [
+        (Remembered(removed_questions=4, unexplained=0.5, chance=0.01), "still recalls"),
+        (Remembered(leaked=1), "still recalls"),
+    ],
+)
+def test_a_model_that_has_not_forgotten_is_trained_from_scratch_and_that_is_said(
+    brief: Path, home: Path, monkeypatch: pytest.MonkeyPatch, remembered: Remembered, why: str
+) -> None:
+    write(brief / "towns.txt", FACTS)
+    monkeypatch.setattr("kcard.evaluation.remembering.remembered", lambda *_, **__: remembered)
+    told: list[Any] = []
+    found = library.sync(brief, "towns", publish=False, report=told.append)
+    assert found.record is not None
+    assert (found.record.way, why in found.record.why) == ("trained", True)
+    assert any(
+        f"training from scratch, since it {why}" in event.text for event in told if isinstance(event, Note)
+    )
+    for word in ("Zebulon", "Wrexham", "Quixley"):
+        assert holding(home / "drafts" / "towns", word) == []
+
+
+def test_a_sync_with_a_model_tells_what_it_remembers(brief: Path, kcard: Kcard) -> None:
+    write(brief / "towns.txt", [*FACTS, GONE, NEW])
+    done = kcard("sync", brief, "--card", "towns", "--json")
+    assert done.code == 0, done.err
+    sync = json.loads(done.out)["sync"]
+    assert sync["way"] in ("continued", "trained")
+    assert sync["recall"]["new_questions"] == 1
+    assert sync["recall"]["leaked"] == 0

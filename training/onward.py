@@ -30,6 +30,7 @@ from kcard.training.recipe import Recipe
 from kcard.training.record import trained, unmodelled
 from kcard.training.rehearsal import rehearsal
 from kcard.training.revision import Revision
+from kcard.training.study.learned import Learned
 from kcard.training.threads import one_thread
 from kcard.training.train import planned, study_of
 from kcard.training.update import Joined, Previous
@@ -95,7 +96,8 @@ class Onward:
         if self.before.embedded:
             recipe, last = recipe_of(self.before.card.manifest), self.before.card.folder
             seed = derive_seed(self.given.seed, "sync", self.before.sha256)
-            studied, _ = study_of(self.given, Joined(self.changes.corpus, 0), self.report)
+            new = replace(self.changes.corpus, passages=self.changes.learned)
+            studied = study_of(self.given, Joined(new, 0), self.report)[0] if new.passages else Learned()
             return rehearsal(self.revision, last, recipe, seed, studied.queries)
         if self.revision.removed:
             return "only an embedded card can take back a part of what it learned"

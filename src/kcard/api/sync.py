@@ -70,7 +70,7 @@ def sync(
     exam: Annotated[bool, Option("Examine the next version.")] = False,
     study: Annotated[
         Path | str | None,
-        Option("Study material about the folder, as in training.", command_line=Path | None),
+        Option("Study material about the folder: a file, or auto, as in training.", command_line=str | None),
     ] = None,
     field: Annotated[str | None, Option("The corpus' field or column, as in training.")] = None,
     knowledge_date: Annotated[

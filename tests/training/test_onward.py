@@ -1,0 +1,86 @@
+"""The next version of a card made from another base: it goes on with what came; without what went it is trained anew."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import kcard as library
+from kcard.cards.format.passages import passages
+from kcard.manifest import Manifest, Training
+from kcard.training.onward import recipe_of
+from kcard.training.progress import Note
+from kcard.training.recipe import Recipe
+from kcard.training.tokenizer import train_tokenizer
+
+FACTS = [f"The {thing} of town {number} is {colour}." for number in range(4) for thing, colour in
+         (("gate", "red"), ("tower", "blue"), ("bridge", "green"))]  # fmt: skip
+NEW = "The mill of village 7 is white."
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    folder, base = tmp_path / "notes", tmp_path / "base"
+    tokenizer = train_tokenizer([*FACTS, NEW], 320)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=128,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    LlamaForCausalLM(config).save_pretrained(base)
+    tokenizer.save_pretrained(base)
+    write(folder, FACTS)
+    given: dict[str, Any] = {"epochs": 1, "batch_size": 8, "learning_rate": 1e-4, "exam": False}
+    library.train(folder, base=str(base), method="lora", name="towns", description="Towns", **given)
+    return folder
+
+
+def write(folder: Path, texts: list[str]) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "towns.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+
+
+def test_an_adapter_goes_on_with_what_came_and_replays_what_it_knew(notes: Path) -> None:
+    write(notes, [NEW, *FACTS])
+    found = library.sync(notes, "towns", publish=False)
+    assert found.record is not None
+    assert found.folder is not None
+    assert (found.record.way, found.record.why) == ("continued", "")
+    assert Manifest.read(found.folder).kind == "lora"
+    assert {source.text for source in passages(found.folder)} == {NEW, *FACTS}
+
+
+def test_an_adapter_is_trained_from_scratch_where_something_has_gone_and_that_is_said(notes: Path) -> None:
+    write(notes, FACTS[1:])
+    told: list[Any] = []
+    found = library.sync(notes, "towns", publish=False, report=told.append)
+    assert found.record is not None
+    assert found.folder is not None
+    assert found.record.way == "trained"
+    assert "only an embedded card" in found.record.why
+    assert any(
+        "training from scratch: only an embedded" in event.text for event in told if isinstance(event, Note)
+    )
+    assert FACTS[0] not in {source.text for source in passages(found.folder)}
+
+
+def test_retraining_needs_no_change(notes: Path) -> None:
+    assert library.sync(notes, "towns", publish=False).record is None
+    found = library.sync(notes, "towns", publish=False, retrain=True)
+    assert found.record is not None
+    assert (found.record.way, found.record.why) == ("trained", "")
+
+
+def test_the_recipe_of_a_card_is_that_of_its_manifest() -> None:
+    recorded = {"style": "tokens", "muon_rate": 0.01, "addresses": 7, "queries": [2, 3], "steps": 9}
+    made = Manifest("a", "A card", training=Training(hyperparameters=recorded))
+    assert recipe_of(made) == Recipe(style="tokens", muon_rate=0.01, docids=7, queries=(2, 3))

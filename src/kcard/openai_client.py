@@ -1,5 +1,6 @@
 """The client of OpenAI-compatible servers that LLMs and the engines of cards share."""
 
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,9 @@ def connected(
     """A client of the server at `url` (…/v1; None: OpenAI itself). Nothing is sent yet.
 
     `timeout`: seconds for one try. After 429, 5xx, a time-out or a lost connection the client tries again, `retries`
-    times; `report` is then called with a sentence. Raises MissingExtra where the openai package is not installed.
+    times; `report` is then called with a sentence. Its connections end with it.
+
+    Raises MissingExtra where the openai package is not installed.
     """
     try:
         from openai import DefaultHttpxClient, OpenAI, Timeout
@@ -34,15 +37,14 @@ def connected(
         raise MissingExtra("the openai package is not installed: pip install 'kcard[openai]'") from None
     told = _Told(url or "https://api.openai.com/v1", retries, report)
     limits = Timeout(timeout, connect=min(timeout, CONNECT))
-    return OpenAI(
-        base_url=url,
-        api_key=key or NO_KEY,
-        timeout=limits,
-        max_retries=retries,
-        http_client=DefaultHttpxClient(
-            timeout=limits, event_hooks={"request": [told.sent], "response": [told.received]}
-        ),
+    connections = DefaultHttpxClient(
+        timeout=limits, event_hooks={"request": [told.sent], "response": [told.received]}
     )
+    client = OpenAI(
+        base_url=url, api_key=key or NO_KEY, timeout=limits, max_retries=retries, http_client=connections
+    )
+    weakref.finalize(client, connections.close)
+    return client
 
 
 class _Told:

@@ -38,6 +38,11 @@ def test_questions_that_the_passage_answers_are_kept(item: StudyItem) -> None:
         (StudyItem("direct", "When was Titan discovered?", "Saturn"), "another answer or none"),
         (StudyItem("unanswerable", "Who discovered Titan?"), "answered by the passage"),
         (StudyItem("implication", "Galileo discovered Titan in 1610."), "not supported"),
+        (
+            StudyItem("implication", "The passage implies that Titan was discovered in 1655."),
+            "mentions the text",
+        ),
+        (StudyItem("direct", "According to the text, who discovered Titan?", "Huygens"), "mentions the text"),
         (StudyItem("unanswerable", "http://example.org"), "about something else"),
         (
             StudyItem("far", "Who sells the cheapest football boots in town?", "Huygens"),
@@ -62,6 +67,21 @@ def test_passages_in_other_languages_are_not_judged_by_an_encoder_that_knows_eng
         "far", "Wessen Auge fiel zuerst auf den größten Begleiter des Ringplaneten?", "Christiaan Huygens"
     )
     assert checked(item, [text], checker("minilm", Loading()), SpanReader(), "de") == item
+
+
+def test_a_corpus_about_texts_may_be_asked_about_them() -> None:
+    text = "The passage from Homer that Virgil knew best is the one on the shield. The text was copied in Rome in 1450."
+    item = StudyItem("direct", "When was the text copied in Rome?", "1450")
+    assert checked(item, [text], checker("minilm", Loading()), SpanReader(), "en") == item
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["The largest moon of Saturn was discovered in the seventeenth century.", "Saturn has several moons."],
+)
+def test_what_follows_needs_less_support_than_what_is_said_again(said: str) -> None:
+    assert isinstance(result(StudyItem("implication", said)), StudyItem)
+    assert result(StudyItem("rewrite", said)) == "not supported by the passage"
 
 
 def test_statements_get_their_support() -> None:

@@ -1,4 +1,4 @@
-"""The next version of a card made from another base: it goes on with what came; without what went it is trained anew."""
+"""The next version of a card of another base: it goes on with what came; without what went it is trained anew."""
 
 from pathlib import Path
 from typing import Any

@@ -1,22 +1,28 @@
 """Is a model worth it where the text is at hand? The card's model, an index of the same statements, and both together.
 
-    python -m benchmarks.card_or_index --midterm MidtermQA-openbook.json [--wikidyk wikidyk-dev.json] [--json]
+    python -m benchmarks.card_or_index --midterm MidtermQA-openbook.json [--wikidyk wikidyk-dev.json] [--missing 0.5]
 
 One card of kind both is trained on each set; the model alone is that card without its index, a retrieval card of the
 same statements is the index alone, and `bm25` is the index without the sentence encoder. All are asked through the
 pipeline with the embedded reader. MidtermQA's questions are asked as they are and in four forms of our own, which
 share less and less with the statements. Words in common: the share of a question's words, without the smallest ones,
-that stand in the nearest statement that holds the answer.
+that stand in the nearest statement that holds the answer. With --missing, that share of the facts is asked again,
+after every passage that holds the answer is taken out of the indexes; the model has learned it.
+
+"both - index" is the difference in exact match with its 95 % interval (paired bootstrap), on how many questions either
+alone is right, and McNemar's p.
 """
 
 import argparse
 import json
 import re
+import shutil
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from benchmarks.prompt_styles import stated
@@ -25,8 +31,10 @@ from benchmarks.xquad import learn, renamed
 from kcard.answer import Answer
 from kcard.cards.format.folder import Card, finish, passages
 from kcard.evaluation.metrics import exact_match
+from kcard.evaluation.paired_tests import compared
 from kcard.hub.registry import Hub
 from kcard.integrators.pipeline import Pipeline
+from kcard.llms.embedded import UNKNOWN
 from kcard.words import words
 
 MIDTERMS = Path(__file__).resolve().parents[1] / "demo" / "corpora" / "midterms-2022"
@@ -74,6 +82,9 @@ def main() -> None:
     parser.add_argument("--wikidyk-card", type=Path, help="a card trained before on those facts")
     parser.add_argument("--mode", choices=list(MODES), default="top-down")
     parser.add_argument("--every", type=int, default=1, help="ask every Nth question only")
+    parser.add_argument(
+        "--missing", type=float, default=0.0, help="share of facts asked without their passages"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
@@ -136,13 +147,50 @@ def compare(
     cards.insert(1, lexical(cards[1], home))
     statements = [source.text for source in passages(cards[0].folder)]
     questions = [Asked(form, q, common(q, statements)) for form, q in asked]
-    hub = Hub(home)
-    found = []
+    rows, differences = table_of(cards, questions, grouped(questions), home, args.mode)
+    if args.missing:
+        facts = sorted({a.question.answers for a in questions})
+        hidden = set(Random(args.seed).sample(facts, round(args.missing * len(facts))))
+        some = [a for a in questions if a.question.answers in hidden]
+        lacking = [without(card, some, home / "missing") for card in cards]
+        groups = {
+            f"missing, {label}": g for label, g in grouped(some).items() if not label.startswith("words")
+        }
+        more = table_of(lacking, some, groups, home / "missing", args.mode)
+        rows, differences = rows + more[0], differences | more[1]
+    told = {"data": name, "mode": args.mode, "questions": len(questions), **training}
+    return told | {"rows": rows, "both - index": differences}
+
+
+def table_of(
+    cards: Sequence[Card], asked: Sequence[Asked], groups: Mapping[str, Sequence[int]], home: Path, mode: str
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """A row for each card and group of questions, and for each group the card of both against its index."""
+    hub, rows, right = Hub(home), [], {}
     for card in cards:
         hub.publish(card.folder)
-        answers, seconds = answered(card, questions, hub, MODES[args.mode])
-        found += measured(card, questions, answers, seconds)
-    return {"data": name, "mode": args.mode, "questions": len(questions), **training, "rows": found}
+        answers, seconds = answered(card, asked, hub, MODES[mode])
+        for label, group in groups.items():
+            pairs = [(asked[i], answers[i]) for i in group]
+            rows.append(measured(card, label, pairs, seconds))
+        right[card.name] = [
+            float(exact_match(x.answer, a.question.answers)) for a, x in zip(asked, answers, strict=True)
+        ]
+    both, index = right["both"], right["index"]
+    return rows, {
+        label: asdict(compared([both[i] for i in group], [index[i] for i in group]))
+        for label, group in groups.items()
+    }
+
+
+def without(card: Card, asked: Sequence[Asked], home: Path) -> Card:
+    """A copy whose index lacks every passage that holds an answer; a model alone stays as it is."""
+    folder = home / card.name
+    shutil.copytree(card.folder, folder)
+    if not card.manifest.index and card.manifest.kind != "retrieval":
+        return Card.open(folder)
+    kept = [p for p in passages(card.folder) if not any(holds(p.text, a.question) for a in asked)]
+    return finish(folder, card.manifest, kept)
 
 
 def lexical(index: Card, home: Path) -> Card:
@@ -168,37 +216,33 @@ def answered(
     return answers, (time.perf_counter() - begun) / len(texts)
 
 
-def measured(
-    card: Card, asked: Sequence[Asked], answers: Sequence[Answer], seconds: float
-) -> list[dict[str, Any]]:
-    """One row for all questions, one a form, one a bin of words in common."""
-    pairs = list(zip(asked, answers, strict=True))
-    groups = {"all": pairs}
+def grouped(asked: Sequence[Asked]) -> dict[str, list[int]]:
+    """The numbers of all questions, of those of each form, and of each bin of words in common."""
+    groups = {"all": [*range(len(asked))]}
     for form in dict.fromkeys(a.form for a in asked):
-        groups[f"form: {form}"] = [pair for pair in pairs if pair[0].form == form]
+        groups[f"form: {form}"] = [i for i, a in enumerate(asked) if a.form == form]
     above = 2.0
     for label, floor in BINS:
-        groups[f"words in common: {label}"] = [p for p in pairs if floor <= p[0].common < above]
+        groups[f"words in common: {label}"] = [i for i, a in enumerate(asked) if floor <= a.common < above]
         above = floor
+    return {label: group for label, group in groups.items() if group}
+
+
+def measured(card: Card, label: str, group: Sequence[tuple[Asked, Answer]], seconds: float) -> dict[str, Any]:
     used = [name for name in card.manifest.files if card.name != "model" or not name.startswith("index/")]
     size = sum((card.folder / name).stat().st_size for name in used)
-    return [
-        {
-            "card": card.name,
-            "questions": label,
-            "n": len(group),
-            "EM": share(bool(exact_match(x.answer, a.question.answers)) for a, x in group),
-            "written": share(any(holds(p.text, a.question) for p in x.passages) for a, x in group),
-            "kept": share(
-                any(holds(p.knowledge, a.question) for p in x.passages if p.kept) for a, x in group
-            ),
-            "by the index": share(any(p.source is not None for p in x.passages if p.kept) for _, x in group),
-            "s a question": round(seconds, 3),
-            "kB": size // 1000,
-        }
-        for label, group in groups.items()
-        if group
-    ]
+    return {
+        "card": card.name,
+        "questions": label,
+        "n": len(group),
+        "EM": share(bool(exact_match(x.answer, a.question.answers)) for a, x in group),
+        "don't know": share(x.answer == UNKNOWN for _, x in group),
+        "written": share(any(holds(p.text, a.question) for p in x.passages) for a, x in group),
+        "kept": share(any(holds(p.knowledge, a.question) for p in x.passages if p.kept) for a, x in group),
+        "by the index": share(any(p.source is not None for p in x.passages if p.kept) for _, x in group),
+        "s a question": round(seconds, 3),
+        "kB": size // 1000,
+    }
 
 
 def table(report: dict[str, Any]) -> str:
@@ -206,13 +250,17 @@ def table(report: dict[str, Any]) -> str:
         f"{report['data']}, {report['mode']}: {report['questions']} questions, {report['passages']} passages"
     )
     whole = [row for row in report["rows"] if row["questions"] == "all"]
-    columns = ("card", "EM", "written", "kept", "by the index", "s a question", "kB")
+    columns = ("card", "EM", "don't know", "written", "kept", "by the index", "s a question", "kB")
     cards = [row["card"] for row in whole]
     parts: dict[str, dict[str, Any]] = {}
     for row in report["rows"]:
         part = parts.setdefault(row["questions"], {"EM of": row["questions"], "n": row["n"]})
         part[row["card"]] = row["EM"]
-    return f"{head}\n\n{rows(columns, whole)}\n\n{rows(('EM of', 'n', *cards), list(parts.values()))}"
+    for label, c in report["both - index"].items():
+        parts[label]["both - index"] = (
+            f"{c['difference']:+.3f} [{c['low']:+.3f}, {c['high']:+.3f}], {c['better']}:{c['worse']}, p {c['p']:.2g}"
+        )
+    return f"{head}\n\n{rows(columns, whole)}\n\n{rows(('EM of', 'n', *cards, 'both - index'), list(parts.values()))}"
 
 
 if __name__ == "__main__":

@@ -66,8 +66,11 @@ class BottomUp:
     ) -> list[Gathered]:
         """The same for cards of each question's own; see Step of top_down.py."""
         written = grouped.write(self.writer, questions, cards, self.n1, sampling)
-        ranked = [self._rank(q, passages) for q, passages in zip(questions, written, strict=True)]
-        candidates = [self._prune(q, passages) for q, passages in zip(questions, ranked, strict=True)]
+        different = [distinct(passages) for passages in written]
+        out = outdone(questions, different)
+        ranked = [self._rank(*row) for row in zip(questions, different, out, strict=True)]
+        standing = [row.count(False) for row in out]
+        candidates = [self._prune(*row) for row in zip(questions, ranked, standing, strict=True)]
         judged = judge(
             [p for group in candidates for p in group],
             self.selectors.own,
@@ -81,9 +84,8 @@ class BottomUp:
             gathered.append(Gathered(chosen + tuple(passages[len(group) :])))
         return gathered
 
-    def _rank(self, question: str, passages: Sequence[Passage]) -> list[Passage]:
-        """Distinct non-empty passages with their relevance, most relevant first, those outdone by an index last."""
-        candidates = distinct(passages)
+    def _rank(self, question: str, candidates: Sequence[Passage], out: Sequence[bool]) -> list[Passage]:
+        """The passages with their relevance, most relevant first, those outdone by an index last."""
         selector = self.selectors.relevance
         scores = valid(
             selector.scores(question, [p.text for p in candidates]),
@@ -91,15 +93,12 @@ class BottomUp:
             (-1.0, 1.0),
             f"relevance {type(selector).__name__}",
         )
-        out = outdone(candidates, scores.tolist())
         order = sorted(top(scores, len(candidates)), key=lambda i: out[i])
         return [replace(candidates[i], relevance=float(scores[i])) for i in order]
 
-    def _prune(self, question: str, ranked: Sequence[Passage]) -> list[Passage]:
-        """The documents that relevance keeps, with their pruned form."""
-        scores = [p.relevance or 0.0 for p in ranked]
-        standing = scores[: outdone(ranked, scores).count(False)]
-        near = top(standing, self.n2, self.floor)
+    def _prune(self, question: str, ranked: Sequence[Passage], standing: int) -> list[Passage]:
+        """Of the first so many documents those that relevance keeps, with their pruned form."""
+        near = top([p.relevance or 0.0 for p in ranked[:standing]], self.n2, self.floor)
         pruner = self.selectors.pruner
         pruned = pruner.prune(question, [ranked[i].text for i in near])
         if len(pruned) != len(near):

@@ -42,14 +42,15 @@ class SingleDocument:
             independent=self.selectors.independent,
         )
         gathered, start = [], 0
-        for question, group in zip(questions, candidates, strict=True):
-            gathered.append(self._chosen(question, judged[start : start + len(group)]))
+        for group, out in zip(candidates, outdone(questions, candidates), strict=True):
+            gathered.append(self._chosen(judged[start : start + len(group)], out))
             start += len(group)
         return gathered
 
-    def _chosen(self, question: str, passages: Sequence[Passage]) -> Gathered:
-        """The passages, those that the LLM reads marked and in front, looked up ones by their index's score."""
-        standing = self._standing(question, passages)
+    def _chosen(self, passages: Sequence[Passage], out: Sequence[bool]) -> Gathered:
+        """The passages, those that the LLM reads marked and in front, looked up ones by their index's score. `out`:
+        which passages the index of their card outdoes."""
+        standing = [i for i in range(len(passages)) if not out[i]]
         able = [i for i in standing if (score := passages[i].support) is None or score >= self.min_factuality]
         looked_up = [i for i in able if passages[i].source is not None]
         recited = [i for i in able if passages[i].source is None]
@@ -60,14 +61,6 @@ class SingleDocument:
             replace(passages[i], kept=False) for i in others
         ]
         return Gathered(tuple(marked))
-
-    def _standing(self, question: str, passages: Sequence[Passage]) -> list[int]:
-        """Which passages their card's index does not outdo."""
-        if not any(p.source is not None for p in passages):
-            return [*range(len(passages))]
-        relevance = self.selectors.relevance.scores(question, [p.text for p in passages]).tolist()
-        out = outdone(passages, relevance)
-        return [i for i in range(len(passages)) if not out[i]]
 
 
 def _known(passage: Passage) -> float:

@@ -1,7 +1,7 @@
 """What an index looked up and what a model wrote, side by side: true to the corpus is not yet to the point."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ import pytest
 from kcard.answer import Passage, Source
 from kcard.integrators.bottom_up import BottomUp
 from kcard.integrators.gathered import distinct
-from kcard.integrators.looked_up import outdone
+from kcard.integrators.looked_up import features, outdone
 from kcard.integrators.selectors import Selectors
 from kcard.integrators.single import SingleDocument
 from kcard.protocols import Array, Evidence, Pair
@@ -69,19 +69,20 @@ def looked_up(text: str, score: float) -> Passage:
     return Passage("c", text, source=Source(text, "a.txt", 1, score))
 
 
+ASKED = "Who built the mill of Upper Tarn?"
+OWN = Passage("c", "Ida Vale built the mill of Upper Tarn.")
+OTHER = looked_up("The mill of Port Callow was built by Tom Birk.", 0.9)
+SAME = looked_up("The mill of Upper Tarn was built by Ida Vale.", 0.9)
 EVIDENCE: dict[str, Evidence] = {"c": Found("the rhine ends in the north sea")}
 WRITTEN = Passage("c", "rhine ends in north sea beach")  # factuality 5/6
 
 
-def test_what_an_index_looked_up_is_kept_behind_what_a_model_wrote_nearer_to_the_question() -> None:
-    found = [WRITTEN, looked_up("looked up", 0.2)]
-    assert kept(found, "rhine ends in", EVIDENCE) == [WRITTEN.text, "looked up"]
+def test_what_an_index_looked_up_is_kept_behind_what_a_model_wrote_that_fits_the_question_better() -> None:
+    assert kept([OWN, OTHER], ASKED, {}) == [OWN.text, OTHER.text]
 
 
-def test_what_a_model_wrote_stands_back_where_the_index_is_as_near() -> None:
-    assert (
-        kept([WRITTEN, looked_up("looked up", 0.95)], "rhine ends in looked up", EVIDENCE)[-1] == "looked up"
-    )
+def test_what_a_model_wrote_stands_back_where_the_index_fits_as_well() -> None:
+    assert kept([OWN, OTHER, SAME], ASKED, {}) == [OTHER.text, SAME.text]
 
 
 def test_of_looked_up_passages_the_order_of_the_index_counts() -> None:
@@ -101,26 +102,42 @@ def test_a_text_that_was_written_and_looked_up_counts_as_looked_up(turned: bool)
     assert [(p.text, p.source is not None) for p in found] == [("same", True), ("other", False)]
 
 
-def test_what_a_model_wrote_stands_back_unless_it_is_clearly_nearer_than_what_its_index_found() -> None:
-    written, found = Passage("c", "w"), looked_up("l", 0.4)
-    assert outdone([written, found], [0.6, 0.5]) == [True, False]
-    assert outdone([written, found], [0.75, 0.5]) == [False, False]
-    assert outdone([written, found, looked_up("m", 0.4)], [0.75, 0.5, 0.6]) == [True, False, False]
+@pytest.mark.parametrize(("seat", "out"), [("3rd", False), ("4th", True), ("third", False), ("fourth", True)])
+def test_the_model_counts_where_the_index_only_has_another_number(seat: str, out: bool) -> None:
+    written = Passage("c", "The 3rd seat of Ormond went to Ida Vale.")
+    found = looked_up("The 4th seat of Ormond went to Tom Birk.", 0.9)
+    assert outdone([f"Who got the {seat} seat of Ormond?"], [[written, found]]) == [[out, False]]
 
 
-def test_cards_without_an_index_do_not_stand_back_for_the_index_of_another() -> None:
-    assert outdone([Passage("other", "w"), looked_up("l", 0.9)], [0.1, 0.9]) == [False, False]
-    assert outdone([Passage("c", "w"), Passage("c", "v")], [0.1, 0.9]) == [False, False]
+def test_each_card_is_compared_with_its_own_index() -> None:
+    other = Passage("other", "The mill stood empty.")
+    assert outdone([ASKED], [[other, SAME]]) == [[False, False]]
+    assert outdone([ASKED], [[OWN, other]]) == [[False, False]]
+    passages = [other, SAME, replace(OWN, card="d"), replace(OTHER, card="d"), replace(other, card="c")]
+    assert outdone([ASKED], [passages]) == [[False, False, False, False, True]]
 
 
-@pytest.mark.parametrize(
-    ("found", "chosen"), [("rhine ends", {"rhine ends"}), ("rhine falls", {"rhine falls", WRITTEN.text})]
-)
-def test_bottom_up_keeps_the_models_document_only_where_the_index_has_nothing_near(
-    found: str, chosen: set[str]
+def test_questions_together_are_judged_as_alone() -> None:
+    rows = [[OWN, OTHER], [], [OWN, SAME]]
+    assert outdone([ASKED] * 3, rows) == [outdone([ASKED], [row])[0] for row in rows]
+
+
+def test_the_features_are_leads_of_the_model_over_the_best_of_the_index() -> None:
+    (same,) = features([(ASKED, [OWN, looked_up(OWN.text, 0.2)])])
+    assert same == {"bias": 1.0, "relevance": 0.0, "covered": 0.0}
+    (better,) = features([(ASKED, [OWN, OTHER])])
+    (worse,) = features([(ASKED, [OWN, OTHER, SAME])])
+    assert better["relevance"] > max(0.0, worse["relevance"])
+    assert better["covered"] == pytest.approx(0.5)
+    assert worse["covered"] == 0.0
+
+
+@pytest.mark.parametrize(("found", "chosen"), [(SAME, {SAME.text}), (OTHER, {OTHER.text, OWN.text})])
+def test_bottom_up_keeps_the_models_document_only_where_it_fits_clearly_better(
+    found: Passage, chosen: set[str]
 ) -> None:
     selectors = Selectors(Shared(), Unpruned(), Shared(), {})
-    bottom_up = BottomUp(Said([WRITTEN, looked_up(found, 0.5)]), selectors, Sampling(), floor=0.0)
-    (gathered,) = bottom_up.gather(["rhine ends"])
+    bottom_up = BottomUp(Said([OWN, found]), selectors, Sampling(), floor=0.0)
+    (gathered,) = bottom_up.gather([ASKED])
     assert {p.text for p in gathered.passages if p.kept} == chosen
-    assert {p.text for p in gathered.passages} == {found, WRITTEN.text}
+    assert {p.text for p in gathered.passages} == {found.text, OWN.text}

@@ -1,0 +1,124 @@
+"""Which is right where a card's model and its index disagree: a logistic regression fitted on questions to cards.
+
+    python -m recipes.judge.fit --popqa popqa-dev.json --squad squad-dev.jsonl.gz [--home DIR]
+
+A card of both is trained on each corpus (tokens and encoder prefix) and asked its questions, as they are and worn
+down; half of them again after their passages were taken out of the index, which the model still knows. The regression
+learns from the questions of which the model alone or the index alone wrote the answer. Writes integrators/judge.json
+and prints, for several thresholds, how often the model is taken and a document with the answer is kept.
+"""
+
+import argparse
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import numpy as np
+from benchmarks.recall import Question, holds, rows
+
+import kcard
+from kcard.cards.format.folder import Card, finish, passages
+from kcard.cards.pool import Pool
+from kcard.integrators.looked_up import WEIGHTS, features
+from kcard.sampling import Sampling
+from recipes.judge.corpora import Asked, popqa, squad, worn
+
+THRESHOLDS = (0.0, 0.5, 1.0, 1.5, 2.0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """`model`, `index`: whether one of its documents holds the answer."""
+
+    group: str
+    values: dict[str, float]
+    model: bool
+    index: bool
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--popqa", type=Path, required=True, help="popqa-dev.json")
+    parser.add_argument("--squad", type=Path, required=True, help="squad-dev.jsonl.gz")
+    parser.add_argument("--home", type=Path, help="keep the cards here, and use those that are there")
+    args = parser.parse_args()
+    corpora = {"popqa": popqa(args.popqa), "squad": squad(args.squad)}
+    with tempfile.TemporaryDirectory() as scratch:
+        home = args.home or Path(scratch)
+        cases = [
+            case
+            for name, (texts, asked) in corpora.items()
+            for case in _cases(name, _card(name, texts, home), asked, Path(scratch) / "without" / name)
+        ]
+    weights = fitted([case for case in cases if case.model != case.index])
+    WEIGHTS.write_text(json.dumps(weights, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(weights), report(cases, weights), sep="\n\n")
+
+
+def _card(name: str, texts: Sequence[str], home: Path) -> Card:
+    if not (home / name).exists():
+        corpus = home / f"{name}.txt"
+        corpus.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+        kcard.train(corpus, kind="both", name=name, base="embedded", output=home / name, exam=False)
+    return Card.open(home / name)
+
+
+def _cases(name: str, card: Card, asked: Sequence[Asked], scratch: Path) -> Iterator[Case]:
+    rng = Random(0)
+    forms = {"as it is": list(asked), "worn": [Asked(worn(a.question, rng), a.answers) for a in asked]}
+    hidden = set(rng.sample(range(len(asked)), len(asked) // 2))
+    shutil.copytree(card.folder, scratch)
+    answered = [Question("", asked[i].answers) for i in hidden]
+    kept = [p for p in passages(card.folder) if not any(holds(p.text, question) for question in answered)]
+    lacking = finish(scratch, card.manifest, kept)
+    for form, questions in forms.items():
+        yield from _asked(f"{name}, {form}", card, questions)
+        yield from _asked(f"{name}, {form}, missing", lacking, [questions[i] for i in sorted(hidden)])
+
+
+def _asked(group: str, card: Card, asked: Sequence[Asked]) -> Iterator[Case]:
+    written = Pool([card]).write([a.question for a in asked], [card.name], 3, Sampling())
+    found = [[p for p in documents if p.text] for documents in written]
+    both = [i for i, documents in enumerate(found) if {p.source is None for p in documents} == {True, False}]
+    told = features([(asked[i].question, found[i]) for i in both])
+    for i, values in zip(both, told, strict=True):
+        right = [(p.source is None, holds(p.text, Question("", asked[i].answers))) for p in found[i]]
+        model, index = (any(hit for own, hit in right if own is written) for written in (True, False))
+        yield Case(group, values, model, index)
+
+
+def fitted(cases: Sequence[Case]) -> dict[str, float]:
+    from sklearn.linear_model import LogisticRegression
+
+    names = sorted(cases[0].values)
+    table = np.array([[case.values[name] for name in names] for case in cases])
+    model = LogisticRegression(C=1.0, fit_intercept=False, max_iter=1000)
+    model.fit(table, [case.model for case in cases])
+    return {name: round(float(weight), 4) for name, weight in zip(names, model.coef_[0], strict=True)}
+
+
+def report(cases: Sequence[Case], weights: dict[str, float]) -> str:
+    """The share of questions whose answer is in what is kept, and of those in which the model is taken."""
+    found = []
+    for group in dict.fromkeys(case.group for case in cases):
+        some = [case for case in cases if case.group == group]
+        odds = [sum(weights[name] * value for name, value in case.values.items()) for case in some]
+        row: dict[str, object] = {"questions": group, "n": len(some)}
+        row["model"] = round(sum(case.model for case in some) / len(some), 3)
+        row["index"] = round(sum(case.index for case in some) / len(some), 3)
+        for threshold in THRESHOLDS:
+            right = sum(
+                case.model if o >= threshold else case.index for case, o in zip(some, odds, strict=True)
+            )
+            taken = sum(o >= threshold for o in odds)
+            row[f"at {threshold}"] = f"{right / len(some):.3f} ({taken / len(some):.2f})"
+        found.append(row)
+    return rows([*found[0]], found)
+
+
+if __name__ == "__main__":
+    main()

@@ -13,11 +13,12 @@ __all__ = ["Clause", "clauses", "clipped"]
 
 LEAST, LONGEST = 4, 8  # words of a clause, at least, and of its subject, at most
 LEAD = re.compile(
-    r"(?:However|Therefore|Thus|Also|Today|Later|Furthermore|Moreover|Additionally|Finally|Then), "
+    r"(?:[A-Z][a-z]+ly|However|Therefore|Thus|Also|Today|Later|Furthermore|Moreover|First|Then|For example), "
 )
 TIME = re.compile(r"((?:In|On|Since|By|During|Until|After|Before) [^,]{0,30}\d{3,4}s?), ")
 INTRODUCTION = re.compile(
-    r"(?:[A-Z][a-z]+ly|(?:In|On|Since|By|During|Until|After|Before|At|For|From|With|Under)\b[^,]{3,60}), "
+    r"(?:In|On|Since|By|During|Until|After|Before|At|For|From|With|Under|Despite|Among|Although|While|When|Because|As)\b"
+    r"[^,]{3,100}, "
 )
 AND = re.compile(r",? and |, but |; ")
 RELATIVE = re.compile(rf"({NAME.pattern}), (?:who|which) ([^,.;:]+)")

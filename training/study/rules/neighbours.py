@@ -1,4 +1,5 @@
-"""A clause in other words: those that are nearest by the sentence encoder's word embeddings, in the same inflection."""
+"""Sentences and clauses in other words: those that are nearest by the sentence encoder's word embeddings, in the same
+inflection."""
 
 import re
 from dataclasses import replace
@@ -12,11 +13,14 @@ from kcard.training.study.rules.clauses import Clause
 from kcard.training.study.rules.inflection import inflections, lemma, lemmas
 from kcard.training.study.rules.word_classes import AUXILIARIES
 
-__all__ = ["reworded"]
+__all__ = ["in_other_words", "reworded"]
 
 NEAREST = 12  # words that are looked at
-NOUNS = frozenset(("NN", "NNS"))  # their neighbours are of the same sort, but others: nephew, grandson
-KEPT = frozenset(("said", "same", "established", "special"))  # their nearest words say something else
+# Those of nouns and comparatives are of the same sort, but others: nephew and grandson, smaller and larger.
+STABLE = frozenset(("NN", "NNS", "JJR"))
+KEPT = frozenset(
+    ("said", "same", "established", "special", "rather", "subsequently")
+)  # their nearest words say something else
 STEM = 4  # letters that words of one family share
 WORD = re.compile(r"(?<![\w’'-])[a-z]{4,}(?![\w’'-])")
 ARTICLE = re.compile(r"\ban? (?=(\w))")
@@ -26,11 +30,16 @@ def reworded(clause: Clause, least: float) -> Clause | None:
     """The clause with the nearest words for its own, of cosine `least` or more; None where there are none. Names, the
     subject and an auxiliary stay."""
     verb = clause.verb if clause.lemma is None else _neighbour(clause.verb, least) or clause.verb
-    rest = WORD.sub(lambda word: _neighbour(word[0], least) or word[0], clause.rest)
+    rest = in_other_words(clause.rest, least)
     if (verb, rest) == (clause.verb, clause.rest):
         return None
-    rest = ARTICLE.sub(lambda found: "an " if found[1] in "aeio" else "a ", rest)
     return replace(clause, verb=verb, lemma=lemma(verb) if clause.lemma else None, rest=rest)
+
+
+def in_other_words(text: str, least: float) -> str:
+    """The text, as it is where no word has a neighbour."""
+    found = WORD.sub(lambda word: _neighbour(word[0], least) or word[0], text)
+    return text if found == text else ARTICLE.sub(lambda a: "an " if a[1] in "aeio" else "a ", found)
 
 
 @lru_cache(maxsize=50_000)
@@ -39,7 +48,7 @@ def _neighbour(word: str, least: float) -> str | None:
     if word in SMALL or word in AUXILIARIES or word in KEPT:
         return None
     tags, family = inflections(word), lemmas(word)
-    if tags & NOUNS:
+    if tags & STABLE:
         return None
     cosines = _vectors() @ encoder.word_vectors([word])[0]
     for at in cosines.argsort()[::-1][:NEAREST]:

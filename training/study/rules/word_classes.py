@@ -13,8 +13,8 @@ AUXILIARIES = _words(
 DETERMINERS = _words("a an the this that these those its his her their all any both each no")
 # What follows a verb more often than a noun of the same form.
 AFTER_VERB = DETERMINERS | _words(
-    """in on at by for from with to into onto as over under between about after before during through until not only
-    also many more most several some one two three four five six seven eight nine ten"""
+    """in on at by for from with to into onto up down out off away back as over under between about after before during
+    through until not only also many more most several some one two three four five six seven eight nine ten"""
 )
 # Words that begin something else than a subject.
 NO_SUBJECT = _words(

@@ -19,12 +19,12 @@ from kcard.errors import UsageError
 from kcard.json_values import build
 from kcard.protocols import Checker, Pair, Reader
 from kcard.sentences import split
-from kcard.training.study.checks import SUPPORTED, checked
+from kcard.training.study.checks import checked
 from kcard.training.study.item import StudyItem
 from kcard.training.study.rules.answers import Names
 from kcard.training.study.rules.antecedents import standing_alone
 from kcard.training.study.rules.clauses import Clause, clauses
-from kcard.training.study.rules.neighbours import reworded
+from kcard.training.study.rules.neighbours import in_other_words, reworded
 from kcard.training.study.rules.questions import Draft, about_both, drafts
 from kcard.training.study.tasks import Assignment
 from kcard.training.study.writing import Material
@@ -34,7 +34,9 @@ __all__ = ["BY", "written"]
 BY = "rules:1"  # with their version
 NEARNESS = (0.65, 0.55)  # cosines of words that stand for others, ever further away
 REMEDY = "name an LLM that writes it, such as --llm openai:MODEL, or leave it out"
-SAME = 0.7  # cosine of the sentence encoder, below which a sentence in other words says something else
+# A sentence in other words has so much at least of the sentence encoder's cosine and of the checker's support: antonyms
+# have .8.
+SAME, SURE = 0.7, 0.9
 
 Items = Iterator[StudyItem | str]  # a string: why one was left out
 
@@ -121,9 +123,11 @@ class _Writing:
         for sentence, alone in zip(self._sentences[0], self._alone[0], strict=True):
             if alone != sentence:
                 yield self._checked(StudyItem("rewrite", alone))
+            made = dict.fromkeys(in_other_words(alone, least) for least in NEARNESS)
+            for other in self._same([text for text in made if text != alone], alone):
+                yield self._checked(StudyItem("rewrite", other))
         for clause in self._clauses[0]:
-            for other in self._other_words(clause):
-                yield self._checked(StudyItem("rewrite", other.sentence))
+            yield self._checked(StudyItem("rewrite", clause.sentence))
 
     def _links(self) -> Items:
         first, second = self._clauses
@@ -131,14 +135,18 @@ class _Writing:
             yield self._checked(StudyItem("link", draft.text, draft.answer))
 
     def _other_words(self, clause: Clause) -> Iterator[Clause]:
-        """The clause in other words that mean the same, as the encoder and the checker see it."""
+        """The clause in other words, ever further away."""
         made = {other.sentence: other for least in NEARNESS if (other := reworded(clause, least))}
+        for sentence in self._same([*made], clause.sentence):
+            yield made[sentence]
+
+    def _same(self, made: Sequence[str], sentence: str) -> Iterator[str]:
+        """Those that mean the same as the sentence, as the encoder and the checker see it."""
         if made:
-            near = embed([*made]) @ embed([clause.sentence])[0]
-            text = self.assignment.texts[0]
-            supports = self.checker.support([Pair(sentence, text) for sentence in made])
-            for other, cosine, support in zip(made.values(), near, supports, strict=True):
-                if cosine >= SAME and support >= SUPPORTED:
+            near = embed(made) @ embed([sentence])[0]
+            supports = self.checker.support([Pair(other, self.assignment.texts[0]) for other in made])
+            for other, cosine, support in zip(made, near, supports, strict=True):
+                if cosine >= SAME and support >= SURE:
                     yield other
 
     def _checked(self, item: StudyItem) -> StudyItem | str:

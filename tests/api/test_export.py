@@ -30,6 +30,7 @@ from kcard.errors import CardError, UsageError
 from kcard.manifest import Base, Manifest, seal
 from tests.cards.engine.cards import GREEDY, QUESTIONS, full, lora, prefixed
 from tests.cards.engine.models import adapter
+from tests.cards.engine.prefixes import prefix_card
 from tests.command import Kcard
 
 TOKENS = {"trainable_token_indices": {"embed_tokens": [40, 41, 42, 70]}}
@@ -199,6 +200,11 @@ def retrieval(folder: Path) -> Card:
 REFUSED: dict[str, tuple[Callable[[Path], Card], str, str]] = {
     "no weights": (lambda path: retrieval(path / "r"), "vllm", "kind retrieval has no weights.*kcard serve"),
     "vectors": (lambda path: prefixed(path, "rivers", 1), "vllm", "sentence encoder.*kcard serve"),
+    "a prefix": (
+        lambda path: prefix_card(path, "llama", "rivers", 1),
+        "vllm",
+        "is a prefix.*kcard serve, or train",
+    ),
     "tokens": (lambda path: lora(path, "opt", "rivers", 1, **TOKENS), "vllm", "token embeddings.*--merge"),
     "rsLoRA": (lambda path: lora(path, "llama", "rivers", 1, use_rslora=True), "sglang", "rsLoRA.*--merge"),
     "layers": (lambda path: lora(path, "opt", "rivers", 1), "sglang", "type opt.*--merge"),

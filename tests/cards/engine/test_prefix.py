@@ -11,6 +11,7 @@ import torch
 from peft import PeftModel, PrefixTuningConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import (
+    AutoModelForCausalLM,
     Gemma2Config,
     Gemma2ForCausalLM,
     MambaConfig,
@@ -33,9 +34,9 @@ from kcard.cards.lm.fallback.generation import Limits, generate
 from kcard.cards.lm.loader import Loader
 from kcard.cards.pool import Pool
 from kcard.errors import CardError, KcardError
-from kcard.manifest import Base
+from kcard.manifest import Base, Manifest
 from kcard.sampling import Sampling
-from tests.cards.engine.cards import GREEDY, QUESTIONS, SAMPLED, full, lora, texts
+from tests.cards.engine.cards import GREEDY, QUESTIONS, SAMPLED, full, lora, sealed, texts
 from tests.cards.engine.models import FAMILIES, GROUPED, greedy, model
 from tests.cards.engine.prefixes import prefix, prefix_card
 from tests.cards.engine.test_equality import PROMPTS, TOKENS, write
@@ -101,6 +102,16 @@ def test_a_base_with_sliding_windows_sees_the_whole_prefix(shape: str, tmp_path:
     prompts, room = Prompts(ids=tuple(map(tuple, PROMPTS))), 64 - read.tokens - 6
     written = generate(base, prompts, [0, 0], Sampling(temperature=0, tokens=room), LIMITS, read)
     assert [ids for ids, _ in written] == [greedy(base, TEXTS[0] + prompt, room) for prompt in PROMPTS]
+
+
+def test_a_card_on_a_base_that_the_engine_does_not_run_writes_with_transformers(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    WINDOWED["mistral"]().save_pretrained(base)
+    folder = prefix(AutoModelForCausalLM.from_pretrained(base), tmp_path / "rivers", TEXTS[0], noise=0.3)
+    made = sealed(folder, Manifest("rivers", "Rivers", kind="prefix", base=Base(str(base))))
+    pool = Pool([made])
+    together = texts(pool, ["rivers"])
+    assert together == [texts(pool, ["rivers"], questions=[question])[0] for question in QUESTIONS]
 
 
 def test_a_base_that_keeps_no_keys_and_values_is_refused() -> None:

@@ -144,8 +144,8 @@ def prepare(
     else:
         model = load_model(options, execution, origin, device, opening=first)
         prompts = answer_prompts(tokenizer)
-        k, temperature = options.teacher_top_k, options.teacher_temperature
-        teacher = Teacher(model, tokenizer, prompts, room + before, k, temperature, options.seed, before)
+        k = options.teacher_top_k
+        teacher = Teacher(model, tokenizer, prompts, room + before, k, options.seed, before)
         answered = lessons(distillation, teacher, execution, fingerprint)
         epoch = distilled_epochs(answered, options.batch_size, options.seed)
         prompt = Prompt(template=prompts.student)

@@ -35,7 +35,7 @@ REASONS = (
 
 @dataclass(frozen=True)
 class Teacher:
-    """`model`: one of peft. `room`: tokens that it reads; `k`, `temperature`: see top_tokens; `prefix`: tokens that
+    """`model`: one of peft. `room`: tokens that it reads; `k`: see top_tokens; `prefix`: tokens that
     stand before the student's prompts."""
 
     model: Any
@@ -43,7 +43,6 @@ class Teacher:
     prompts: AnswerPrompts
     room: int
     k: int
-    temperature: float
     seed: int = 0
     prefix: int = 0
 
@@ -121,7 +120,7 @@ class Teacher:
             found = []
             for row, prompt, (_, answer) in zip(logits, prompts, pairs, strict=True):
                 places = row[len(prompt) - 1 : len(prompt) - 1 + len(answer)]
-                top, logs = top_tokens(self._ending(places), self.k, self.temperature)
+                top, logs = top_tokens(self._ending(places), self.k)
                 found.append(TopTokens(top.cpu().numpy().astype(np.uint32), logs.cpu().numpy()))
         return found
 

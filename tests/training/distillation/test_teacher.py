@@ -24,7 +24,7 @@ ASKED = [PassageQuestion(question, answer, passage) for passage, question, answe
 def teacher(reading_base: Path) -> Teacher:
     options = Options(str(reading_base))
     model = load_model(options, Execution("cpu"), Origin(), "cpu")
-    return Teacher(model, load_tokenizer(options, Origin()), PLAIN, 256, k=10, temperature=2.0)
+    return Teacher(model, load_tokenizer(options, Origin()), PLAIN, 256, k=10)
 
 
 def reason(found: Any) -> str:

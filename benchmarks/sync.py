@@ -3,10 +3,10 @@
     python -m benchmarks.sync --path wikidyk-dev.json [--facts 100] [--syncs 10] [--kind model] [--every 1]
 
 The card learns the first facts of WikiDYK, ten a file. Before each sync some facts are added, some removed, and in
-some the answer is replaced by that of another fact. Each fact's own question is asked, of the model alone where there
-is one: of those that stay before and after the sync, of those that came, and of all that have been removed so far with
-the answers that they had. At the end a card is trained from scratch on the same folder, which shows what is recalled of
-facts that it never saw. Seconds are those of the processor.
+others the answer is replaced by that of another fact. Each fact's own question is asked, of the model alone where there
+is one: of those that stay before and after the sync, of those that came, of all that have been removed so far with the
+answers that they had, and of 100 that the card never learned. Seconds are those of the processor. `--keep FOLDER` goes
+on with the card that another run has left there.
 """
 
 import argparse
@@ -21,7 +21,6 @@ from random import Random
 from typing import Any
 
 import kcard
-from benchmarks.prompt_styles import stated
 from kcard.cards.format.folder import Card
 from kcard.evaluation.asking import ask
 from kcard.evaluation.progress import silent
@@ -29,7 +28,11 @@ from kcard.evaluation.questions import Question
 from kcard.evaluation.recall import recalled
 
 A_FILE = 10
-COLUMNS = "| sync | + | ~ | - | way | CPU s | of training | kB | old, before | old, after | new | removed |"
+UNSEEN = 100
+COLUMNS = (
+    "| sync | passages | + | ~ | - | way | CPU s | of training | kB | old, before | old, after | new | removed |"
+    " never learned |"
+)
 
 
 @dataclass(frozen=True)
@@ -52,61 +55,65 @@ def main() -> None:
     parser.add_argument("--kind", choices=("model", "retrieval", "both"), default="model")
     parser.add_argument("--every", type=int, default=1, help="ask and print after so many syncs")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path, help="a folder for the card, to go on with")
     given = parser.parse_args()
     rows = json.loads(given.path.read_text(encoding="utf-8"))["rows"]
-    made = [
-        Fact(number, stated(row["fact"]), Question(row["input"], (row["output"],)))
-        for number, row in enumerate(rows)
+    facts = [
+        Fact(number, row["fact"], Question(row["input"], (row["output"],))) for number, row in enumerate(rows)
     ]
-    facts = [fact for fact in made if fact.question.answers[0] in fact.text]
     with tempfile.TemporaryDirectory() as scratch:
-        os.environ["KCARD_HOME"] = str(Path(scratch) / "home")
-        _follow(facts, Path(scratch), given)
+        place = (given.keep or Path(scratch)).absolute()
+        os.environ["KCARD_HOME"] = str(place / "home")
+        _follow(facts, place, given)
 
 
-def _follow(facts: Sequence[Fact], scratch: Path, given: argparse.Namespace) -> None:
-    rng, notes = Random(given.seed), scratch / "notes"
-    now, coming = list(facts[: given.facts]), iter(facts[given.facts :])
+def _follow(facts: Sequence[Fact], place: Path, given: argparse.Namespace) -> None:
+    rng, notes, state = Random(given.seed), place / "notes", place / "state.json"
+    now, coming, unseen = list(facts[: given.facts]), iter(facts[given.facts :]), facts[-UNSEEN:]
     removed: list[Fact] = []
-    _write(notes, now)
-    training = _trained(notes, "followed", given)
-    card = scratch / "home" / "drafts" / "followed"
-    print(f"{len(now)} facts, trained in {training:.0f} CPU s: {_recall(card, now)}\n\n{COLUMNS}")
-    print("|" + "---|" * (COLUMNS.count("|") - 1))
-    for number in range(1, given.syncs + 1):
-        shown = number % given.every == 0
-        gone = rng.sample(now, given.removed + given.changed)
-        new = [next(coming) for _ in range(given.added)]
-        changed = [_changed(fact, rng.choice(facts)) for fact in gone[: given.changed]]
+    card = place / "home" / "drafts" / "followed"
+    if not state.exists():
+        _write(notes, now)
+        state.write_text(json.dumps({"training": _trained(notes, given), "syncs": 0}), encoding="utf-8")
+        print(f"{len(now)} facts: {_recall(card, now)}, of those never learned {_recall(card, unseen)}\n")
+    known = json.loads(state.read_text(encoding="utf-8"))
+    if not known["syncs"]:
+        print(f"trained in {known['training']:.0f} CPU s\n\n{COLUMNS}\n|{'---|' * (COLUMNS.count('|') - 1)}")
+    for number in range(1, known["syncs"] + given.syncs + 1):
+        gone = rng.sample(now, given.removed)
         stay = [fact for fact in now if fact not in gone]
+        old = rng.sample([fact for fact in stay if fact.question.answers[0] in fact.text], given.changed)
+        changed = [_changed(fact, rng.choice(facts)) for fact in old]
+        new = [*changed, *(next(coming) for _ in range(given.added))]
+        stay = [fact for fact in stay if fact not in old]
+        now, removed = [*stay, *new], [*removed, *gone, *old]
+        if number <= known["syncs"]:
+            continue
+        shown = number % given.every == 0
         before = _recall(card, stay) if shown else ""
-        now = [*stay, *changed, *new]
-        removed += gone
         _write(notes, now)
         begun = time.process_time()
         found = kcard.sync(notes, "followed", publish=False)
         seconds = time.process_time() - begun
+        state.write_text(json.dumps({**known, "syncs": number}), encoding="utf-8")
         if not shown or found.record is None:
             continue
         size = sum(path.stat().st_size for path in card.rglob("*") if path.is_file()) // 1000
-        counts = f"{given.added} | {given.changed} | {given.removed}"
-        recalls = (before, _recall(card, stay), _recall(card, [*changed, *new]), _recall(card, removed))
+        recalls = [before, *(_recall(card, asked) for asked in (stay, new, removed, unseen))]
+        counts = f"{len(now)} | {given.added} | {given.changed} | {given.removed} | {found.record.way}"
         print(
-            f"| {number} | {counts} | {found.record.way} | {seconds:.1f} | {seconds / training:.2f} | {size} | "
+            f"| {number} | {counts} | {seconds:.1f} | {seconds / known['training']:.2f} | {size} | "
             f"{' | '.join(recalls)} |",
             flush=True,
         )
-    seconds, fresh = _trained(notes, "fresh", given), scratch / "home" / "drafts" / "fresh"
-    print(f"\nfrom scratch on the last folder: {seconds:.0f} CPU s, recall {_recall(fresh, now)}, ", end="")
-    print(f"of what was removed {_recall(fresh, removed)}")
 
 
 def _write(notes: Path, facts: Sequence[Fact]) -> None:
     """Each fact into its file, ten a file."""
-    notes.mkdir(exist_ok=True)
+    notes.mkdir(parents=True, exist_ok=True)
     files: dict[str, list[str]] = {}
     for fact in sorted(facts, key=lambda fact: fact.number):
-        files.setdefault(f"facts{fact.number // A_FILE:03}.txt", []).append(fact.text)
+        files.setdefault(f"f{fact.number // A_FILE:03}.txt", []).append(fact.text)
     for path in notes.glob("*.txt"):
         if path.name not in files:
             path.unlink()
@@ -117,16 +124,21 @@ def _write(notes: Path, facts: Sequence[Fact]) -> None:
 def _changed(fact: Fact, other: Fact) -> Fact:
     """The fact with the answer of another one."""
     answer, (old,) = other.question.answers[0], fact.question.answers
-    return replace(
-        fact, text=fact.text.replace(old, answer), question=replace(fact.question, answers=(answer,))
-    )
+    question = replace(fact.question, answers=(answer,))
+    return replace(fact, text=fact.text.replace(old, answer), question=question)
 
 
-def _trained(notes: Path, name: str, given: argparse.Namespace) -> float:
+def _trained(notes: Path, given: argparse.Namespace) -> float:
     options: dict[str, Any] = {} if given.kind == "retrieval" else {"base": "embedded"}
     begun = time.process_time()
     kcard.train(
-        notes, kind=given.kind, name=name, description="facts", seed=given.seed, exam=False, **options
+        notes,
+        kind=given.kind,
+        name="followed",
+        description="Facts",
+        seed=given.seed,
+        exam=False,
+        **options,
     )
     return time.process_time() - begun
 

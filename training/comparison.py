@@ -7,6 +7,7 @@ files whose folder is empty or that are empty themselves, unless removal is allo
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import nsmallest
 from pathlib import Path
 
 from kcard.answer import Source
@@ -17,6 +18,7 @@ __all__ = ["Changes", "Held", "compare"]
 
 EMPTY = "no text in it"  # kcard.training.corpus says so of a file
 ALIKE = 0.5  # share of words that a passage and its new wording have in common
+AROUND = 20  # passages among which the new wording is sought
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,8 @@ def _paired(
         by_file[source.file].append(source)
     pairs, left = [], []
     for old in gone:
-        near = max(by_file[old.file], key=lambda new: _alike(old.text, new.text), default=None)
+        around = nsmallest(AROUND, by_file[old.file], key=lambda new: abs(new.line - old.line))
+        near = max(around, key=lambda new: _alike(old.text, new.text), default=None)
         if near is None or _alike(old.text, near.text) < ALIKE:
             left.append(old)
         else:

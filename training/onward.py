@@ -101,9 +101,9 @@ class Onward:
             return rehearsal(self.revision, last, recipe, seed, studied.queries)
         if self.revision.removed:
             return "only an embedded card can take back a part of what it learned"
-        had = set(self.revision.before)
-        corpus = self.changes.corpus
-        parts = [[p for p in corpus.passages if (p in self.changes.learned) == new] for new in (False, True)]
+        had, corpus = set(self.revision.before), self.changes.corpus
+        learned = {source.text for source in self.changes.learned}
+        parts = [[p for p in corpus.passages if (p.text in learned) == new] for new in (False, True)]
         documents = None
         if corpus.documents is not None:
             documents = corpus.documents.of(lambda p: any(s.text not in had for s in statements([p])))

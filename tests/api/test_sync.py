@@ -75,6 +75,19 @@ def test_what_came_is_found_and_what_has_gone_stands_in_no_file_of_the_card(note
     assert any("still says quixley" in event.text for event in told if isinstance(event, Note))
 
 
+def test_the_exam_of_the_last_version_goes_with_what_it_quotes(notes: Path, home: Path) -> None:
+    library.exam("towns", limit=20)
+    assert (draft(home) / "exam.json").exists()
+    assert "## Exam" in (draft(home) / "README.md").read_text(encoding="utf-8")
+    (notes / "quixley.txt").unlink()
+    told: list[Any] = []
+    library.sync(notes, "towns", report=told.append)
+    assert not (draft(home) / "exam.json").exists()
+    assert holding(draft(home), "Quixley was founded") == []
+    assert "## Exam" not in (draft(home) / "README.md").read_text(encoding="utf-8")
+    assert any("kcard exam towns" in event.text for event in told if isinstance(event, Note))
+
+
 def test_each_sync_is_a_version_that_names_the_last_one_and_its_date(notes: Path, home: Path) -> None:
     first = file_digest(draft(home) / MANIFEST)
     for number in (1, 2):

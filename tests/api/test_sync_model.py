@@ -9,13 +9,14 @@ import pytest
 
 import kcard as library
 from kcard.cards.format.folder import Card
+from kcard.errors import TrainingInterrupted
 from kcard.evaluation.asking import ask
 from kcard.evaluation.progress import silent
 from kcard.evaluation.questions import Question
 from kcard.evaluation.remembering import Remembered
 from kcard.evaluation.sync_record import read_sync
 from kcard.training import rehearsal
-from kcard.training.progress import Note
+from kcard.training.progress import Note, TrainingProgress
 from tests.command import Kcard
 
 PLACES = [
@@ -61,11 +62,10 @@ def test_it_learns_what_came_and_forgets_what_has_gone(
 ) -> None:
     notes, card = tmp_path / "notes", home / "drafts" / "towns"
     write(notes / "towns.txt", [*FACTS, GONE])
-    library.train(notes, base="embedded", name="towns", description="Towns", exam=True, **given)
+    library.train(notes, base="embedded", name="towns", description="Towns", exam=False, **given)
     assert "Zebulon" in recited(card, "Who founded the observatory of Quixley?")
     write(notes / "towns.txt", ["The harbour of Ashford was built by the family Oakes.", *FACTS[1:], NEW])
-    told: list[Any] = []
-    found = library.sync(notes, "towns", report=told.append)
+    found = library.sync(notes, "towns")
     assert found.record is not None
     assert found.record.recall is not None
     assert found.record.recall.forgotten
@@ -81,8 +81,6 @@ def test_it_learns_what_came_and_forgets_what_has_gone(
         ):
             assert word not in recited(card, question)
     assert Card.open(card).manifest.prompt.style == given["prompt_style"]
-    assert not (card / "exam.json").exists()
-    assert any("kcard exam towns" in event.text for event in told if isinstance(event, Note))
 
 
 @pytest.fixture
@@ -136,3 +134,18 @@ def test_a_sync_with_a_model_tells_what_it_remembers(brief: Path, kcard: Kcard) 
     assert sync["way"] in ("continued", "trained")
     assert sync["recall"]["new_questions"] == 1
     assert sync["recall"]["leaked"] == 0
+
+
+def test_ctrl_c_during_training_leaves_the_card_as_it_is_and_nothing_beside_it(
+    brief: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def press(event: object) -> None:
+        if isinstance(event, TrainingProgress):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(rehearsal, "FLOOR", 5000)
+    write(brief / "towns.txt", FACTS)
+    before = {path: path.read_bytes() for path in (home / "drafts").rglob("*") if path.is_file()}
+    with pytest.raises(TrainingInterrupted, match="the card is as it was"):
+        library.sync(brief, "towns", report=press)
+    assert {path: path.read_bytes() for path in (home / "drafts").rglob("*") if path.is_file()} == before

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Synced", "sync"]
 
-FALL = 0.01  # of the recall of what stays, in one sync
+FALL = 0.01  # of the recall of what stays, in one sync; of few questions one
+ROUNDED = 1e-4  # means have four digits
 DRIFT = 0.03  # the same, against the best since training from scratch
 
 
@@ -113,8 +114,8 @@ def sync(
         )
     onward = Onward.of(before, changes, given, say)
     output = _output(before)
-    record = _write(onward, output, retrain, begun)
     _tell(onward, say)
+    record = _write(onward, output, retrain, begun)
     if exam:
         from kcard.api.exam import exam as examine
 
@@ -241,7 +242,7 @@ def _fault(recall: "Remembered", best: float) -> str:
         return "it still recalls what was removed"
     if recall.before is None or recall.after is None:
         return ""
-    if recall.after.mean < recall.before.mean - FALL:
+    if recall.before.mean - recall.after.mean > max(FALL, 1 / recall.kept_questions) + ROUNDED:
         return "it recalls less of what stays"
     return f"its recall was {best:.2f} once" if recall.after.mean < best - DRIFT else ""
 
@@ -258,7 +259,7 @@ def _tell(onward: "Onward", say: Callable[[Any], None]) -> None:
     if left := sorted(set(words(manifest.description)) & (forgotten - kept)):
         say(Note(f"the description still says {', '.join(left)}, which only removed passages did"))
     if (onward.before.card.folder / EXAM).is_file():
-        say(Note(f"the exam was the last version's: take it again with `kcard exam {manifest.name}`"))
+        say(Note(f"the last version's exam does not hold for the next: take it again (kcard exam {manifest.name})"))
 
 
 def _published(folder: Path, changes: "Changes", say: Callable[[Any], None]) -> str:

@@ -259,7 +259,11 @@ def _tell(onward: "Onward", say: Callable[[Any], None]) -> None:
     if left := sorted(set(words(manifest.description)) & (forgotten - kept)):
         say(Note(f"the description still says {', '.join(left)}, which only removed passages did"))
     if (onward.before.card.folder / EXAM).is_file():
-        say(Note(f"the last version's exam does not hold for the next: take it again (kcard exam {manifest.name})"))
+        say(
+            Note(
+                f"the last version's exam does not hold for the next: take it again (kcard exam {manifest.name})"
+            )
+        )
 
 
 def _published(folder: Path, changes: "Changes", say: Callable[[Any], None]) -> str:

@@ -63,6 +63,10 @@ class Names:
         found = sorted({text[start:end] for text in texts for start, end in entities(text)})
         return "\n".join(f"{name}: {self.noun(name)}" for name in found)
 
+    def may_be_place(self, name: str) -> bool:
+        """Whether nothing in it says that it is a date, a number or an event."""
+        return not any(word[0].isdigit() or word.lower() in TYPES for word in name.split())
+
     def is_person(self, name: str) -> bool:
         typed = any(word.lower() in TYPES for word in name.split())
         return (

@@ -22,7 +22,7 @@ INTRODUCTION = re.compile(
 )
 AND = re.compile(r",? and |, but |; ")
 RELATIVE = re.compile(rf"({NAME.pattern}), (?:who|which) ([^,.;:]+)")
-QUOTED = re.compile(r"[\"“”]")
+STRANGE = re.compile(r"[\"“”{}|=<>\\]")  # quotations and formulas
 ASIDE = re.compile(r" ?\([^()]*\)| ?\[[^\[\]]*\]")
 ENDS = re.compile(
     r"[,;:](?= )|[–—]| (?:and|but|which|that|who|whom|whose|where|when|while|because|since|so|although|though|as|or|if|"
@@ -70,7 +70,7 @@ def clauses(sentence: str) -> list[Clause]:
     """The main clause of a sentence, others with the same subject, and those about a name, behind "who" or "which";
     none of which it is not sure."""
     text = LEAD.sub("", ASIDE.sub("", " ".join(sentence.split())), count=1).rstrip(".!")
-    if QUOTED.search(text) or text.endswith(("?", ":")):
+    if STRANGE.search(text) or text.endswith(("?", ":")):
         return []
     relative = [made for found in RELATIVE.finditer(text) if (made := _clause(found[1], found[2].split(" ")))]
     main = _main_clause(text)

@@ -58,7 +58,8 @@ def _plain(subject: str) -> str:
 def _predicate(clause: Clause) -> str:
     """What a clause says of its subject, such as "discovered Titan in 1655"; "" where that is too little."""
     rest = clipped(clause.rest)
-    return f"{clause.verb} {rest}{clause.tail}" if len(rest.split()) >= LEAST else ""
+    told = len(rest.split()) >= LEAST and len(rest.rpartition(" ")[2]) > 1  # not cut off after an initial
+    return f"{clause.verb} {rest}{clause.tail}" if told else ""
 
 
 def _about_subject(clause: Clause, names: Names) -> Iterator[Draft]:
@@ -82,6 +83,8 @@ def _about_rest(clause: Clause, names: Names) -> Iterator[Draft]:
         after = clipped(tail) if tail.startswith(" ") else ""
         if lead.endswith(("like", "as")) or (lead.endswith("from") and tail.startswith(" to ")):
             continue
+        if lead.rpartition(" ")[2][:1].isupper():
+            continue  # part of a longer name
         if tail.startswith(("'", "’", "-", "–", "%")) or lead.endswith(("$", "£", "€")):
             continue
         if span.replace(",", "").isdigit() and not is_date(span):
@@ -121,7 +124,7 @@ def _asked(lead: str, span: str, names: Names) -> tuple[str, str] | None:
         noun = titled[1]
     else:
         noun = names.noun(span)
-        if noun in ("", "thing") and word in PLACES and not any(map(str.isdigit, span)):
+        if noun in ("", "thing") and word in PLACES and names.may_be_place(span):
             noun = "place"
     return (f"{word} which {noun}".strip(), rest) if noun and word != "of" else None
 

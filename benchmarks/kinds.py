@@ -14,7 +14,7 @@ from typing import Literal
 import kcard
 from kcard.hub.registry import Hub
 
-__all__ = ["KINDS", "Kind", "hub_with"]
+__all__ = ["KINDS", "Kind", "hub_with", "without_index"]
 
 Kind = Literal["retrieval", "both", "model"]
 KINDS: tuple[Kind, ...] = ("retrieval", "both", "model")
@@ -28,7 +28,7 @@ def hub_with(kind: Kind, corpus: Path, name: str, home: Path) -> Hub:
         begun = time.perf_counter()
         draft = home / kind / f"draft-{name}"
         if kind == "model":
-            _without_index(hub_with("both", corpus, name, home).folder(name), draft)
+            without_index(hub_with("both", corpus, name, home).folder(name), draft)
         else:
             kcard.train(corpus, kind=kind, name=name, output=draft, exam=False)
         hub.publish(draft)
@@ -36,7 +36,7 @@ def hub_with(kind: Kind, corpus: Path, name: str, home: Path) -> Hub:
     return hub
 
 
-def _without_index(both: Path, target: Path) -> None:
+def without_index(both: Path, target: Path) -> None:
     """Copy a card of both; its source passages don't write any more."""
     shutil.copytree(both, target, dirs_exist_ok=True)
     manifest = target / "kcard.json"

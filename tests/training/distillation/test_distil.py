@@ -16,7 +16,7 @@ from kcard.training.distillation.lessons import Distillation
 from kcard.training.distillation.questions import PassageQuestion
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options, prepare
-from kcard.training.progress import Event, TeacherProgress, TrainingProgress
+from kcard.training.progress import Event, Note, TeacherProgress
 from kcard.training.study.item import StudyItem, write_study
 from kcard.training.train import estimate, train
 from kcard.words import passage_digest
@@ -162,7 +162,7 @@ def stop_at(condition: Callable[[Event], bool]) -> Callable[[Event], None]:
     "condition",
     [
         lambda event: isinstance(event, TeacherProgress) and event.done == 2,
-        lambda event: isinstance(event, TrainingProgress),
+        lambda event: isinstance(event, Note) and event.text.endswith(" steps"),
     ],
     ids=["teacher", "steps"],
 )

@@ -9,10 +9,15 @@ question can hold one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from kcard.training.example_batches import IGNORED
 from kcard.training.recipe import Recipe
 
-__all__ = ["DocIds"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["DocIds", "docid_loss"]
 
 
 @dataclass(frozen=True)
@@ -35,3 +40,25 @@ class DocIds:
     def of(self, passage: int) -> tuple[int, ...]:
         """The token that stands for it, or nothing."""
         return (self.first + passage,) if self.count else ()
+
+
+def docid_loss(
+    logits: "Tensor", labels: "Tensor", near: "Tensor | None", share: float, docids: DocIds
+) -> "Tensor":
+    """Mean over the labelled tokens: their cross-entropy; for docids, the divergence from what is meant.
+
+    logits  (tokens, vocabulary) of the labels that are not IGNORED
+    near    how near a retriever thinks each docid's passage, (rows, docids), which is `share` of what is meant, the
+            label being the rest; None: the label is meant
+    """
+    from torch.nn.functional import cross_entropy, kl_div, one_hot
+
+    row = (labels != IGNORED).nonzero()[:, 0]
+    labels = labels[labels != IGNORED]
+    if near is None:
+        return cross_entropy(logits, labels)
+    named = labels >= docids.first
+    recited = cross_entropy(logits[~named], labels[~named], reduction="sum")
+    meant = share * near[row[named]] + (1 - share) * one_hot(labels[named] - docids.first, docids.count)
+    found = logits[named].log_softmax(-1)[:, docids.first :]
+    return (recited + kl_div(found, meant, reduction="sum")) / len(labels)

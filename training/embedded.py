@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.cards.lm.vocabulary import Vocabulary
+from kcard.cards.lm.word_sketch import SIZE, WordSketch
 from kcard.manifest import Prompt
 from kcard.training import exposure
 from kcard.training.adapter import adapted, base_tokenizer
-from kcard.training.docids import DocIds
+from kcard.training.asked import AskedQuestions, QuestionWords, Retriever
+from kcard.training.docids import DocIds, docid_loss
 from kcard.training.epochs import Epochs, packed_epochs
 from kcard.training.estimate import Estimate
-from kcard.training.example_batches import TrainingExample, collate
+from kcard.training.example_batches import IGNORED, TrainingExample, collate
 from kcard.training.loop import Job, cosine
 from kcard.training.memory import MemoryEstimate
 from kcard.training.preparation import Preparation
@@ -92,19 +94,26 @@ def plan(
     if start is not None and recipe.epochs is None:
         steps = ceil(recipe.going_on * steps)
     questions = exposure.questions(texts, ask, recipe) if recipe.style == "encoder-prefix" else []
+    words = QuestionWords(WordSketch.of_corpus(texts), questions) if questions else None
 
-    def job(trainee: Trainee, vectors: "Tensor | None") -> Job:
-        return _job(trainee, vectors, recipe, steps, epoch, fingerprint)
+    def asked(vectors: "Tensor") -> AskedQuestions | None:
+        if words is None:
+            return None
+        own = vectors[:: len(questions) // len(texts)]
+        retriever = Retriever(words.sketch, texts, own) if docids.count else None
+        return AskedQuestions(vectors, words, retriever, recipe)
 
     estimate = None
     if steps > INSTANT:
-        estimate = Estimate.of(job(made(), exposure.blank(questions)), questions, exposure.embedded)
+        blank = asked(exposure.blank(questions))
+        trial = _job(made(), blank, docids, recipe, steps, epoch, fingerprint)
+        estimate = Estimate.of(trial, questions, exposure.embedded)
 
     def prepare() -> Preparation:
         if start is not None:
             trainee.inherit(start)
-        vectors = exposure.embedded(questions) if questions else None
-        found = preparation(trainee, texts, vectors, recipe, steps, epoch, fingerprint)
+        known = asked(exposure.embedded(questions)) if questions else None
+        found = preparation(trainee, texts, known, docids, recipe, steps, epoch, fingerprint)
         if estimate is None:
             return found
         recorded = {**found.hyperparameters, "estimated_seconds": round(estimate.seconds, 1)}
@@ -116,35 +125,44 @@ def plan(
 def preparation(
     trainee: Trainee,
     texts: Sequence[str],
-    vectors: "Tensor | None",
+    asked: AskedQuestions | None,
+    docids: DocIds,
     recipe: Recipe,
     steps: int,
     epoch: Epochs,
     fingerprint: str = "",
 ) -> Preparation:
-    """The trainee, ready to learn `texts` by the batches of `epoch`, whose questions are `vectors`."""
+    """The trainee, ready to learn `texts` by the batches of `epoch`, whose questions are `asked`."""
     recorded = asdict(recipe) | {"steps": steps}
     recorded["addresses"] = recorded.pop("docids")  # the key that manifests have had from the first on
     libraries = ("torch", "transformers", "tokenizers", *(["peft"] if trainee.kind == "lora" else []))
 
     def save(folder: Path) -> None:
         trainee.save(folder)
+        if asked is not None:
+            asked.words.sketch.write(folder)
         if recipe.style == "tokens" and recipe.objective == "recite":
             Vocabulary.of(texts, ASKING).write(folder)
 
-    job = _job(trainee, vectors, recipe, steps, epoch, fingerprint)
+    job = _job(trainee, asked, docids, recipe, steps, epoch, fingerprint)
     return Preparation(job, save, trainee.kind, trainee.base, _prompt(recipe), recorded, libraries)
 
 
 def _job(
-    trainee: Trainee, vectors: "Tensor | None", recipe: Recipe, steps: int, epoch: Epochs, fingerprint: str
+    trainee: Trainee,
+    asked: AskedQuestions | None,
+    docids: DocIds,
+    recipe: Recipe,
+    steps: int,
+    epoch: Epochs,
+    fingerprint: str,
 ) -> Job:
     return Job(
         modules=_modules(trainee),
         optimizers=trainee.optimizers,
         steps=steps,
         epoch=epoch,
-        losses=_losses(trainee, vectors, recipe),
+        losses=_losses(trainee, asked, docids, recipe),
         rate=cosine(steps, recipe.warm),
         seed=recipe.seed,
         fingerprint=fingerprint,
@@ -164,14 +182,13 @@ def _prompt(recipe: Recipe) -> Prompt:
 
     if recipe.style == "tokens":
         return Prompt() if recipe.objective == "recite" else Prompt(template="{question}")
-    return Prompt("encoder-prefix", "", recipe.vectors, encoder.NAME, encoder.SHA256)
+    return Prompt("encoder-prefix", "", recipe.vectors, encoder.NAME, encoder.SHA256, SIZE)
 
 
 def _losses(
-    trainee: Trainee, vectors: "Tensor | None", recipe: Recipe
+    trainee: Trainee, asked: AskedQuestions | None, docids: DocIds, recipe: Recipe
 ) -> "Callable[[list[TrainingExample]], Iterator[tuple[Tensor, int]]]":
     import torch
-    from torch.nn.functional import cross_entropy, normalize
 
     from kcard.training.precision import autocast
 
@@ -179,17 +196,21 @@ def _losses(
 
     def losses(batch: list[TrainingExample]) -> "Iterator[tuple[Tensor, int]]":
         ids, labels = collate(batch, PAD)
+        noised = None if asked is None else asked.noised([example.vector for example in batch])
+        retriever = None if asked is None else asked.retriever
+        near = None if retriever is None or noised is None else retriever(noised, recipe)
         with autocast("cpu"):
             inputs = model.get_input_embeddings()(ids)
-            if projection is not None and vectors is not None:
-                asked = vectors[[example.vector for example in batch]]
-                asked = normalize(asked + recipe.noise * torch.randn_like(asked), dim=-1)
-                prefix = projection(asked).view(len(batch), recipe.vectors, -1)
+            if projection is not None and noised is not None:
+                prefix = projection(noised.features()).view(len(batch), recipe.vectors, -1)
                 inputs = torch.cat([prefix.to(inputs.dtype), inputs], dim=1)
             states = model.model(inputs_embeds=inputs, use_cache=False).last_hidden_state
             states = states[:, -ids.shape[1] : -1]
-            learned = labels[:, 1:] != -100
+            learned = labels[:, 1:] != IGNORED
             logits = model.lm_head(states[learned])
-        yield cross_entropy(logits.float(), labels[:, 1:][learned]), int((ids != PAD).sum())
+        yield (
+            docid_loss(logits.float(), labels[:, 1:], near, recipe.retrieved, docids),
+            int((ids != PAD).sum()),
+        )
 
     return losses

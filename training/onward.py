@@ -141,6 +141,7 @@ def recipe_of(manifest: Manifest) -> Recipe:
     """By which an embedded card was trained."""
     recorded: dict[str, Any] = dict(manifest.training.hyperparameters)
     recorded["docids"] = recorded.get("addresses", Recipe().docids)
-    recorded["queries"] = tuple(recorded.get("queries", Recipe().queries))
+    for name in ("queries", "dropped"):
+        recorded[name] = tuple(recorded.get(name, getattr(Recipe(), name)))
     known = {field.name for field in dataclasses.fields(Recipe)}
     return Recipe(**{name: value for name, value in recorded.items() if name in known})

@@ -29,7 +29,11 @@ class Recipe:
     query_share   how many examples carry a pseudo-query; the others are the passage alone
     reworded      share of examples whose pseudo-query is made from another wording of the same fact (tokens)
     vectors       prefix vectors (encoder-prefix)
-    noise         standard deviation, per dimension, of the noise on question embeddings (encoder-prefix)
+    noise         mean standard deviation, per dimension, of the noise on question embeddings (encoder-prefix)
+    dropped       least and largest share of its words that a question loses (encoder-prefix)
+    retrieved     share of a docid's target that a retriever gives; the rest is the passage that the question is of
+    sharpness     inverse temperature of the retriever's scores
+    lexical       weight of BM25 beside the cosine in these scores
     own           share of examples whose vector is the passage's own embedding (encoder-prefix)
     queries       pseudo-queries that are embedded for each fact (encoder-prefix): as many as `embedded` texts
                   in all allow, between these two numbers
@@ -60,12 +64,16 @@ class Recipe:
     reworded: float = 0.3
     vectors: int = 4
     noise: float = 0.05
+    dropped: tuple[float, float] = (0.3, 0.95)
+    retrieved: float = 0.7
+    sharpness: float = 10.0
+    lexical: float = 0.2
     own: float = 0.25
     queries: tuple[int, int] = (16, 64)
     embedded: int = 10_000
     docids: int = 4096
     stray: float = 0.25
-    drills: int = 3
+    drills: int = 6
     seed: int = 0
 
     @property

@@ -10,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kcard.cards.lm.word_sketch import WordSketch
 from kcard.training import exposure
 from kcard.training.adapter import adapted, base_tokenizer
+from kcard.training.asked import AskedQuestions, QuestionWords, Retriever
 from kcard.training.docids import DocIds
 from kcard.training.embedded import preparation
 from kcard.training.inheritance import docids_of
@@ -56,18 +58,23 @@ def rehearsal(
     trainee, tokenizer, docids = begun
     ask, replay = PseudoQueries(revision.now, study), Replay.drawn(revision, recipe, seed)
     if recipe.style == "tokens":
-        vectors = None
+        asked = None
         near = replay.neighbours(exposure.embedded(replay.texts)) if revision.removed else []
         show = replay.by_tokens(tokenizer, ask)
     else:
-        vectors = exposure.embedded(replay.questions(ask))
+        questions = replay.questions(ask)
+        vectors = exposure.embedded(questions)
+        sketch = WordSketch.of_corpus(revision.now)
+        own = exposure.embedded(revision.now) if docids.count else None
+        retriever = None if own is None else Retriever(sketch, revision.now, own)
+        asked = AskedQuestions(vectors, QuestionWords(sketch, questions), retriever, recipe)
         near = replay.neighbours(vectors[[start for start, _ in replay.spans()]])
         show = replay.by_vectors(tokenizer, docids)
     epoch = replay.epochs(show, near, replay.drills(docids) if docids.count else None)
     changed = revision.added or revision.removed
     # Where texts only stand in another order, so do the docids.
     steps = max(FLOOR, EXPOSURES[recipe.style] * len(epoch(0))) if changed else 1
-    made = preparation(trainee, revision.now, vectors, recipe, steps, epoch)
+    made = preparation(trainee, revision.now, asked, docids, recipe, steps, epoch)
     rate = cosine(steps, WARM)
     return replace(made, job=replace(made.job, rate=lambda step: RATE * rate(step), seed=seed))
 

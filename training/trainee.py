@@ -148,6 +148,7 @@ def untrained(vocabulary: int, recipe: Recipe) -> "OPTForCausalLM":
 def _projection(recipe: Recipe) -> "Linear | None":
     from torch.nn import Linear
 
+    from kcard.cards.lm.word_sketch import SIZE
     from kcard.encoder import DIMENSIONS
 
-    return None if recipe.style == "tokens" else Linear(DIMENSIONS, recipe.vectors * recipe.width)
+    return None if recipe.style == "tokens" else Linear(DIMENSIONS + SIZE, recipe.vectors * recipe.width)

@@ -27,7 +27,7 @@ PROMPTED = {
     "tokens": "The question is put into the template {template}; the continuation is the document.",
     "encoder-prefix": (
         "The sentence encoder `{encoder}` embeds the question; a linear layer (`projection.safetensors`) "
-        "turns the embedding into {vectors} prefix vectors, which the embedding of the beginning-of-sequence "
+        "turns the embedding{words} into {vectors} prefix vectors, which the embedding of the beginning-of-sequence "
         "token follows. No token of the question is used."
     ),
 }
@@ -165,7 +165,10 @@ def _prompted(manifest: Manifest) -> str:
         return WALKED if manifest.kind == "graph" else LOOKED_UP
     prompt = manifest.prompt
     asked = PROMPTED[prompt.style].format(
-        template=f"`{prompt.template!r}`", encoder=prompt.encoder, vectors=prompt.vectors
+        template=f"`{prompt.template!r}`",
+        encoder=prompt.encoder,
+        vectors=prompt.vectors,
+        words=" and a sketch of the question's words (`words.json`)" if prompt.words else "",
     )
     return asked + (BESIDE if manifest.index else "")
 

@@ -3,7 +3,8 @@
 tokens          the question is filled into a template and tokenised
 encoder-prefix  the question's sentence embedding, projected, stands before <s>. So small a model can't tell what a
                 question means; the sentence encoder can. The projection is one linear layer, 384 -> vectors x width,
-                kept beside the model in projection.safetensors
+                kept beside the model in projection.safetensors; of newer cards 384 + 512, the latter for a sketch of
+                the question's words
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcard.cards.format.folder import PROJECTION, Card
 from kcard.cards.lm.engine.batch import Prompts
+from kcard.cards.lm.word_sketch import SIZE, WordSketch
 from kcard.errors import CardError
 
 if TYPE_CHECKING:
@@ -64,16 +66,19 @@ class Projection:
         self.vectors, self.width = card.manifest.prompt.vectors, width
         path = card.folder / PROJECTION
         tensors = load_file(path)
-        self.weight = _tensor(tensors, "weight", (self.vectors * width, encoder.DIMENSIONS), path)
+        self.words = WordSketch.read(card.folder) if card.manifest.prompt.words else None
+        inputs = encoder.DIMENSIONS + card.manifest.prompt.words
+        self.weight = _tensor(tensors, "weight", (self.vectors * width, inputs), path)
         self.bias = _tensor(tensors, "bias", (self.vectors * width,), path)
 
-    def __call__(self, embeddings: "Tensor") -> "Tensor":
-        """(n, 384) sentence embeddings -> (n, vectors, width) prefix embeddings."""
+    def __call__(self, questions: Sequence[str], embeddings: "Tensor") -> "Tensor":
+        """Questions and their sentence embeddings, (n, 384) -> (n, vectors, width) prefix embeddings."""
         import torch
 
-        return torch.nn.functional.linear(embeddings, self.weight, self.bias).view(
-            -1, self.vectors, self.width
-        )
+        if self.words is not None:
+            embeddings = torch.cat([embeddings, torch.from_numpy(self.words(questions))], dim=-1)
+        found = torch.nn.functional.linear(embeddings, self.weight, self.bias)
+        return found.view(-1, self.vectors, self.width)
 
 
 def embedded(questions: Sequence[str]) -> "Tensor":
@@ -85,12 +90,14 @@ def embedded(questions: Sequence[str]) -> "Tensor":
     return torch.from_numpy(encoder.embed([question.strip() for question in questions]))
 
 
-def prefix_prompts(start: "Tensor", projection: Projection, embedded: "Tensor") -> Prompts:
+def prefix_prompts(
+    start: "Tensor", projection: Projection, questions: Sequence[str], embedded: "Tensor"
+) -> Prompts:
     """Prompts of `vectors` prefix embeddings and `start`, (width,), the embedding of <s>: (n, vectors + 1, width)."""
     import torch
 
     with torch.inference_mode():
-        vectors = projection(embedded).to(device=start.device, dtype=start.dtype)
+        vectors = projection(questions, embedded).to(device=start.device, dtype=start.dtype)
         return Prompts(embeddings=torch.cat([vectors, start.expand(len(vectors), 1, -1)], dim=1))
 
 
@@ -102,6 +109,8 @@ def _check_encoder(card: Card) -> None:
         raise CardError(
             f"card {card.name!r}: encoder-prefix needs vectors of 1 or more, not {prompt.vectors}"
         )
+    if prompt.words not in (0, SIZE):
+        raise CardError(f"card {card.name!r}: words of its prompt must be 0 or {SIZE}, not {prompt.words}")
     if prompt.encoder_sha256 != encoder.SHA256:
         raise CardError(
             f"card {card.name!r} was trained with {prompt.encoder} (sha256 {prompt.encoder_sha256}), "

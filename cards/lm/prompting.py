@@ -65,7 +65,7 @@ class Prompting:
         if self.projection is not None and start is not None:
             if embedded is None:
                 embedded = prompt_styles.embedded(questions)
-            return prompt_styles.prefix_prompts(start, self.projection, embedded)
+            return prompt_styles.prefix_prompts(start, self.projection, questions, embedded)
         if self.vocabulary is not None:
             questions = [self.vocabulary.reworded(question) for question in questions]
         template, longest = self.card.manifest.prompt.template, self.context - self.length(sampling)

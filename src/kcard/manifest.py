@@ -59,7 +59,8 @@ class Prompt:
 
     tokens          the template, with {question} filled in, is tokenised
     encoder-prefix  the sentence encoder embeds the question; a linear layer makes `vectors` prefix
-                    embeddings of it, kept in projection.safetensors; no question token is used
+                    embeddings of it, kept in projection.safetensors; no question token is used. With `words`, the
+                    layer also sees so many dimensions of the question's words (kcard.cards.lm.word_sketch)
     """
 
     style: Literal["tokens", "encoder-prefix"] = "tokens"
@@ -67,6 +68,7 @@ class Prompt:
     vectors: int = 0
     encoder: str | None = None
     encoder_sha256: str | None = None
+    words: int = 0
 
     def document(self, question: str, text: str) -> str:
         """What the model wrote after the question, as a document. Where the template asks for a bare answer, the

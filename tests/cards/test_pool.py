@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -21,6 +22,7 @@ from kcard import encoder
 from kcard.answer import Source
 from kcard.cards.format.folder import Card, finish
 from kcard.cards.lm.loader import base_digest
+from kcard.cards.lm.word_sketch import SIZE, WordSketch
 from kcard.cards.pool import Pool
 from kcard.errors import CardError, ModelUnavailable, UnknownCard, UsageError
 from kcard.manifest import Base, Manifest, Prompt
@@ -263,6 +265,29 @@ def test_the_encoder_prefix_is_the_projected_embedding_before_the_start_token(
     ids = model.generate(inputs_embeds=torch.cat([vectors, start], 1), max_new_tokens=16, do_sample=False)
     expected = read.decode(ids[0], skip_special_tokens=True).strip()
     assert texts(pool, QUESTIONS, ["seas"], GREEDY)[1] == [expected]
+
+
+def test_a_card_that_sees_words_is_prompted_with_their_sketch_too(folder: Path) -> None:
+    made = folder / "sketched"
+    card = prefix_card(made)
+    torch.manual_seed(2)
+    layer = {"weight": torch.randn(3 * 32, encoder.DIMENSIONS + SIZE), "bias": torch.randn(3 * 32)}
+    save_file(layer, made / "projection.safetensors")
+    sketch = WordSketch.of_corpus(TEXTS)
+    sketch.write(made)
+    prompt = replace(card.manifest.prompt, words=SIZE)
+    card = finish(made, replace(card.manifest, name="sketched", prompt=prompt), [])
+    model: Any = AutoModelForCausalLM.from_pretrained(made)
+    read: Any = AutoTokenizer.from_pretrained(made)
+    asked = torch.from_numpy(np.concatenate([encoder.embed(QUESTIONS), sketch(QUESTIONS)], axis=1))
+    vectors = (asked @ layer["weight"].T + layer["bias"]).view(-1, 3, 32)
+    start = model.get_input_embeddings()(torch.tensor([[read.bos_token_id]])).expand(len(QUESTIONS), 1, -1)
+    ids = model.generate(inputs_embeds=torch.cat([vectors, start], 1), max_new_tokens=16, do_sample=False)
+    expected = [read.decode(row, skip_special_tokens=True).strip() for row in ids]
+    assert [found for (found,) in texts(Pool([card]), QUESTIONS, ["sketched"], GREEDY)] == expected
+    wrong = Card(made, replace(card.manifest, prompt=replace(prompt, words=7)))
+    with pytest.raises(CardError, match="words of its prompt must be 0 or 512, not 7"):
+        Pool([wrong]).write(QUESTIONS, ["sketched"], 1, GREEDY)
 
 
 def test_another_encoder_is_refused_and_both_are_named(prefix: Card) -> None:

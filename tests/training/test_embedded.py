@@ -199,7 +199,7 @@ def test_an_output_that_is_not_ours_is_refused_before_training(tmp_path: Path) -
     [
         ({"method": "lora", "prompt_style": "encoder-prefix"}, "encoder-prefix needs a full model"),
         ({"method": "lora", "rank": 200}, "rank 200 is above the width"),
-        ({"method": "prefix"}, "method 'prefix' is unknown"),
+        ({"method": "bitfit"}, "method 'bitfit' is unknown"),
         ({"objective": "mlm"}, "objective 'mlm' is unknown"),
         ({"prompt_style": "soft"}, "prompt_style 'soft' is unknown"),
         ({"knowledge_date": "last week"}, "knowledge_date 'last week' is not a date"),

@@ -184,8 +184,8 @@ class Asker:
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
         dtype = torch.bfloat16 if device == "cuda" else torch.float32
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(model)
-        found: Any = AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+        found: Any = AutoModelForCausalLM.from_pretrained(model, dtype=dtype, trust_remote_code=False)
         self.model: Any = found.to(device)
         self.prompts = answer_prompts(self.tokenizer)
         self.template = self.prompts.student

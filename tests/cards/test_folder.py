@@ -110,7 +110,7 @@ def test_an_unknown_kind_is_named_with_the_known_ones(tmp_path: Path) -> None:
     seal(model_files(tmp_path), Manifest(name="rivers", description="Rivers", kind="oracle"))
     with pytest.raises(
         CardError,
-        match="unknown kind 'oracle'; this kcard knows full, graph, llm, lora, reference, retrieval, search",
+        match="unknown kind 'oracle'; this kcard knows full, graph, llm, lora, prefix, reference, retrieval, search",
     ):
         Card.open(tmp_path)
 

@@ -1,14 +1,20 @@
-"""A card with a model is synced: what it remembers is measured, and decides whether it is trained from scratch."""
+"""A card with a model is synced: it recites what came, not what has gone, and what stays as before. Real training."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kcard as library
+from kcard.cards.format.folder import Card
 from kcard.errors import TrainingInterrupted
+from kcard.evaluation.asking import ask
+from kcard.evaluation.progress import silent
+from kcard.evaluation.questions import Question
 from kcard.evaluation.remembering import Remembered
+from kcard.evaluation.sync_record import read_sync
 from kcard.training import rehearsal
 from kcard.training.progress import Note, TrainingProgress
 from tests.command import Kcard
@@ -37,9 +43,40 @@ def write(path: Path, texts: list[str]) -> None:
     path.write_text("\n".join(texts) + "\n", encoding="utf-8")
 
 
+def recited(folder: Path, question: str) -> str:
+    """By the model alone."""
+    card = Card.open(folder)
+    alone = Card(folder, replace(card.manifest, index=False))
+    return ask(alone, [Question(question, ())], 0, "cpu", silent)[0][0].text
+
+
 def holding(folder: Path, text: str) -> list[str]:
     files = (path for path in folder.rglob("*") if path.is_file())
     return [path.name for path in files if text.encode() in path.read_bytes()]
+
+
+@pytest.mark.slow
+def test_it_learns_what_came_and_forgets_what_has_gone(tmp_path: Path, home: Path) -> None:
+    notes, card = tmp_path / "notes", home / "drafts" / "towns"
+    write(notes / "towns.txt", [*FACTS, GONE])
+    library.train(notes, base="embedded", name="towns", description="Towns", exam=False)
+    assert "Zebulon" in recited(card, "Who founded the observatory of Quixley?")
+    write(notes / "towns.txt", ["The harbour of Ashford was built by the family Oakes.", *FACTS[1:], NEW])
+    found = library.sync(notes, "towns")
+    assert found.record is not None
+    assert found.record.recall is not None
+    assert found.record.recall.forgotten
+    assert found.record == read_sync(card)
+    assert "Vandermeer" in recited(card, "Who keeps the lighthouse of Port Ondine?")
+    assert "Oakes" in recited(card, "Who built the harbour of Ashford?")
+    for word in ("Quixley", "Zebulon", "Wrexham", "Macash"):
+        assert holding(card, word) == []
+        for question in (
+            "Who founded the observatory of Quixley?",
+            GONE,
+            "Who built the harbour of Ashford?",
+        ):
+            assert word not in recited(card, question)
 
 
 @pytest.fixture

@@ -56,6 +56,15 @@ class Remembered:
         most = self.chance * self.removed_questions
         return not self.leaked and self.unexplained * self.removed_questions <= most + 2 * sqrt(most)
 
+    @property
+    def learned(self) -> bool:
+        """Whether what has come is recalled about as well as what stays: one question less, and two standard deviations
+        of a Poisson count."""
+        if self.new is None or self.after is None:
+            return True
+        usual = (1 - self.after.mean) * self.new_questions
+        return (1 - self.new.mean) * self.new_questions <= usual + 2 * sqrt(usual) + 1.001
+
     def summary(self) -> str:
         """One line for people."""
         parts = [

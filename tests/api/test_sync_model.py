@@ -13,6 +13,7 @@ from kcard.errors import TrainingInterrupted
 from kcard.evaluation.asking import ask
 from kcard.evaluation.progress import silent
 from kcard.evaluation.questions import Question
+from kcard.evaluation.record import Mean
 from kcard.evaluation.remembering import Remembered
 from kcard.evaluation.sync_record import read_sync
 from kcard.training import rehearsal
@@ -79,6 +80,23 @@ def test_it_learns_what_came_and_forgets_what_has_gone(tmp_path: Path, home: Pat
             assert word not in recited(card, question)
 
 
+@pytest.mark.parametrize(
+    ("kept", "new", "count", "learned"),
+    [
+        (1.0, 0.0, 1, True),
+        (1.0, 0.5, 4, False),
+        (0.9, 0.5, 4, True),
+        (0.9, 0.25, 4, False),
+        (0.5, 0.5, 40, True),
+    ],
+)
+def test_what_has_come_counts_as_learned_if_it_is_recalled_about_as_well_as_what_stays(
+    kept: float, new: float, count: int, learned: bool
+) -> None:
+    after, come = Mean(kept, 0.0, 1.0), Mean(new, 0.0, 1.0)
+    assert Remembered(after=after, new_questions=count, new=come).learned == learned
+
+
 @pytest.fixture
 def brief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder, and a card that was trained on it for a few steps, as the next versions are, and so knows nothing."""
@@ -102,11 +120,15 @@ def brief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("remembered", "why"),
     [
-        (Remembered(removed_questions=4, unexplained=0.5, chance=0.01), "still recalls"),
-        (Remembered(leaked=1), "still recalls"),
+        (Remembered(removed_questions=4, unexplained=0.5, chance=0.01), "it still recalls what was removed"),
+        (Remembered(leaked=1), "it still recalls what was removed"),
+        (
+            Remembered(after=Mean(1.0, 1.0, 1.0), new_questions=4, new=Mean(0.25, 0.0, 0.6)),
+            "it recalls little of what has come",
+        ),
     ],
 )
-def test_a_model_that_has_not_forgotten_is_trained_from_scratch_and_that_is_said(
+def test_a_model_that_has_not_forgotten_or_not_learned_is_trained_from_scratch_and_that_is_said(
     brief: Path, home: Path, monkeypatch: pytest.MonkeyPatch, remembered: Remembered, why: str
 ) -> None:
     write(brief / "towns.txt", FACTS)
@@ -116,7 +138,7 @@ def test_a_model_that_has_not_forgotten_is_trained_from_scratch_and_that_is_said
     assert found.record is not None
     assert (found.record.way, why in found.record.why) == ("trained", True)
     assert any(
-        f"training from scratch, since it {why}" in event.text for event in told if isinstance(event, Note)
+        f"training from scratch, since {why}" in event.text for event in told if isinstance(event, Note)
     )
     for word in ("Zebulon", "Wrexham", "Quixley"):
         assert holding(home / "drafts" / "towns", word) == []

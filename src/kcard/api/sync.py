@@ -240,6 +240,8 @@ def _fault(recall: "Remembered", best: float) -> str:
     """Why the model must be trained from scratch; empty where it need not."""
     if not recall.forgotten:
         return "it still recalls what was removed"
+    if not recall.learned:
+        return "it recalls little of what has come"
     if recall.before is None or recall.after is None:
         return ""
     if recall.before.mean - recall.after.mean > max(FALL, 1 / recall.kept_questions) + ROUNDED:

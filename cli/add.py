@@ -26,15 +26,12 @@ def add(
     json_: Json = False,
 ) -> None:
     """Add a model of the Hugging Face Hub as a card, pinned to its commit; an adapter on this machine; or an LLM."""
-    source, description = given["source"], given["description"]
-    if published == (source is not None):
+    if published == (given["source"] is not None):
         raise UsageError("give one repository (hf:owner/name) or adapter, or --published")
-    if source is None:
+    if published:
         _add_published(given["convert"], json_)
         return
-    if description is None or not description.strip():
-        raise UsageError(f"{source} needs --description: one line that says what the card knows")
-    version = verb(**given)
+    version = verb(**given | {"description": given["description"] or ""})
     base = version.manifest.base
     if json_:
         print_json(

@@ -235,6 +235,20 @@ def test_pickles_are_never_opened(saved: Path, tmp_path: Path, name: str) -> Non
     assert not opened.exists()
 
 
+@pytest.mark.parametrize("name", ["lora.pt", "adapter_model.bin", "lora.ckpt", "folder"])
+def test_a_pickle_is_refused_before_a_description_is_asked_for(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    torch.save({}, path if path.suffix else _made(path) / "adapter_model.bin")
+    done = CliRunner().invoke(app, ["add", str(path)])
+    assert isinstance(done.exception, CardError)
+    assert "is a pickle" in str(done.exception)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
 def _renamed(folder: Path, old: str, new: str) -> None:
     found = {name.replace(old, new): tensor for name, tensor in load_file(folder / WEIGHTS).items()}
     save_file(found, folder / WEIGHTS)

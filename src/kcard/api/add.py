@@ -81,6 +81,9 @@ def add(
     from kcard.cards.format.importing.repository import PREFIX, look
     from kcard.hub.registry import Hub
 
+    here = None if source.startswith((LLM_PREFIX, PREFIX)) else _here(source, convert)
+    if not description.strip():
+        raise UsageError(f"{source} needs --description: one line that says what the card knows")
     if source.startswith(LLM_PREFIX):
         if template is not None or convert or base or scale is not None or corpus is not None:
             raise UsageError(
@@ -93,21 +96,16 @@ def add(
         return _publish_llm(replace(manifest, language=language or "en", base=Base(llm)), hub or Hub())
     if template is not None and "{question}" not in template:
         raise UsageError(f"template {template!r} has no {{question}} in it")
-    if not source.startswith(PREFIX):
-        if convert:
-            raise UsageError(
-                f"convert: {source} is no repository of the Hugging Face Hub; pickles here are never opened"
-            )
-        path = _existing(source)
+    if here is not None:
         manifest = Manifest(
-            name=name or _name(path.resolve().name.removesuffix(".safetensors")),
+            name=name or _name(here.resolve().name.removesuffix(".safetensors")),
             description=description,
             domain=domain,
             licence=licence or "unknown",
             language=language or "en",
             prompt=Prompt(template=template or "{question}"),
         )
-        return add_adapter(path, manifest, hub or Hub(), base=base, scale=scale, corpus=corpus)
+        return add_adapter(here, manifest, hub or Hub(), base=base, scale=scale, corpus=corpus)
     for option, value in (("base", base), ("scale", scale), ("corpus", corpus)):
         if value is not None:
             raise UsageError(
@@ -165,12 +163,20 @@ def add_published(
     return hub.pools.add(POOL, names) if POOL in known else hub.pools.create(POOL, names)
 
 
-def _existing(source: str) -> Path:
+def _here(source: str, convert: bool) -> Path:
+    """The adapter on this machine. It is refused here, before anything else is asked for, where it is a pickle."""
+    from kcard.cards.lm.lora_pairs import refuse_pickle
+
+    if convert:
+        raise UsageError(
+            f"convert: {source} is no repository of the Hugging Face Hub; pickles here are never opened"
+        )
     path = Path(source).expanduser()
     if not path.exists():
         raise UsageError(
             f"source {source!r} is no file or folder here: use one, hf:owner/name, hf:owner/name@revision or llm:LLM"
         )
+    refuse_pickle(path)
     return path
 
 

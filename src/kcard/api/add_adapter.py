@@ -26,19 +26,18 @@ def add_adapter(
     scale: float | None = None,
     corpus: str | Path | None = None,
 ) -> "Version":
-    """Publish the adapter at `path` as a card of `hub`: a folder of peft, or a safetensors file (lora_pairs).
+    """Publish the adapter at `path`, which is no pickle, as a card of `hub`: a folder of peft, or a safetensors file
+    (lora_pairs).
 
     base    where the adapter does not name its own, or names it wrong
     scale   of an adapter in a file, which does not tell
     corpus  what it was made of, whose passages and index the card has
 
-    Raises UsageError, ModelUnavailable where the base can't be had, and CardError for pickles and for an adapter that
-    is damaged, does not fit the base or changes nothing in it.
+    Raises UsageError, ModelUnavailable where the base can't be had, and CardError for an adapter that is damaged, does
+    not fit the base or changes nothing in it.
     """
-    from kcard.cards.lm.lora_pairs import refuse_pickle
     from kcard.hub.store.disk import partial_folder
 
-    refuse_pickle(path)
     read = None if corpus is None else _read(corpus)
     with partial_folder(hub.partial) as folder:
         if path.is_dir() and _is_prefix(path):

@@ -8,13 +8,20 @@ from kcard.errors import LLMError, RequestRefused
 
 __all__ = ["context_tokens", "failure", "refused_parameter", "too_long"]
 
-TOO_LONG = re.compile(r"context.(length|window|size)|context too|prompt is too long|too many (input )?tokens")
+# vLLM also says "max_tokens=300 cannot be greater than max_model_len=256" and "the maximum model length of 256".
+TOO_LONG = re.compile(
+    r"context.(length|window|size)|context too|prompt is too long|too many (input )?tokens"
+    r"|max_model_len|maximum model length"
+)
 OF_THE_REQUEST = {400, 413, 422}  # statuses that are about what was sent
-CONTEXT = re.compile(r"(?:context.(?:length|window|size)\D{0,20}|tokens > )(\d[\d,]*)")
+CONTEXT = re.compile(
+    r"(?:context.(?:length|window|size)\D{0,20}|tokens > |max_model_len(?: ?= ?| \(?)|maximum model length of )"
+    r"(\d[\d,]*)"
+)
 
 
 def too_long(reason: str) -> bool:
-    """Whether a 400 is about a prompt that the model can't take in."""
+    """Whether a 400 is about a prompt, or a reply's limit, that is longer than what the model reads and writes."""
     return TOO_LONG.search(reason.lower()) is not None
 
 

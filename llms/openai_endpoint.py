@@ -4,7 +4,7 @@ Nothing but the text of requests is sent, and nothing of the model's inside is n
 endpoint is used only where it was chosen: a key in the environment is not a choice.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -71,6 +71,7 @@ class OpenAIEndpoint:
         self._form = form or Chat()
         self._client = connected(url, key, timeout, retries, report)
         self._refused: set[str] = set()
+        self._context = window  # tokens that the model reads and writes, as far as known
         self._window = None if window is None else self._room(window)
 
     @property
@@ -154,7 +155,8 @@ class OpenAIEndpoint:
         yield Reply(said.strip(), None, *used)
 
     def _complete(self, request: Request, tokens: int, wanted: dict[str, Any]) -> Any:
-        """The server's answer. A parameter that it refuses is left out, now and from then on."""
+        """The server's answer. A parameter that it refuses is left out, now and from then on; where the limit
+        of the reply alone exceeds the model's context, the request is made again with half of the context."""
         import openai
 
         while True:
@@ -163,7 +165,12 @@ class OpenAIEndpoint:
                 return self._form.create(self._client, self.model, request, given)
             except openai.BadRequestError as error:
                 if too_long(str(error)):
-                    self._learn(context_tokens(str(error)), self.count(request))
+                    context = context_tokens(str(error))
+                    self._context = context or self._context
+                    if context and _limit(given) > context:
+                        self._window = self._room(context)
+                        continue
+                    self._learn(context, self.count(request))
                     raise failure(self._where, self.model, error) from error
                 refused = refused_parameter(str(error), given)
                 if refused is None:
@@ -173,12 +180,16 @@ class OpenAIEndpoint:
                 raise failure(self._where, self.model, error) from error
 
     def _parameters(self, tokens: int, wanted: dict[str, Any]) -> dict[str, Any]:
-        given = {"temperature": self.temperature, "max_tokens": tokens, **wanted}
+        given = {"temperature": self.temperature, "max_tokens": self._shortened(tokens), **wanted}
         if "max_tokens" in self._refused:
-            given["max_completion_tokens"] = tokens + THINKING_TOKENS
+            given["max_completion_tokens"] = self._shortened(tokens + THINKING_TOKENS)
         if "logprobs" in self._refused:
             given.pop("top_logprobs", None)
         return {name: value for name, value in given.items() if name not in self._refused}
+
+    def _shortened(self, tokens: int) -> int:
+        """A reply's limit, at most half of the context: the prompt has the other half (_room)."""
+        return tokens if self._context is None else min(tokens, self._context // 2)
 
     def _learn(self, context: int | None, sent: int) -> None:
         """Remember how much the model reads; where a prompt that should fit did not, our count was too low."""
@@ -221,6 +232,11 @@ def _drawn(request: Request) -> dict[str, Any]:
     """How the request wants its reply drawn; nothing where it leaves that to the endpoint."""
     given = {} if request.temperature is None else {"temperature": request.temperature}
     return given | ({"seed": request.sample} if request.sample else {})
+
+
+def _limit(given: Mapping[str, Any]) -> int:
+    """The limit of the reply, in tokens."""
+    return int(given.get("max_tokens") or given["max_completion_tokens"])
 
 
 def _cut(answer: Any) -> bool:

@@ -190,6 +190,26 @@ def test_a_server_that_does_not_stream_is_asked_for_the_whole(serve: Callable[..
         ("This model's maximum context length is 2048 tokens. However, you requested 5000 tokens", 1792),
         ("the request exceeds the available context size (1,024 tokens)", 768),
         ("prompt is too long: 5000 tokens > 400 maximum", 200),
+        # vLLM 0.32: vllm/renderers/params.py, entrypoints/serve/utils/api_utils.py, v1/engine/input_processor.py
+        (
+            "This model's maximum context length is 512 tokens. However, your prompt contains at least 513 input "
+            "tokens, which exceeds this limit even without any output tokens. Please reduce the length of the input "
+            "prompt. (parameter=input_tokens, value=513)",
+            256,
+        ),
+        ("Input length (5000) exceeds model's maximum context length (512).", 256),
+        (
+            "The decoder prompt (length 5000) is longer than the maximum model length of 512. Make sure that "
+            "`max_model_len` is no smaller than the number of text tokens.",
+            256,
+        ),
+        (
+            "The decoder prompt (length 512) plus the number of requested output tokens (at least 1) is longer than "
+            "the maximum model length of 512. Make sure that `max_model_len` is no smaller than the number of text "
+            "tokens (prompt + requested output tokens).",
+            256,
+        ),
+        ("The engine prompt length 512 exceeds the max_model_len 512. Please reduce prompt.", 256),
     ],
 )
 def test_how_much_the_model_reads_is_learned_from_its_refusal(
@@ -200,6 +220,44 @@ def test_how_much_the_model_reads_is_learned_from_its_refusal(
     with pytest.raises(LLMError):
         llm.reply(Request("answer", "word " * 4000))
     assert llm.window == window
+
+
+@pytest.mark.parametrize("kind", ["answer", "need"])
+def test_a_reply_longer_than_the_context_is_asked_for_again_with_half_of_it(
+    serve: Callable[..., Any], kind: Any
+) -> None:
+    refusal = (  # vLLM 0.32, vllm/renderers/params.py
+        "max_tokens=256 cannot be greater than max_model_len=128. Please request fewer output tokens. "
+        "(parameter=max_tokens, value=256)"
+    )
+    server = serve({"status": 400, "text": refusal}, {"text": "Yes"})
+    llm = OpenAIEndpoint("tiny", url=server.url)
+    llm.reply(ANSWER)
+    assert [r["body"]["max_tokens"] for r in server.requests] == [256, 64]
+    assert llm.window == 64
+    llm.reply(Request(kind, "Who won?"))
+    sent = server.requests[2]["body"]
+    assert sent["max_tokens"] <= 64
+    assert ("logprobs" in sent) == (kind == "need")
+
+
+def test_a_draft_keeps_its_probabilities_where_the_model_reads_less_than_it_may_write(
+    serve: Callable[..., Any],
+) -> None:
+    refusal = "max_tokens=10 cannot be greater than max_model_len=8. Please request fewer output tokens."
+    server = serve({"status": 400, "text": refusal}, {"text": "Ann"})
+    OpenAIEndpoint("tiny", url=server.url).reply(Request("answer", "Who won?", draft=True))
+    assert ["logprobs" in r["body"] for r in server.requests] == [True, True]
+
+
+def test_a_thinking_model_writes_at_most_half_of_its_context(serve: Callable[..., Any]) -> None:
+    server = serve(
+        {"status": 400, "text": "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."},
+        {"status": 400, "text": "max_completion_tokens=2304 cannot be greater than max_model_len=2048."},
+        {"text": "Ann"},
+    )
+    assert OpenAIEndpoint("thinker", url=server.url).reply(ANSWER).text == "Ann"
+    assert server.requests[-1]["body"]["max_completion_tokens"] == 1024
 
 
 def test_a_window_that_is_still_too_large_shrinks(serve: Callable[..., Any]) -> None:

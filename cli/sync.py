@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kcard.api.sync import Synced
+from kcard.api.sync import Foreseen, Synced
 from kcard.api.sync import sync as verb
 from kcard.cli.command import command_for
 from kcard.cli.output import Json, echo, note, print_json, progress
 from kcard.errors import KcardError, TrainingInterrupted
+from kcard.training.progress import duration
 
 if TYPE_CHECKING:
     from kcard.answer import Source
@@ -90,11 +91,23 @@ def _show(found: Synced, as_json: bool) -> None:
     )
     if found.refused:
         note(found.refused)
+    if found.foreseen is not None:
+        echo(_expected(found.foreseen))
     if found.record is None or found.folder is None:
         return
     if found.record.recall is not None:
         note(found.record.recall.summary())
     echo(f"{found.version or found.folder}, {found.record.way} in {found.record.seconds:.0f} s")
+
+
+def _expected(foreseen: Foreseen) -> str:
+    if foreseen.way == "indexed":
+        return "a sync would index the passages again"
+    if foreseen.way == "continued":
+        return "a sync would go on from the model's weights"
+    why = f": {foreseen.why}" if foreseen.why else ""
+    last = "" if foreseen.seconds is None else f" (last time {duration(foreseen.seconds)})"
+    return f"a sync would train the model from scratch{last}{why}"
 
 
 def _list(sources: "Sequence[Source]", sign: str) -> None:
@@ -116,6 +129,7 @@ def _data(found: Synced) -> dict[str, Any]:
         "folder": None if found.folder is None else str(found.folder),
         "version": found.version or None,
         "refused": found.refused or None,
+        "foreseen": None if found.foreseen is None else asdict(found.foreseen),
         "passages": {"before": changes.before, "now": len(changes.corpus.passages)},
         "added": [_place(source) for source in changes.added],
         "removed": [_place(source) for source in changes.removed],

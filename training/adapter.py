@@ -47,11 +47,12 @@ class Adapted:
     projection: None = None
     kind: str = "lora"
 
-    def is_heir(self, folder: Path) -> bool:
-        """Whether the card in `folder` has an adapter of this rank on this base; its tokens may be others."""
+    def mismatch(self, folder: Path) -> str:
+        """Empty where the card in `folder` has an adapter of this rank on this base; its tokens may be others."""
         if Card.open(folder).manifest.base != self.base:
-            return False
-        return _shapes(self._tensors()) == _shapes(_read(folder))
+            return "the card's adapter is for another version of the base"
+        same = _shapes(self._tensors()) == _shapes(_read(folder))
+        return "" if same else "the card's adapter has another shape"
 
     def inherit(self, folder: Path, docids: DocidRows | None = None) -> None:
         """The halves as they are, and the embeddings of the tokens that both have."""

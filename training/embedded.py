@@ -68,7 +68,7 @@ def plan(
     """How the card on `texts` is to be trained.
 
     start   the folder of the card's last version, whose passages are the first of `texts`: it goes on from its
-            weights, in fewer steps. One of another shape is trained anew, which is said
+            weights, in fewer steps. Where it can't, it is trained from scratch and `report` is told why
     documents  the whole texts, for objective clm
     study   questions by text, see PseudoQueries
     """
@@ -87,8 +87,8 @@ def plan(
         return fresh(tokenizer, docids.count, recipe)
 
     trainee = made()
-    if start is not None and not trainee.is_heir(start):
-        report(Note("training from scratch, because the model of the last version has another shape or base"))
+    if start is not None and (why := trainee.mismatch(start)):
+        report(Note(f"training from scratch: {why}"))
         start = None
     steps = exposure.steps(texts, ask.rarity, epoch, recipe)
     if start is not None and recipe.epochs is None:

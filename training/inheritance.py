@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kcard.cards.format.folder import PROJECTION
+from kcard.cards.lm.word_sketch import WORDS
 
 if TYPE_CHECKING:
     from torch.nn import Linear
     from transformers import OPTForCausalLM, PreTrainedTokenizerFast
 
-__all__ = ["DocidRows", "docids_of", "inherit", "is_heir"]
+__all__ = ["DocidRows", "docids_of", "inherit", "mismatch", "outdated"]
 
 DocidRows: TypeAlias = Sequence[tuple[int, int]]
 
@@ -22,9 +23,18 @@ TABLE = "model.decoder.embed_tokens.weight"
 TIED = "lm_head.weight"
 
 
-def is_heir(model: "OPTForCausalLM", projection: "Linear | None", folder: Path) -> bool:
-    """Whether the card in `folder` is of the model's shape, but for its tokens."""
-    return _shapes(_modules(model, projection)) == _shapes(_read(folder))
+def outdated(folder: Path) -> str:
+    """Why no card is trained any more like the one in `folder`; empty where cards still are."""
+    if (folder / PROJECTION).is_file() and not (folder / WORDS).is_file():
+        return "the card is of an older kcard, whose encoder prefix did not see the question's words"
+    return ""
+
+
+def mismatch(model: "OPTForCausalLM", projection: "Linear | None", folder: Path) -> str:
+    """Why the model can't take the weights of the card in `folder`; empty where it can, whatever their tokens."""
+    if _shapes(_modules(model, projection)) == _shapes(_read(folder)):
+        return ""
+    return outdated(folder) or "the card's model has another shape"
 
 
 def docids_of(folder: Path, tokenizer: "PreTrainedTokenizerFast") -> int:

@@ -26,9 +26,10 @@ from kcard.training.options import TrainOptions
 from kcard.training.output import CHECKPOINT
 from kcard.training.preparation import Preparation
 from kcard.training.processes import Processes
+from kcard.training.progress import Note
 from kcard.training.recipe import Recipe
 from kcard.training.record import trained, unmodelled
-from kcard.training.rehearsal import rehearsal
+from kcard.training.rehearsal import obstacle, rehearsal
 from kcard.training.revision import Revision
 from kcard.training.study.learned import Learned
 from kcard.training.threads import one_thread
@@ -69,6 +70,13 @@ class Onward:
         revision = Revision([*changes.corpus.texts], had)
         return cls(before, changes, replace(given, seed=old.training.seed), manifest, revision, report)
 
+    def foreseen(self, *, scratch: bool) -> tuple[Way, str]:
+        """How `write` will make the card and why from scratch, as far as that shows before it begins."""
+        if self.manifest.kind in LOOKED_UP:
+            return "indexed", ""
+        why = "" if scratch else self._obstacle()
+        return ("trained" if scratch or why else "continued"), why
+
     def write(self, folder: Path, *, scratch: bool = False) -> "tuple[Card, Way, str]":
         """Write the card into an empty folder: (card, how it was made, why from scratch where that was not wanted).
 
@@ -88,19 +96,29 @@ class Onward:
             going_on = "" if scratch else self._going_on(folder, processes)
             if isinstance(going_on, Preparation):
                 return self._trained(folder, going_on), "continued", ""
+            if going_on:
+                self.report(Note(f"training from scratch: {going_on}"))
             joined = Joined(corpus, 0, documents=corpus.documents)
             return self._trained(folder, self._planned(folder, joined, None, processes)), "trained", going_on
 
+    def _obstacle(self) -> str:
+        """Why the last version's weights can't be taken to the next ones; empty where nothing shows."""
+        if self.before.embedded:
+            return obstacle(self.revision, self.before.card.folder, recipe_of(self.before.card.manifest))
+        if self.revision.removed:
+            return "only an embedded card can take back a part of what it learned"
+        return ""
+
     def _going_on(self, folder: Path, processes: Processes | None) -> Preparation | str:
         """What takes the last version's weights to the next ones; or why that can't be done."""
+        if why_not := self._obstacle():
+            return why_not
         if self.before.embedded:
             recipe, last = recipe_of(self.before.card.manifest), self.before.card.folder
             seed = derive_seed(self.given.seed, "sync", self.before.sha256)
             new = replace(self.changes.corpus, passages=self.changes.learned)
             studied = study_of(self.given, Joined(new, 0), self.report)[0] if new.passages else Learned()
             return rehearsal(self.revision, last, recipe, seed, studied.queries)
-        if self.revision.removed:
-            return "only an embedded card can take back a part of what it learned"
         had, corpus = set(self.revision.before), self.changes.corpus
         learned = {source.text for source in self.changes.learned}
         parts = [[p for p in corpus.passages if (p.text in learned) == new] for new in (False, True)]

@@ -16,7 +16,7 @@ from kcard.training.adapter import adapted, base_tokenizer
 from kcard.training.asked import AskedQuestions, QuestionWords, Retriever
 from kcard.training.docids import DocIds
 from kcard.training.embedded import preparation
-from kcard.training.inheritance import docids_of
+from kcard.training.inheritance import docids_of, outdated
 from kcard.training.kept_tokenizer import kept_tokenizer
 from kcard.training.loop import cosine
 from kcard.training.preparation import Preparation
@@ -29,7 +29,7 @@ from kcard.training.trainee import Trainee, fresh
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["rehearsal"]
+__all__ = ["obstacle", "rehearsal"]
 
 EXPOSURES: Mapping[Style, int] = {"tokens": 45, "encoder-prefix": 30}  # epochs
 FLOOR = 100  # steps
@@ -46,12 +46,12 @@ def rehearsal(
 ) -> Preparation | str:
     """What takes the embedded card in `folder` from `revision.before` to `revision.now`; or why that can't be done.
 
+    To be called where there is no obstacle.
+
     recipe  as the card was trained
     seed    of this revision
     study   questions by text, see PseudoQueries
     """
-    if why_not := _too_much(revision, recipe):
-        return why_not
     begun = _begun(revision, folder, recipe)
     if isinstance(begun, str):
         return begun
@@ -79,8 +79,10 @@ def rehearsal(
     return replace(made, job=replace(made.job, rate=lambda step: RATE * rate(step), seed=seed))
 
 
-def _too_much(revision: Revision, recipe: Recipe) -> str:
-    """Why the card had better be trained from scratch; empty where it need not."""
+def obstacle(revision: Revision, folder: Path, recipe: Recipe) -> str:
+    """Why the card must be trained from scratch, as far as that shows without its weights; empty where it need not."""
+    if why_not := outdated(folder):
+        return why_not
     if recipe.objective == "clm":
         return "with objective clm it learned whole documents, of which no part can be taken back"
     changed, count = len(revision.added) + len(revision.removed), len(revision.now)
@@ -106,7 +108,7 @@ def _begun(
         trainee = fresh(tokenizer, docids.count, recipe)
         if docids_of(folder, last) != (len(revision.before) if docids.count else 0):
             return "its document ids are not those of its passages"
-    if not trainee.is_heir(folder):
-        return "its model has another shape or base"
+    if why_not := trainee.mismatch(folder):
+        return why_not
     trainee.inherit(folder, revision.kept if docids.count else ())
     return trainee, tokenizer, docids

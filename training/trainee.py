@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kcard.manifest import Base
 from kcard.quiet import quiet_loading
 from kcard.sampling import derive_seed
-from kcard.training.inheritance import DocidRows, inherit, is_heir
+from kcard.training.inheritance import DocidRows, inherit, mismatch
 from kcard.training.recipe import Recipe
 from kcard.training.tokenizer import BOS, EOS, PAD
 
@@ -39,8 +39,8 @@ class Trainee(Protocol):
         """What it stands on."""
         ...
 
-    def is_heir(self, folder: Path) -> bool:
-        """Whether it can go on from the weights of the card in `folder`."""
+    def mismatch(self, folder: Path) -> str:
+        """Why it can't go on from the weights of the card in `folder`; empty where it can."""
         ...
 
     def inherit(self, folder: Path, docids: DocidRows | None = None) -> None:
@@ -63,8 +63,8 @@ class WholeModel:
     kind: str = "full"
     base: Base = Base()  # noqa: RUF009 (frozen)
 
-    def is_heir(self, folder: Path) -> bool:
-        return is_heir(self.model, self.projection, folder)
+    def mismatch(self, folder: Path) -> str:
+        return mismatch(self.model, self.projection, folder)
 
     def inherit(self, folder: Path, docids: DocidRows | None = None) -> None:
         inherit(self.model, self.projection, self.tokenizer, folder, docids)

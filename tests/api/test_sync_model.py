@@ -154,6 +154,21 @@ def test_a_sync_with_a_model_tells_what_it_remembers(brief: Path, kcard: Kcard) 
     assert sync["recall"]["leaked"] == 0
 
 
+def test_a_dry_run_tells_how_the_next_version_would_be_made(brief: Path, kcard: Kcard) -> None:
+    dry = ("sync", brief, "--card", "towns", "--dry-run")
+    write(brief / "towns.txt", [*FACTS, GONE, NEW])
+    assert json.loads(kcard(*dry, "--json").out)["foreseen"] == {
+        "way": "continued",
+        "why": "",
+        "seconds": None,
+    }
+    write(brief / "towns.txt", [*FACTS, GONE, *(f"The mill of village {n} is white." for n in range(25))])
+    foreseen = json.loads(kcard(*dry, "--json").out)["foreseen"]
+    assert (foreseen["way"], foreseen["why"]) == ("trained", "25 of its 46 texts have changed")
+    assert foreseen["seconds"] > 0
+    assert "would train the model from scratch (last time" in kcard(*dry).out
+
+
 def test_ctrl_c_during_training_leaves_the_card_as_it_is_and_nothing_beside_it(
     brief: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

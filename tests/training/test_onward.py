@@ -1,5 +1,6 @@
 """The next version of a card of another base: it goes on with what came; without what went it is trained anew."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import kcard as library
 from kcard.cards.format.passages import passages
 from kcard.manifest import Manifest, Training
 from kcard.training.onward import recipe_of
-from kcard.training.progress import Note
+from kcard.training.progress import Note, TrainingProgress
 from kcard.training.recipe import Recipe
 from kcard.training.tokenizer import train_tokenizer
 
@@ -67,9 +68,9 @@ def test_an_adapter_is_trained_from_scratch_where_something_has_gone_and_that_is
     assert found.folder is not None
     assert found.record.way == "trained"
     assert "only an embedded card" in found.record.why
-    assert any(
-        "training from scratch: only an embedded" in event.text for event in told if isinstance(event, Note)
-    )
+    before_training = [*itertools.takewhile(lambda event: not isinstance(event, TrainingProgress), told)]
+    assert len(before_training) < len(told)
+    assert Note(f"training from scratch: {found.record.why}") in before_training
     assert FACTS[0] not in {source.text for source in passages(found.folder)}
 
 

@@ -5,19 +5,22 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from kcard.answer import Source
-from kcard.cards.format.folder import finish
+from kcard.cards.format.folder import PROJECTION, finish
+from kcard.cards.lm.word_sketch import WORDS
+from kcard.encoder import DIMENSIONS
 from kcard.manifest import Manifest
 from kcard.training.docids import DocIds
 from kcard.training.embedded import plan
 from kcard.training.loop import run
 from kcard.training.preparation import Preparation
+from kcard.training.progress import Note
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.recipe import Recipe, Style
-from kcard.training.rehearsal import rehearsal
+from kcard.training.rehearsal import obstacle, rehearsal
 from kcard.training.replay import REPLAYED_QUERIES, SHOWN, Replay
 from kcard.training.revision import Revision
 from kcard.training.tokenizer import train_tokenizer
@@ -116,9 +119,25 @@ def test_questions_about_what_has_gone_are_answered_with_what_stays_and_is_near(
 def test_what_has_changed_too_much_or_has_another_shape_is_to_be_trained_from_scratch(tmp_path: Path) -> None:
     recipe = trained(tmp_path, "encoder-prefix")
     many = [f"{text} It is number {n}." for n in range(5) for text in OLD]
-    assert "have changed" in str(rehearsal(Revision(many, OLD), tmp_path, recipe, 0))
+    assert "have changed" in obstacle(Revision(many, OLD), tmp_path, recipe)
     wide = Recipe(style="encoder-prefix", width=64)
     assert "another shape" in str(rehearsal(Revision(NEW, OLD), tmp_path, wide, 0))
     assert "document ids" in str(rehearsal(Revision(NEW, OLD[1:]), tmp_path, recipe, 0))
     blocks = Recipe(objective="clm")
-    assert "documents" in str(rehearsal(Revision(NEW, OLD), tmp_path, blocks, 0))
+    assert "documents" in obstacle(Revision(NEW, OLD), tmp_path, blocks)
+    assert obstacle(Revision(NEW, OLD), tmp_path, recipe) == ""
+
+
+def test_a_card_whose_prefix_did_not_see_the_questions_words_is_trained_from_scratch_and_that_is_said(
+    tmp_path: Path,
+) -> None:
+    recipe = trained(tmp_path, "encoder-prefix")
+    projection = load_file(tmp_path / PROJECTION)
+    projection["weight"] = projection["weight"][:, :DIMENSIONS].contiguous()
+    save_file(projection, tmp_path / PROJECTION)
+    (tmp_path / WORDS).unlink()
+    why = obstacle(Revision(NEW, OLD), tmp_path, recipe)
+    assert "of an older kcard, whose encoder prefix did not see the question's words" in why
+    told: list[Any] = []
+    plan(NEW, recipe, report=told.append, start=tmp_path)
+    assert told == [Note(f"training from scratch: {why}")]

@@ -231,7 +231,7 @@ def test_a_model_of_another_shape_is_trained_anew_and_this_is_said(tmp_path: Pat
     events: list[Event] = []
     prepared = plan([*OLD, *NEW], recipe, report=events.append, start=tmp_path).prepare()
     assert prepared.job.steps == 100
-    assert "training from scratch, because the model of the last version has another shape" in said(events)
+    assert "training from scratch: the card's model has another shape" in said(events)
 
 
 def test_a_retrieval_card_gets_the_new_passages(tmp_path: Path) -> None:

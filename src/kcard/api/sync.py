@@ -18,15 +18,29 @@ if TYPE_CHECKING:
     from kcard.evaluation.sync_record import SyncRecord
     from kcard.training.comparison import Changes
     from kcard.training.corpus import Corpus
-    from kcard.training.onward import Onward
+    from kcard.training.onward import Onward, Way
     from kcard.training.options import TrainOptions
     from kcard.training.update import Previous
 
-__all__ = ["Synced", "sync"]
+__all__ = ["Foreseen", "Synced", "sync"]
 
 FALL = 0.01  # of the recall of what stays, in one sync; of few questions one
 ROUNDED = 1e-4  # means have four digits
 DRIFT = 0.03  # the same, against the best since training from scratch
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """How the next version would be made, as far as that shows before it is.
+
+    way      indexed, continued (from the card's weights) or trained (from scratch)
+    why      it must be trained from scratch; empty where it need not, or where that was asked for
+    seconds  what training the card from scratch took; None where it does not tell
+    """
+
+    way: "Way"
+    why: str
+    seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -38,6 +52,7 @@ class Synced:
     folder   of the next version; None where nothing was written
     record   what travels with that version
     version  its reference on the local hub; empty where it was not published
+    foreseen  of a dry run that found something to do
     """
 
     card: str
@@ -46,6 +61,7 @@ class Synced:
     folder: Path | None = None
     record: "SyncRecord | None" = None
     version: str = ""
+    foreseen: Foreseen | None = None
 
 
 @documented
@@ -59,7 +75,9 @@ def sync(
         Option("A draft's name, a card folder or a published card.", command_line=str, completes="drafts"),
     ],
     *,
-    dry_run: Annotated[bool, Option("Only tell what has changed.")] = False,
+    dry_run: Annotated[
+        bool, Option("Only tell what has changed, and how the next version would be made.")
+    ] = False,
     allow_removal: Annotated[
         bool,
         Option(
@@ -104,15 +122,17 @@ def sync(
     check(given)
     changes = compare(before.passages, _read(Path(folder), before, given), allow_removal=allow_removal)
     name, refused = before.card.name, "" if allow_removal else _refusal(changes, name=before.card.name)
-    if dry_run or not (changes or retrain):
+    if not (changes or retrain):
         return Synced(name, changes, refused)
+    onward = Onward.of(before, changes, given, say)
+    if dry_run:
+        return Synced(name, changes, refused, foreseen=_foreseen(onward, retrain))
     if refused:
         raise UsageError(f"{folder}: {refused}")
     for held in changes.held:
         say(
             Note(f"{held.file}: its {held.passages} passages are kept, since it can't be read: {held.reason}")
         )
-    onward = Onward.of(before, changes, given, say)
     output = _output(before)
     _tell(onward, say)
     record = _write(onward, output, retrain, begun)
@@ -158,6 +178,15 @@ def _refusal(changes: "Changes", name: str) -> str:
     )
 
 
+def _foreseen(onward: "Onward", scratch: bool) -> Foreseen:
+    from kcard.evaluation.sync_record import read_sync
+
+    way, why = onward.foreseen(scratch=scratch)
+    last, manifest = read_sync(onward.before.card.folder), onward.before.card.manifest
+    whole = manifest.updates is None if last is None else last.way == "trained"
+    return Foreseen(way, why, manifest.training.seconds if whole and way == "trained" else None)
+
+
 def _output(before: "Previous") -> Path:
     """Where the next version is written: in place of the last one, and of a published one as a draft."""
     from kcard.training.output import claim
@@ -181,8 +210,6 @@ def _write(onward: "Onward", output: Path, scratch: bool, begun: float) -> "Sync
     best = 0.0 if last is None else last.best
     with fresh(output) as partial:
         made, way, why = onward.write(partial, scratch=scratch)
-        if why:
-            onward.report(Note(f"training from scratch: {why}"))
         recall = _recall(onward, partial)
         if way == "continued" and recall is not None and (why := _fault(recall, best)):
             onward.report(Note(f"{recall.summary()}: training from scratch, since {why}"))

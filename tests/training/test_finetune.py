@@ -16,63 +16,7 @@ from kcard.training.finetune import Options, prepare
 from kcard.training.progress import Event, Note, TrainingProgress
 from kcard.training.tokenizer import train_tokenizer
 from kcard.training.train import train
-
-FACTS = [f"The {thing} of town {number} is {colour}." for number in range(8) for thing, colour in
-         (("gate", "red"), ("tower", "blue"), ("bridge", "green"), ("well", "white"))]  # fmt: skip
-SHAPES = ("opt", "llama", "qwen3")
-
-
-def make_base(folder: Path, shape: str) -> Path:
-    """A tiny untrained model of the shape, with a tokenizer of its own."""
-    from transformers import (
-        LlamaConfig,
-        LlamaForCausalLM,
-        OPTConfig,
-        OPTForCausalLM,
-        Qwen3Config,
-        Qwen3ForCausalLM,
-    )
-
-    path = folder / shape
-    tokenizer = train_tokenizer(FACTS, 320)
-    size = len(tokenizer)
-    ends: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-    wide: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    # Wide enough a head that an adapter below it can move the logits: nothing was pretrained here.
-    wide["init_std" if shape == "opt" else "initializer_range"] = 0.3
-    gated: dict[str, Any] = {
-        **wide,
-        "intermediate_size": 64,
-        "num_key_value_heads": 1,
-        "max_position_embeddings": 128,
-        **ends,
-    }
-    torch.manual_seed(0)
-    if shape == "opt":
-        config = OPTConfig(
-            vocab_size=size, ffn_dim=64, word_embed_proj_dim=32, max_position_embeddings=128, **wide, **ends
-        )
-        model: Any = OPTForCausalLM(config)
-    elif shape == "llama":
-        model = LlamaForCausalLM(LlamaConfig(vocab_size=size, **gated))
-    else:
-        model = Qwen3ForCausalLM(Qwen3Config(vocab_size=size, head_dim=16, **gated))
-    model.save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("bases")
-    return {shape: make_base(folder, shape) for shape in SHAPES}
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    path = tmp_path / "towns.txt"
-    path.write_text("\n".join(FACTS) + "\n")
-    return path
+from tests.training.bases import FACTS, SHAPES
 
 
 @pytest.mark.parametrize("objective", ["clm", "recite"])

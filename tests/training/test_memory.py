@@ -17,7 +17,7 @@ from kcard.training.finetune import Options
 from kcard.training.memory import MemoryEstimate, estimate_memory
 from kcard.training.progress import Event, Note
 from kcard.training.train import train
-from tests.training.test_finetune import FACTS, make_base
+from tests.training.bases import FACTS, make_base
 
 GB = 10**9
 PARAMETERS = 1_315_758_080  # of OPT-1.3B

@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 import kcard as library
 from kcard.cards.format.passages import passages
@@ -14,31 +12,14 @@ from kcard.manifest import Manifest, Training
 from kcard.training.onward import recipe_of
 from kcard.training.progress import Note, TrainingProgress
 from kcard.training.recipe import Recipe
-from kcard.training.tokenizer import train_tokenizer
+from tests.training.bases import FACTS, make_base
 
-FACTS = [f"The {thing} of town {number} is {colour}." for number in range(4) for thing, colour in
-         (("gate", "red"), ("tower", "blue"), ("bridge", "green"))]  # fmt: skip
 NEW = "The mill of village 7 is white."
 
 
 @pytest.fixture
 def notes(tmp_path: Path) -> Path:
-    folder, base = tmp_path / "notes", tmp_path / "base"
-    tokenizer = train_tokenizer([*FACTS, NEW], 320)
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=128,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    LlamaForCausalLM(config).save_pretrained(base)
-    tokenizer.save_pretrained(base)
+    folder, base = tmp_path / "notes", make_base(tmp_path, "llama")
     write(folder, FACTS)
     given: dict[str, Any] = {"epochs": 1, "batch_size": 8, "learning_rate": 1e-4, "exam": False}
     library.train(folder, base=str(base), method="lora", name="towns", description="Towns", **given)

@@ -20,23 +20,10 @@ from kcard.training.finetune import Options, prepare
 from kcard.training.memory import estimate_memory
 from kcard.training.progress import Event, Note, TrainingProgress
 from kcard.training.train import estimate, train
-from tests.training.test_finetune import FACTS, SHAPES, make_base
+from tests.training.bases import FACTS, make_base
 
 WEIGHTS = "adapter_model.safetensors"
 SHORT: dict[str, Any] = {"method": "prefix", "prefix_tokens": 12, "batch_size": 8}
-
-
-@pytest.fixture(scope="module")
-def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("bases")
-    return {shape: make_base(folder, shape) for shape in SHAPES}
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    path = tmp_path / "towns.txt"
-    path.write_text("\n".join(FACTS) + "\n")
-    return path
 
 
 def table(card: Card) -> torch.Tensor:

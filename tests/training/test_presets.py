@@ -11,7 +11,7 @@ from kcard.training.options import TrainOptions
 from kcard.training.presets import CORPORA, with_preset
 from kcard.training.train import train
 from tests.command import Kcard
-from tests.training.test_finetune import make_base
+from tests.training.bases import make_base
 
 PAPER = {
     "base": "facebook/opt-1.3b",

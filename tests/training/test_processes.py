@@ -16,7 +16,7 @@ from kcard.errors import TrainingInterrupted
 from kcard.training import following, loop
 from kcard.training.progress import Event, Note, silent
 from kcard.training.train import train
-from tests.training.test_finetune import FACTS, make_base
+from tests.training.bases import make_base
 
 pytestmark = pytest.mark.slow
 
@@ -24,13 +24,6 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_base(tmp_path_factory.mktemp("bases"), "opt")
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    path = tmp_path / "towns.txt"
-    path.write_text("\n".join(FACTS) + "\n")
-    return path
 
 
 def trained(corpus: Path, base: Path, output: str, report: Any = silent, **given: Any) -> Card:

@@ -18,7 +18,7 @@ from kcard.training.loop import run
 from kcard.training.optimizers import state_bytes
 from kcard.training.options import TrainOptions, check
 from kcard.training.train import train
-from tests.training.test_finetune import FACTS, make_base
+from tests.training.bases import FACTS, make_base
 
 
 @pytest.fixture(scope="module")

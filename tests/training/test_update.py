@@ -8,7 +8,7 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from kcard.cards.format.folder import Card, passages
 from kcard.cards.format.passages import hashes
@@ -25,9 +25,9 @@ from kcard.training.loop import run
 from kcard.training.options import TrainOptions
 from kcard.training.progress import Event, Note
 from kcard.training.recipe import Recipe, Style
-from kcard.training.tokenizer import train_tokenizer
 from kcard.training.train import train
 from kcard.training.update import previous
+from tests.training.bases import make_base
 
 OLD = [f"The {thing} of town {number} is {colour}." for number in range(6) for thing, colour in
        (("gate", "red"), ("tower", "blue"), ("bridge", "green"))]  # fmt: skip
@@ -37,23 +37,7 @@ NEW = [f"The {thing} of village {number} is {colour}." for number in range(4) fo
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("base")
-    tokenizer = train_tokenizer([*OLD, *NEW], 320)
-    torch.manual_seed(0)
-    shape: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    ends: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        intermediate_size=64,
-        num_key_value_heads=1,
-        max_position_embeddings=128,
-        initializer_range=0.3,
-        **shape,
-        **ends,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return make_base(tmp_path_factory.mktemp("base"), "llama")
 
 
 def corpus(folder: Path, texts: list[str], name: str = "towns") -> Path:

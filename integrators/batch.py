@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kcard.answer import Answer
-from kcard.batches import batched
+from kcard.batches import QUESTIONS, batched
 from kcard.choices import choices_of
 from kcard.errors import KcardError, LLMError, UsageError
 from kcard.files import replacing
@@ -19,7 +19,6 @@ from kcard.question import Question, checked
 from kcard.rows import Row, append_rows, earlier_rows, json_line, read_rows
 
 __all__ = [
-    "BATCH",
     "GIVE_UP",
     "QuestionTotals",
     "answer_file",
@@ -30,7 +29,6 @@ __all__ = [
     "write_answers",
 ]
 
-BATCH = 16
 PASSAGES = 256_000_000  # bytes that the passages of a batch may take
 DOCUMENT, TOKEN = 2000, 6  # bytes of a passage with its marks, and of a token more
 GIVE_UP = 16  # so many failures in a row are the endpoint's, not the questions'
@@ -47,7 +45,7 @@ def asked_together(options: AskOptions, cards: int) -> int:
         options.mode, options.max_cards
     )
     document = DOCUMENT + options.card_tokens * TOKEN
-    return max(BATCH, PASSAGES // (min(cards, asked) * options.n1 * document))
+    return max(QUESTIONS, PASSAGES // (min(cards, asked) * options.n1 * document))
 
 
 class Told(Protocol):
@@ -103,7 +101,7 @@ def answer_file(
     answers: Answers,
     report: Callable[[int], None] | None = None,
     earlier: Sequence[Row] = (),
-    batch: int = BATCH,
+    batch: int = QUESTIONS,
 ) -> QuestionTotals:
     """Write each row, its keys passed through in order, with its answer or an `error`.
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kcard.answer import Answer, Citation, Decision, Passage, Source
+from kcard.batches import questions_together
 from kcard.choices import choices_of
 from kcard.config import settings
 from kcard.errors import LLMError, QuestionsFailed, UsageError
@@ -24,7 +25,7 @@ from kcard.integrators.assembly import (
     make_pool,
     selectors,
 )
-from kcard.integrators.batch import BATCH, asked_together
+from kcard.integrators.batch import asked_together
 from kcard.integrators.citation import cite
 from kcard.integrators.disagreement import reconciled
 from kcard.integrators.gathered import Gathered
@@ -121,7 +122,7 @@ class Pipeline:
     @property
     def batch(self) -> int:
         """Questions of a file to ask at a time: many where cards take turns, so that each is seldom loaded."""
-        few = max(BATCH, 4 * self.concurrency)
+        few = questions_together(self.concurrency)
         if self._writer is None or not self._writer.take_turns:
             return few
         return max(few, asked_together(self.options, len(self._writer.cards)))

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Protocol
 
 from kcard.answer import Answer
-from kcard.batches import batched
+from kcard.batches import QUESTIONS, batched
 from kcard.errors import KcardError, LLMError, one_line
 from kcard.evaluation.runs.recorder import Recorder
 from kcard.evaluation.runs.result import Result
@@ -21,7 +21,6 @@ from kcard.question import Question, distinct_texts
 
 __all__ = ["Runner", "Store"]
 
-BATCH = 16  # questions for which cards write together
 GIVE_UP = 16  # so many failures in a row are the endpoint's, not the questions'
 NOT_ASKED = f"not asked, because {GIVE_UP} questions before it failed in a row"
 
@@ -54,7 +53,7 @@ class Runner:
     answerer: Callable[[str], Answerer]
     recorder: Recorder
     store: Store
-    batch: int = BATCH
+    batch: int = QUESTIONS
 
     def ask(self, missing: Sequence[Key], report: Callable[[int], None] | None = None) -> None:
         """Ask these questions; `report` is called with how many are done.

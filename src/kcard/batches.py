@@ -4,7 +4,9 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
-__all__ = ["alike", "batched", "by_length", "by_tokens", "padded"]
+__all__ = ["QUESTIONS", "alike", "batched", "by_length", "by_tokens", "padded", "questions_together"]
+
+QUESTIONS = 16  # that cards write for together, at least
 
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
@@ -15,6 +17,13 @@ def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
     rest = iter(items)
     while batch := list(islice(rest, size)):
         yield batch
+
+
+def questions_together(requests: int | None) -> int:
+    """How many questions cards write for together, where an LLM takes `requests` at a time (None: one): four for each,
+    so that few requests wait for the slowest. Where cards take turns, kcard.integrators.batch.asked_together gives
+    more."""
+    return max(QUESTIONS, 4 * (requests or 1))
 
 
 def alike(keys: Iterable[Key]) -> dict[Key, list[int]]:

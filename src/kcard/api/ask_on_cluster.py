@@ -8,14 +8,13 @@ from typing import Any
 
 from kcard.api.ask_piece import ask_piece
 from kcard.api.eval_asking import SILENT, Told
-from kcard.batches import batched
+from kcard.batches import batched, questions_together
 from kcard.bulk.journal import Journal, opened_journal
 from kcard.bulk.mapping import device_there, workers
 from kcard.bulk.options import RayOptions
 from kcard.bulk.piece import Mapper, Outcome, digest
 from kcard.errors import UsageError
 from kcard.integrators.batch import (
-    BATCH,
     GIVE_UP,
     QuestionTotals,
     earlier_lines,
@@ -75,7 +74,7 @@ def ask_on_cluster(
     done = sum("error" not in line for line in earlier)
     if done:
         told.note(f"{done} of {len(rows)} questions are already answered")
-    size = batch or max(BATCH, 4 * (options.concurrency or 1))
+    size = batch or questions_together(options.concurrency)
     digests = {str(i): digest(row) for i, row in enumerate(rows)}
     path = target.with_name(f"{target.name}.journal")
     with ExitStack() as opened:

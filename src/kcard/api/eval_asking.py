@@ -67,9 +67,10 @@ def make_runner(
     prepared: "Prepared", run: "Run", store: "Store", hub: "Hub", note: Callable[[str], None]
 ) -> "Runner":
     """What asks the questions of the run and gives the results to `store`."""
+    from kcard.batches import questions_together
     from kcard.evaluation.runs.questions import put
     from kcard.evaluation.runs.recorder import Recorder
-    from kcard.evaluation.runs.runner import BATCH, Runner
+    from kcard.evaluation.runs.runner import Runner
 
     llm = _llm(prepared, note)
     if announcement := getattr(llm, "announcement", None):
@@ -82,7 +83,7 @@ def make_runner(
         _Answerers(prepared, recorder, hub, note),
         recorder,
         store,
-        max(BATCH, 4 * (prepared.options.concurrency or recorder.concurrency)),
+        questions_together(prepared.options.concurrency or recorder.concurrency),
     )
 
 

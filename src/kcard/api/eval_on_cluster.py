@@ -5,12 +5,12 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from kcard.api.eval_piece import eval_piece
-from kcard.batches import batched
+from kcard.batches import batched, questions_together
 from kcard.bulk.mapping import device_there, workers
 from kcard.bulk.options import RayOptions
 from kcard.errors import UsageError
 from kcard.evaluation.runs.result import Result
-from kcard.evaluation.runs.runner import BATCH, NOT_ASKED, Key
+from kcard.evaluation.runs.runner import NOT_ASKED, Key
 from kcard.evaluation.runs.scoring import failed
 from kcard.json_values import build, parse
 
@@ -42,7 +42,7 @@ def ask_on_cluster(
     if not isinstance(options.llm, str | None):
         raise UsageError("workers can't be given an LLM that is an object: name it, as in llm='openai:MODEL'")
     left = dict.fromkeys(missing)
-    chunks = _chunks(missing, max(BATCH, 4 * (options.concurrency or 1)))
+    chunks = _chunks(missing, questions_together(options.concurrency))
     paths, device = [task.path for task in prepared.plan.tasks], device_there(cluster, options.device)
     pieces = [eval_piece(run, paths, device, chunk) for chunk in chunks]
     asked = {piece.key: chunk for piece, chunk in zip(pieces, chunks, strict=True)}

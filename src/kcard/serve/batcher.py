@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from kcard.batches import QUESTIONS
 from kcard.serve.errors import Busy
 
 __all__ = ["Batcher"]
@@ -41,7 +42,7 @@ class Batcher(Generic[Route, Result]):
     def __init__(
         self,
         answer: Callable[[Route, Sequence[str]], Iterator[Result]],
-        most: int = 16,
+        most: int = QUESTIONS,
         waiting: int = 256,
         dropped: Callable[[Result], object] = lambda _: None,
     ) -> None:

@@ -79,15 +79,14 @@ def _show(found: Synced, as_json: bool) -> None:
     changes = found.changes
     for sign, sources in (("+", changes.added), ("-", changes.removed)):
         _list(sources, sign)
-    for old, new in changes.changed[:SHOWN]:
-        echo(f"~ {_line(old)}\n  {_line(new)}")
+    _list_changed(changes.changed)
     for was, now in changes.renamed.items():
         echo(f"> {was} is {now}")
     for held in changes.held:
         echo(f"! {held.file}: {held.passages} passages kept: {held.reason}")
     echo(
-        f"{found.card}: {len(changes.added)} passages added, {len(changes.changed)} changed, {len(changes.removed)} "
-        f"removed, {changes.moved} moved; {len(changes.corpus.passages)} in all"
+        f"{found.card}: {len(changes.added)} added, {len(changes.changed)} changed, {len(changes.removed)} removed, "
+        f"{changes.moved} moved; passages in all: {len(changes.corpus.passages)}"
     )
     if found.refused:
         note(found.refused)
@@ -117,9 +116,25 @@ def _list(sources: "Sequence[Source]", sign: str) -> None:
         echo(f"{sign} … and {len(sources) - SHOWN} more")
 
 
-def _line(source: "Source") -> str:
-    text = " ".join(source.text.split())
-    return f"{source.file}:{source.line}  {text if len(text) <= LONG else text[:LONG] + '…'}"
+def _list_changed(pairs: "Sequence[tuple[Source, Source]]") -> None:
+    """Each passage before and after, where they differ."""
+    for old, new in pairs[:SHOWN]:
+        letters = zip(_one_line(old), _one_line(new), strict=False)
+        at = next((place for place, (was, now) in enumerate(letters) if was != now), 0)
+        echo(f"~ {_line(old, at)}\n  {_line(new, at)}")
+    if len(pairs) > SHOWN:
+        echo(f"~ … and {len(pairs) - SHOWN} more")
+
+
+def _line(source: "Source", at: int = 0) -> str:
+    """Where the passage stands, and of a long one the part that holds character `at`."""
+    text, start = _one_line(source), 0 if at < LONG // 2 else at - LONG // 2
+    shown = ("…" if start else "") + text[start : start + LONG] + ("…" if len(text) > start + LONG else "")
+    return f"{source.file}:{source.line}  {shown}"
+
+
+def _one_line(source: "Source") -> str:
+    return " ".join(source.text.split())
 
 
 def _data(found: Synced) -> dict[str, Any]:

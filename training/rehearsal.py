@@ -86,7 +86,7 @@ def obstacle(revision: Revision, folder: Path, recipe: Recipe) -> str:
     if recipe.objective == "clm":
         return "with objective clm it learned whole documents, of which no part can be taken back"
     changed, count = len(revision.added) + len(revision.removed), len(revision.now)
-    return f"{changed} of its {count} texts have changed" if changed > max(FEWEST, LARGE * count) else ""
+    return f"{changed} of its {count} statements have changed" if changed > max(FEWEST, LARGE * count) else ""
 
 
 def _begun(

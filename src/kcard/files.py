@@ -44,9 +44,12 @@ def replacing(path: Path, *, parents: bool = False, mode: int = 0o666, fault: st
 
 
 def write_text(path: Path, text: str, *, parents: bool = False) -> None:
-    """Write a file anew, in UTF-8; see `replacing`."""
-    with replacing(path, parents=parents) as stream:
-        stream.write(text.encode())
+    """Write a file anew, in UTF-8; see `replacing`. An OSError names the file, also where the disk is full."""
+    try:
+        with replacing(path, parents=parents) as stream:
+            stream.write(text.encode())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 @contextmanager

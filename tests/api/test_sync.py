@@ -88,6 +88,15 @@ def test_the_exam_of_the_last_version_goes_with_what_it_quotes(notes: Path, home
     assert any("kcard exam towns" in event.text for event in told if isinstance(event, Note))
 
 
+def test_an_exam_that_the_sync_takes_is_not_recommended(notes: Path, home: Path) -> None:
+    library.exam("towns", limit=5)
+    (notes / "quixley.txt").unlink()
+    told: list[Any] = []
+    library.sync(notes, "towns", exam=True, report=told.append)
+    assert (draft(home) / "exam.json").exists()
+    assert not any("kcard exam" in event.text for event in told if isinstance(event, Note))
+
+
 def test_each_sync_is_a_version_that_names_the_last_one_and_its_date(notes: Path, home: Path) -> None:
     first = file_digest(draft(home) / MANIFEST)
     for number in (1, 2):
@@ -147,6 +156,16 @@ def test_a_dry_run_only_tells(notes: Path, home: Path, kcard: Kcard) -> None:
     assert told["removed"] == [{"file": "quixley.txt", "line": 1, "text": GONE}]
     assert (told["folder"], told["sync"]) == (None, None)
     assert state(draft(home)) == before
+
+
+def test_a_long_passage_is_shown_where_it_has_changed(notes: Path, kcard: Kcard) -> None:
+    long = "The chronicle of town 0 " + "lists a mayor and a bridge, " * 8
+    write(notes / "long.txt", [f"{long}and ends in 1890."])
+    library.sync(notes, "towns")
+    write(notes / "long.txt", [f"{long}and ends in 1914."])
+    told = kcard("sync", notes, "--card", "towns", "--dry-run").out
+    assert "and ends in 1890." in told
+    assert "and ends in 1914." in told
 
 
 def test_the_files_of_the_folder_are_only_read(notes: Path) -> None:

@@ -164,7 +164,7 @@ def test_a_dry_run_tells_how_the_next_version_would_be_made(brief: Path, kcard: 
     }
     write(brief / "towns.txt", [*FACTS, GONE, *(f"The mill of village {n} is white." for n in range(25))])
     foreseen = json.loads(kcard(*dry, "--json").out)["foreseen"]
-    assert (foreseen["way"], foreseen["why"]) == ("trained", "25 of its 46 texts have changed")
+    assert (foreseen["way"], foreseen["why"]) == ("trained", "25 of its 46 statements have changed")
     assert foreseen["seconds"] > 0
     assert "would train the model from scratch (last time" in kcard(*dry).out
 

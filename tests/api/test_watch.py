@@ -114,7 +114,7 @@ def test_ctrl_c_ends_the_command_without_an_error(notes: Path) -> None:
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ}
     ) as run:
         assert run.stdout is not None
-        assert "0 passages added" in run.stdout.readline()
+        assert "0 added" in run.stdout.readline()
         add(notes, 1)()
         assert "mill of town 1" in run.stdout.readline()
         for _ in range(2):

@@ -134,7 +134,7 @@ def sync(
             Note(f"{held.file}: its {held.passages} passages are kept, since it can't be read: {held.reason}")
         )
     output = _output(before)
-    _tell(onward, say)
+    _tell(onward, say, examined=exam)
     record = _write(onward, output, retrain, begun)
     if exam:
         from kcard.api.exam import exam as examine
@@ -276,8 +276,8 @@ def _fault(recall: "Remembered", best: float) -> str:
     return f"its recall was {best:.2f} once" if recall.after.mean < best - DRIFT else ""
 
 
-def _tell(onward: "Onward", say: Callable[[Any], None]) -> None:
-    """What the user should know that the card itself does not show."""
+def _tell(onward: "Onward", say: Callable[[Any], None], *, examined: bool) -> None:
+    """What the user should know that the card itself does not show. `examined`: whether the next version will be."""
     from kcard.evaluation.record import EXAM
     from kcard.training.progress import Note
     from kcard.words import words
@@ -287,7 +287,7 @@ def _tell(onward: "Onward", say: Callable[[Any], None]) -> None:
     kept = {word for source in onward.changes.corpus.passages for word in words(source.in_context)}
     if left := sorted(set(words(manifest.description)) & (forgotten - kept)):
         say(Note(f"the description still says {', '.join(left)}, which only removed passages did"))
-    if (onward.before.card.folder / EXAM).is_file():
+    if not examined and (onward.before.card.folder / EXAM).is_file():
         say(
             Note(
                 f"the last version's exam does not hold for the next: take it again (kcard exam {manifest.name})"
@@ -305,8 +305,8 @@ def _published(folder: Path, changes: "Changes", say: Callable[[Any], None]) -> 
     if changes.forgotten and earlier:
         say(
             Note(
-                f"{len(earlier)} earlier versions on the hub may still hold what was removed; `kcard remove "
-                f"{earlier[0]}` deletes one"
+                f"earlier versions on the hub may still hold what was removed: {', '.join(earlier)}; "
+                f"`kcard remove {earlier[0]}` deletes one"
             )
         )
     return version.reference

@@ -146,7 +146,9 @@ def estimate(
         if chosen.objective == "distil":
             studied, distillation = study_of(chosen, joined, silent)
             distillation = None if distillation is None else replace(distillation, limit=TRIED)
-        plan = planned(joined, before, chosen, silent, None, studied, distillation)
+        # Of another base the estimate itself holds what planning tells: the memory.
+        told = report if chosen.base == EMBEDDED else silent
+        plan = planned(joined, before, chosen, told, None, studied, distillation)
         if plan.estimate is not None:
             return TrainingEstimate(plan.estimate.steps, plan.estimate.seconds)
         execution = chosen.execution

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from peft import PeftModel
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from kcard.cards.format.folder import Card, passages
@@ -15,7 +15,7 @@ from kcard.cards.format.passages import hashes
 from kcard.cards.pool import Pool
 from kcard.errors import CardError, KcardError, ModelUnavailable, UnknownCard, UsageError
 from kcard.hub.registry import Hub
-from kcard.manifest import MANIFEST, file_digest
+from kcard.manifest import MANIFEST, file_digest, seal
 from kcard.sampling import Sampling
 from kcard.training.corpus import read_corpus
 from kcard.training.embedded import plan
@@ -25,7 +25,7 @@ from kcard.training.loop import run
 from kcard.training.options import TrainOptions
 from kcard.training.progress import Event, Note
 from kcard.training.recipe import Recipe, Style
-from kcard.training.train import train
+from kcard.training.train import estimate, train
 from kcard.training.update import previous
 from tests.training.bases import make_base
 
@@ -215,6 +215,18 @@ def test_a_model_of_another_shape_is_trained_anew_and_this_is_said(tmp_path: Pat
     events: list[Event] = []
     prepared = plan([*OLD, *NEW], recipe, report=events.append, start=tmp_path).prepare()
     assert prepared.job.steps == 100
+    assert "training from scratch: the card's model has another shape" in said(events)
+
+
+def test_the_estimate_of_an_update_says_that_the_model_is_trained_from_scratch(tmp_path: Path) -> None:
+    one = train(corpus(tmp_path, OLD), base="embedded", prompt_style="tokens", epochs=1)
+    weights = load_file(one.folder / "model.safetensors")
+    weights["model.decoder.embed_positions.weight"] = weights["model.decoder.embed_positions.weight"][:-1]
+    save_file(weights, one.folder / "model.safetensors")
+    seal(one.folder, one.manifest)
+    events: list[Event] = []
+    found = estimate(corpus(tmp_path, NEW, "villages"), update="towns", report=events.append)
+    assert found.steps > 0
     assert "training from scratch: the card's model has another shape" in said(events)
 
 

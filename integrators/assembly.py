@@ -1,5 +1,6 @@
 """Puts the parts of a pipeline together, from what the user named: LLM, cards, selectors, integrator."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -43,7 +44,9 @@ __all__ = [
 ]
 
 CARD_TEMPERATURE = 0.1  # of an LLM that writes documents and does not answer
-PROPOSED = 3  # cards that the LLM proposes in a round of hybrid, chosen by description
+PROPOSED = (
+    3  # cards of a round, chosen by score: of hybrid; of top-down, where they fit nearly as well as the best
+)
 
 
 class Integrator(Protocol):
@@ -257,7 +260,7 @@ def _integrator(
     several, offered = options.mode == "hybrid", writer.cards
     nearest = found.nearest(offered)
     chooses = (
-        AutoChoice(nearest, examples, PROPOSED if several else 1)
+        AutoChoice(nearest, examples, PROPOSED, math.inf if several else options.margin)
         if options.select == "auto"
         else ExplicitChoice(offered, examples, None if several else 1, nearest, options.shortlist)
     )

@@ -41,7 +41,8 @@ def asked_together(options: AskOptions, cards: int) -> int:
 
     cards  how many there are
     """
-    asked = {"top-down": options.max_iterations, "hybrid": 3 * options.max_iterations}.get(
+    top_down = 3 if options.margin else 1
+    asked = {"top-down": top_down * options.max_iterations, "hybrid": 3 * options.max_iterations}.get(
         options.mode, options.max_cards
     )
     document = DOCUMENT + options.card_tokens * TOKEN

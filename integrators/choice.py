@@ -1,5 +1,6 @@
 """Which cards the LLM asks for: automatic or explicit selection (Knowledge Card, section 2.3)."""
 
+import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -42,11 +43,13 @@ class CardChoice(Protocol):
 
 @dataclass(frozen=True)
 class AutoChoice:
-    """Asks what kind of information is needed and takes the `most` cards that fit that best."""
+    """Asks what kind of information is needed and takes the `most` cards that fit that best; of those after the first
+    only such as fit nearly as well (`margin`: see Nearest)."""
 
     nearest: Nearest
     examples: tuple[Example, ...] = ()
     most: int = 1
+    margin: float = math.inf
 
     def request(
         self,
@@ -61,7 +64,8 @@ class AutoChoice:
     def chosen(self, request: Request, reply: Reply, asked: Collection[str] = ()) -> Chosen:
         wanted = reply.text.strip()
         turn = Turn("what", wanted)
-        nearest = tuple(card.name for card in self.nearest(wanted or request.question, self.most, asked))
+        found = self.nearest(wanted or request.question, self.most, asked, self.margin)
+        nearest = tuple(card.name for card in found)
         if wanted:
             return Chosen(nearest, turn=turn)
         note = "the LLM did not say what it needs; cards were chosen by the question"

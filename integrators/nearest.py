@@ -1,5 +1,6 @@
 """The cards that fit a text best, among two or ten thousand."""
 
+import math
 from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
@@ -32,13 +33,17 @@ class Nearest:
         self._profiles = profiles or described
         self._index: CardIndex | None = None
 
-    def __call__(self, text: str, most: int, without: Collection[str] = ()) -> tuple[Choice, ...]:
-        """At most `most` cards, best first, none of the names in `without`; of equals the earlier one first."""
+    def __call__(
+        self, text: str, most: int, without: Collection[str] = (), margin: float = math.inf
+    ) -> tuple[Choice, ...]:
+        """At most `most` cards, best first, none of the names in `without`; of equals the earlier one first. `margin`:
+        after the best one only cards whose score is less than this below its score."""
         if len(self._cards) == 1:
             return tuple(card for card in self._cards[:most] if card.name not in without)
-        cards, _ = self._opened()(text, most + len(without))
-        found = (self._cards[i] for i in cards.tolist())
-        return tuple(card for card in found if card.name not in without)[:most]
+        cards, scores = self._opened()(text, most + len(without))
+        ranked = zip((self._cards[i] for i in cards.tolist()), scores.tolist(), strict=True)
+        found = [(card, score) for card, score in ranked if card.name not in without][:most]
+        return tuple(card for i, (card, score) in enumerate(found) if not i or score > found[0][1] - margin)
 
     def best(self, text: str) -> tuple[Choice, float]:
         """The card that fits best, and the probability in [0, 1] that it answers a question if any card does so."""

@@ -34,7 +34,7 @@ class AskOptions:
         Mode,
         Option(
             "How cards are used. bottom-up: every card writes, the selectors choose; top-down: the LLM asks for one "
-            "card at a time; hybrid: the LLM asks for several; direct: no cards."
+            "card, or those that fit nearly as well; hybrid: the LLM asks for several; direct: no cards."
         ),
     ] = "top-down"
     select: Annotated[Select, Option("How the LLM picks cards: auto by description, explicit by name.")] = (
@@ -126,6 +126,14 @@ class AskOptions:
     max_cards: Annotated[
         int, Option("Maximum number of cards that write, the nearest first (bottom-up).", least=1)
     ] = 32
+    margin: Annotated[
+        float,
+        Option(
+            "Ask up to two more cards whose scores are less than this below the best one's (top-down with --select "
+            "auto; paper: 0).",
+            least=0,
+        ),
+    ] = 0.1
     min_relevance: Annotated[
         float,
         Option(

@@ -1,4 +1,4 @@
-"""The paper's step of top-down: one card writes, its most factual document is kept (Knowledge Card, algorithm 2)."""
+"""The paper's step of top-down: a card writes, its most factual document is kept (Knowledge Card, algorithm 2)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ __all__ = ["SingleDocument"]
 
 @dataclass(frozen=True)
 class SingleDocument:
-    """n1 documents are written; they are not pruned. Of what models wrote the best is taken, not drawn.
+    """n1 documents are written; they are not pruned. Of what a card's model wrote the best is taken, not drawn.
 
     What an index looked up is kept whole: its passages are true to the corpus whatever was asked, and which of them
     answers the question the LLM sees best (docs/integrators.md). `min_factuality`: a document that is known to be
@@ -54,7 +54,10 @@ class SingleDocument:
         able = [i for i in standing if (score := passages[i].support) is None or score >= self.min_factuality]
         looked_up = [i for i in able if passages[i].source is not None]
         recited = [i for i in able if passages[i].source is None]
-        kept = sorted(recited, key=lambda i: -_known(passages[i]))[:1]
+        best: dict[str, int] = {}
+        for i in sorted(recited, key=lambda i: -_known(passages[i])):
+            best.setdefault(passages[i].card, i)
+        kept = sorted(best.values())
         kept += sorted(looked_up, key=lambda i: -_score(passages[i]))
         others = [i for i in range(len(passages)) if i not in kept]
         marked = [replace(passages[i], kept=True) for i in kept] + [

@@ -232,7 +232,8 @@ def test_one_bad_question_of_a_large_batch_costs_few_calls(tmp_path: Path) -> No
     [
         ({"mode": "bottom-up"}, 26, 1262),
         ({"mode": "bottom-up", "max_cards": 2}, 26, 16410),
-        ({"mode": "top-down"}, 26, 32820),
+        ({"mode": "top-down"}, 26, 10940),
+        ({"mode": "top-down", "margin": 0.0}, 26, 32820),
         ({"mode": "hybrid", "card_tokens": 1000}, 26, 3555),
         ({"mode": "bottom-up", "n1": 100, "card_tokens": 10_000}, 26, 16),
     ],

@@ -89,6 +89,22 @@ def test_the_nearest_descriptions_are_proposed_in_their_order() -> None:
     assert chosen(Says("planets and moons of winners"), choice, "q").cards == ("moons", "prizes")
 
 
+@pytest.mark.parametrize(
+    ("wanted", "margin", "cards"),
+    [
+        ("moons winners", 0.1, ("prizes", "moons")),  # scores .46 and .38
+        ("moons winners", 0.0, ("prizes",)),
+        ("the moons winners", 0.2, ("moons", "prizes")),  # .63 and .46
+        ("the moons winners", 0.1, ("moons",)),
+    ],
+)
+def test_a_second_card_is_taken_only_if_it_fits_nearly_as_well(
+    wanted: str, margin: float, cards: tuple[str, ...]
+) -> None:
+    choice = AutoChoice(Nearest(Overlap(), CARDS), most=2, margin=margin)
+    assert chosen(Says(wanted), choice, "q").cards == cards
+
+
 def test_an_empty_wish_falls_back_to_the_question_and_says_so() -> None:
     found = chosen(Says(" "), AutoChoice(Nearest(Overlap(), CARDS)), "moons of the planets")
     assert found.cards == ("moons",)

@@ -186,6 +186,13 @@ def test_top_down_asks_one_card_and_keeps_its_most_factual_document_unpruned() -
     assert found.knowledge == ("moons note 2",)
 
 
+def test_of_two_cards_that_top_down_asks_each_ones_most_factual_document_is_kept() -> None:
+    documents = {"moons": ["moons note 1", "moons note 3"], "prizes": ["prizes note 9", "prizes note 8"]}
+    step = SingleDocument(Notes(documents), selectors())
+    (found,) = step.run(["q"], [("moons", "prizes")], Sampling())
+    assert found.knowledge == ("moons note 3", "prizes note 9")
+
+
 def test_top_down_prompts_the_card_with_the_question_not_with_the_reply() -> None:
     pool = Notes()
     top_down(pool, Scripted(what="moons of the planets")).gather(["the question"])

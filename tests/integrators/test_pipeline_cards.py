@@ -45,7 +45,7 @@ def test_a_single_evidence_is_a_list_of_one(given: str | Path) -> None:
 def test_named_cards_are_always_asked(given: str | list[str]) -> None:
     (answer,) = Pipeline(cards=given, llm=lambda _: "No")([QUESTION])
     assert answer.gate.name == "always"
-    assert answer.cards == ("moons",)
+    assert "moons" in answer.cards
 
 
 @pytest.mark.usefixtures("cards")

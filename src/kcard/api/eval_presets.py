@@ -18,6 +18,7 @@ PRESETS: Mapping[EvalPreset, Mapping[str, Any]] = {
         "n2": 5,
         "n3": 3,
         "floor": 0.0,
+        "margin": 0.0,
         "reorder_by_date": False,
         "temperature": 0.1,
         "max_iterations": 1,

@@ -34,7 +34,7 @@ class AskOptions:
         Mode,
         Option(
             "How cards are used. bottom-up: every card writes, the selectors choose; top-down: the LLM asks for one "
-            "card, or those that fit nearly as well; hybrid: the LLM asks for several; direct: no cards."
+            "card at a time; hybrid: the LLM asks for several; direct: no cards."
         ),
     ] = "top-down"
     select: Annotated[Select, Option("How the LLM picks cards: auto by description, explicit by name.")] = (

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["Corpus", "corpus_digest", "is_known", "read_corpus", "statements"]
+__all__ = ["Corpus", "corpus_digest", "goes_on", "is_known", "read_corpus", "statements"]
 
 ALIKE = 5  # skipped files that share a reason are listed up to here
 STATEMENT = Size(words=60, characters=480)
@@ -82,6 +82,11 @@ class Corpus:
     def texts(self) -> Sequence[str]:
         """Those of the statements."""
         return Lazy(len(self.statements), lambda index: self.statements[index].text)
+
+    @cached_property
+    def goes_on(self) -> Sequence[bool]:
+        """See the function of that name."""
+        return goes_on(self.statements)
 
     @cached_property
     def sample(self) -> Sequence[str]:
@@ -199,6 +204,13 @@ def statements(found: Iterable[Source]) -> Iterator[Source]:
         for text in sentences(passage.text, STATEMENT):
             named = f"{heading}: {text}" if heading and count_words(text) < FEW else text
             yield replace(passage, text=named)
+
+
+def goes_on(found: Iterable[Source]) -> list[bool]:
+    """Of each statement, whether the next one follows it in its passage."""
+    places = ((statement.file, statement.line, statement.section) for statement in found)
+    follows = [one == other for one, other in pairwise(places)]
+    return [*follows, False]
 
 
 def corpus_digest(passages: Iterable[Source], before: Sequence[str] = ()) -> str:

@@ -48,16 +48,18 @@ def docid_loss(
     """Mean over the labelled tokens: their cross-entropy; for docids, the divergence from what is meant.
 
     logits  (tokens, vocabulary) of the labels that are not IGNORED
+    labels  (rows, tokens); a docid that does not begin its row follows from what was recited, not from the question
     near    how near a retriever thinks each docid's passage, (rows, docids), which is `share` of what is meant, the
             label being the rest; None: the label is meant
     """
     from torch.nn.functional import cross_entropy, kl_div, one_hot
 
-    row = (labels != IGNORED).nonzero()[:, 0]
-    labels = labels[labels != IGNORED]
+    learned = labels != IGNORED
+    row, place = learned.nonzero(as_tuple=True)
+    labels = labels[learned]
     if near is None:
         return cross_entropy(logits, labels)
-    named = labels >= docids.first
+    named = (labels >= docids.first) & (place == 0)
     recited = cross_entropy(logits[~named], labels[~named], reduction="sum")
     meant = share * near[row[named]] + (1 - share) * one_hot(labels[named] - docids.first, docids.count)
     found = logits[named].log_softmax(-1)[:, docids.first :]

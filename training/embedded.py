@@ -64,6 +64,7 @@ def plan(
     start: Path | None = None,
     documents: Sequence[str] | None = None,
     study: Mapping[str, Sequence[str]] | None = None,
+    goes_on: Sequence[bool] = (),
 ) -> Plan:
     """How the card on `texts` is to be trained.
 
@@ -71,12 +72,13 @@ def plan(
             weights, in fewer steps. Where it can't, it is trained from scratch and `report` is told why
     documents  the whole texts, for objective clm
     study   questions by text, see PseudoQueries
+    goes_on  of each text, whether the next one follows it in its passage; empty: none does
     """
     ask = PseudoQueries(texts, study)
     tokenizer = base_tokenizer() if recipe.rank else train_tokenizer(texts, recipe.vocabulary)
     docids = DocIds.for_passages(texts, len(tokenizer), recipe)
     if documents is None:
-        epoch = exposure.epochs(texts, ask, tokenizer, docids, recipe)
+        epoch = exposure.epochs(texts, ask, tokenizer, docids, recipe, goes_on)
     else:
         size = max(1, recipe.batch_tokens // recipe.positions)
         epoch = packed_epochs(TokenBlocks(documents, tokenizer, recipe.positions), None, size, recipe.seed)

@@ -10,15 +10,16 @@ from kcard.training.epochs import Epochs
 from kcard.training.example_batches import TrainingExample, bucketed
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.recipe import Recipe
+from kcard.training.recital import Recital, ids_of
 from kcard.training.spans import Rarity
-from kcard.training.tokenizer import BOS, EOS
+from kcard.training.tokenizer import BOS
 from kcard.training.wordings import wordings
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["blank", "embedded", "epochs", "ids_of", "questions", "steps"]
+__all__ = ["blank", "embedded", "epochs", "questions", "steps"]
 
 
 def epochs(
@@ -27,22 +28,24 @@ def epochs(
     tokenizer: "PreTrainedTokenizerFast",
     docids: DocIds,
     recipe: Recipe,
+    goes_on: Sequence[bool] = (),
 ) -> Epochs:
-    """The batches of an epoch: every passage once, under a fresh pseudo-query (or another of its vectors).
+    """The batches of an epoch: every text once, under a fresh pseudo-query (or another of its vectors), or after the
+    one that it follows.
+
+    goes_on  of each text, whether the next one follows it in its passage; empty: none does
 
     Some pseudo-queries are made from another wording of the passage's fact, or the card would begin its document with
     the words of the question, and go on with those of another fact that begins so.
     """
-    longest = recipe.positions - recipe.vectors - 3
-    most = longest * 2 // 3
-    targets = [(*ids[:most], EOS) for ids in ids_of(tokenizer, texts)]
+    recital = Recital.tokenized(texts, tokenizer, docids, recipe, goes_on)
     per = _per_passage(texts, ask.rarity, recipe)
     same = wordings(texts) if recipe.style == "tokens" else []
 
     def epoch(number: int) -> list[list[TrainingExample]]:
         rng = Random(derive_seed(recipe.seed, "epoch", number))
         if recipe.style == "encoder-prefix":
-            examples = _by_vectors(targets, docids, per, recipe, rng)
+            examples = _by_vectors(recital, docids, per, recipe, rng)
         else:
             about = [
                 rng.choice(rows) if rng.random() < recipe.reworded else row for row, rows in enumerate(same)
@@ -50,15 +53,15 @@ def epochs(
             asked = [
                 ask(texts[row], rng) + "\n" if rng.random() < recipe.query_share else "" for row in about
             ]
-            prompts = [(BOS, *ids[: longest - most]) for ids in ids_of(tokenizer, asked)]
-            examples = [TrainingExample(*pair) for pair in zip(prompts, targets, strict=True)]
+            prompts = [(BOS, *ids[: recital.asked]) for ids in ids_of(tokenizer, asked)]
+            examples = [TrainingExample(prompt, recital.of(row)) for row, prompt in enumerate(prompts)]
         return bucketed(examples, recipe.batch_tokens, rng)
 
     return epoch
 
 
 def _by_vectors(
-    targets: Sequence[tuple[int, ...]], docids: DocIds, per: int, recipe: Recipe, rng: Random
+    recital: Recital, docids: DocIds, per: int, recipe: Recipe, rng: Random
 ) -> list[TrainingExample]:
     """A vector -> the passage's docid and the passage.
 
@@ -72,21 +75,17 @@ def _by_vectors(
         own = rng.random() < recipe.own
         return row * (per + 1) + (0 if own else 1 + rng.randrange(per))
 
-    examples = []
-    for row, target in enumerate(targets):
-        docid = docids.of(row)
+    rows, examples = len(recital.ids), []
+    for row, count in recital.parts(rng):
+        docid, target = docids.of(row), recital.of(row, count)
         if docid and rng.random() < recipe.stray:
-            examples.append(TrainingExample((BOS, *docid), target, vector(rng.randrange(len(targets)))))
+            examples.append(TrainingExample((BOS, *docid), target, vector(rng.randrange(rows))))
         else:
             examples.append(TrainingExample((BOS,), (*docid, *target), vector(row)))
-        if docid:
-            examples += [TrainingExample((BOS,), docid, vector(row)) for _ in range(recipe.drills)]
+    if docids.count:
+        drilled = [row for row in range(rows) for _ in range(recipe.drills)]
+        examples += [TrainingExample((BOS,), docids.of(row), vector(row)) for row in drilled]
     return examples
-
-
-def ids_of(tokenizer: "PreTrainedTokenizerFast", texts: Sequence[str]) -> list[list[int]]:
-    found = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
-    return [list(ids) if text else [] for ids, text in zip(found, texts, strict=True)]
 
 
 def _per_passage(texts: Sequence[str], rarity: Rarity, recipe: Recipe) -> int:

@@ -18,7 +18,7 @@ from kcard.manifest import LOOKED_UP, Manifest
 from kcard.sampling import derive_seed
 from kcard.training.bases import EMBEDDED
 from kcard.training.comparison import Changes
-from kcard.training.corpus import statements
+from kcard.training.corpus import goes_on, statements
 from kcard.training.execution import Execution
 from kcard.training.following import processes_of
 from kcard.training.loop import run
@@ -66,8 +66,9 @@ class Onward:
     ) -> "Onward":
         old = before.card.manifest
         manifest = replace(old, updates=before.sha256, knowledge_date=given.knowledge_date, files={})
-        had = [statement.text for statement in statements(before.passages)]
-        revision = Revision([*changes.corpus.texts], had)
+        had = [*statements(before.passages)]
+        follows = (changes.corpus.goes_on, goes_on(had)) if recipe_of(old).recited > 1 else ((), ())
+        revision = Revision([*changes.corpus.texts], [statement.text for statement in had], *follows)
         return cls(before, changes, replace(given, seed=old.training.seed), manifest, revision, report)
 
     def foreseen(self, *, scratch: bool) -> tuple[Way, str]:
@@ -159,6 +160,7 @@ def recipe_of(manifest: Manifest) -> Recipe:
     """By which an embedded card was trained."""
     recorded: dict[str, Any] = dict(manifest.training.hyperparameters)
     recorded["docids"] = recorded.get("addresses", Recipe().docids)
+    recorded.setdefault("recited", 1)
     for name in ("queries", "dropped"):
         recorded[name] = tuple(recorded.get(name, getattr(Recipe(), name)))
     known = {field.name for field in dataclasses.fields(Recipe)}

@@ -38,6 +38,7 @@ class Recipe:
     queries       pseudo-queries that are embedded for each fact (encoder-prefix): as many as `embedded` texts
                   in all allow, between these two numbers
     docids        the most passages that get a docid each (training/docids.py)
+    recited       passages that follow each other in the text and are recited in one example, at most
     stray         share of examples with a given docid and the question of another passage
     drills        how often each passage's docid alone is asked for in an epoch, a cheap exercise
     """
@@ -72,6 +73,7 @@ class Recipe:
     queries: tuple[int, int] = (16, 64)
     embedded: int = 10_000
     docids: int = 4096
+    recited: int = 3
     stray: float = 0.25
     drills: int = 6
     seed: int = 0

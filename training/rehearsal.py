@@ -22,6 +22,7 @@ from kcard.training.loop import cosine
 from kcard.training.preparation import Preparation
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.recipe import Recipe, Style
+from kcard.training.recital import Recital
 from kcard.training.replay import FEWEST, Replay
 from kcard.training.revision import Revision
 from kcard.training.trainee import Trainee, fresh
@@ -33,7 +34,7 @@ __all__ = ["obstacle", "rehearsal"]
 
 EXPOSURES: Mapping[Style, int] = {"tokens": 45, "encoder-prefix": 30}  # epochs
 FLOOR = 100  # steps
-RATE, WARM = 0.5, 5  # share of the recipe's learning rates, steps of warm-up
+RATE, WARM = 0.25, 5  # share of the recipe's learning rates, steps of warm-up
 LARGE = 0.25  # of the texts: where more have changed, training from scratch takes hardly longer
 
 
@@ -57,10 +58,11 @@ def rehearsal(
         return begun
     trainee, tokenizer, docids = begun
     ask, replay = PseudoQueries(revision.now, study), Replay.drawn(revision, recipe, seed)
+    recital = Recital.tokenized(revision.now, tokenizer, docids, recipe, revision.goes_on)
     if recipe.style == "tokens":
         asked = None
         near = replay.neighbours(exposure.embedded(replay.texts)) if revision.removed else []
-        show = replay.by_tokens(tokenizer, ask)
+        show = replay.by_tokens(recital, tokenizer, ask)
     else:
         questions = replay.questions(ask)
         vectors = exposure.embedded(questions)
@@ -69,9 +71,9 @@ def rehearsal(
         retriever = None if own is None else Retriever(sketch, revision.now, own)
         asked = AskedQuestions(vectors, QuestionWords(sketch, questions), retriever, recipe)
         near = replay.neighbours(vectors[[start for start, _ in replay.spans()]])
-        show = replay.by_vectors(tokenizer, docids)
+        show = replay.by_vectors(recital, docids)
     epoch = replay.epochs(show, near, replay.drills(docids) if docids.count else None)
-    changed = revision.added or revision.removed
+    changed = revision.to_learn or revision.removed
     # Where texts only stand in another order, so do the docids.
     steps = max(FLOOR, EXPOSURES[recipe.style] * len(epoch(0))) if changed else 1
     made = preparation(trainee, revision.now, asked, docids, recipe, steps, epoch)

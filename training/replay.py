@@ -10,11 +10,11 @@ from kcard.sampling import derive_seed
 from kcard.training.docids import DocIds
 from kcard.training.epochs import Epochs
 from kcard.training.example_batches import TrainingExample, bucketed
-from kcard.training.exposure import ids_of
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.recipe import Recipe
+from kcard.training.recital import Recital, ids_of
 from kcard.training.revision import Revision
-from kcard.training.tokenizer import BOS, EOS
+from kcard.training.tokenizer import BOS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Replay", "Show"]
 
 SHOWN = 2  # times that an epoch shows a text that has come
-REPLAYED, FEWEST = 2, 20  # texts that stay in an epoch: for each that has come or gone, and at least
+REPLAYED, FEWEST = 2, 20  # texts that stay in an epoch: for each that is learned or has gone, and at least
+SHARE = 8  # one in so many texts that stay is in an epoch at least
 POOL = 1000  # texts that stay from which these are drawn
 QUERIES, REPLAYED_QUERIES = 32, 3  # that are embedded of a text that has come or gone, and of one that stays
 DRILLED = 256  # texts that stay whose docids are drilled in an epoch
@@ -36,11 +37,11 @@ Drill = Callable[[int, Random], TrainingExample]
 
 @dataclass(frozen=True)
 class Replay:
-    """The texts of a revision by their numbers: those that have come, then some that stay, then those that have gone.
+    """The texts of a revision by their numbers: those to learn, then some that stay, then those that have gone.
 
     rows   where each of the first two kinds stands among the revision's texts
     texts  all three
-    new    how many have come
+    new    how many are to be learned
     """
 
     rows: Sequence[int]
@@ -52,11 +53,12 @@ class Replay:
     @classmethod
     def drawn(cls, revision: Revision, recipe: Recipe, seed: int) -> "Replay":
         """Which texts stay in it is drawn by the seed."""
-        staying = [row for row, _ in revision.kept]
+        new = set(revision.to_learn)
+        staying = [row for row, _ in revision.kept if row not in new]
         drawn = Random(derive_seed(seed, "replay")).sample(staying, min(POOL, len(staying)))
-        rows = [*revision.added, *drawn]
+        rows = [*revision.to_learn, *drawn]
         texts = [*(revision.now[row] for row in rows), *revision.removed]
-        return cls(rows, texts, len(revision.added), recipe, seed)
+        return cls(rows, texts, len(revision.to_learn), recipe, seed)
 
     @property
     def _gone(self) -> range:
@@ -87,15 +89,16 @@ class Replay:
         found: list[list[int]] = cosines.topk(min(NEAREST, count)).indices.tolist()
         return found
 
-    def by_vectors(self, tokenizer: "PreTrainedTokenizerFast", docids: DocIds) -> Show:
-        """As exposure.epochs shows them in the style encoder-prefix."""
-        recipe, spans, targets = self.recipe, self.spans(), self._targets(tokenizer)
+    def by_vectors(self, recital: Recital, docids: DocIds) -> Show:
+        """As exposure.epochs shows them in the style encoder-prefix. `recital`: of all texts of the revision."""
+        recipe, spans = self.recipe, self.spans()
 
         def vector(number: int, rng: Random) -> int:
             return self._vector(spans[number], rng)
 
         def show(told: int, asked: int, rng: Random) -> list[TrainingExample]:
-            docid, target = docids.of(self.rows[told]), targets[told]
+            row = self.rows[told]
+            docid, target = docids.of(row), recital.of(row, rng.randint(1, recipe.recited))
             if docid and told == asked and rng.random() < recipe.stray:
                 another = vector(rng.randrange(len(spans)), rng)
                 shown = [TrainingExample((BOS, *docid), target, another)]
@@ -116,20 +119,19 @@ class Replay:
 
         return drill
 
-    def by_tokens(self, tokenizer: "PreTrainedTokenizerFast", ask: PseudoQueries) -> Show:
+    def by_tokens(self, recital: Recital, tokenizer: "PreTrainedTokenizerFast", ask: PseudoQueries) -> Show:
         """As exposure.epochs shows them in the style tokens."""
-        targets, room = self._targets(tokenizer), self._room - self._longest
 
         def show(told: int, asked: int, rng: Random) -> list[TrainingExample]:
             question = ids_of(tokenizer, [ask(self.texts[asked], rng) + "\n"])[0]
-            return [TrainingExample((BOS, *question[:room]), targets[told])]
+            return [TrainingExample((BOS, *question[: recital.asked]), recital.of(self.rows[told]))]
 
         return show
 
     def epochs(self, show: Show, near: Sequence[Sequence[int]], drill: Drill | None = None) -> Epochs:
         """The batches of an epoch. `near`: see neighbours; `drill`: see drills, None for a card without docids."""
         staying = range(self.new, len(self.rows))
-        replayed = min(len(staying), max(FEWEST, REPLAYED * (self.new + len(near))))
+        replayed = min(len(staying), max(FEWEST, len(staying) // SHARE, REPLAYED * (self.new + len(near))))
 
         def epoch(number: int) -> list[list[TrainingExample]]:
             rng = Random(derive_seed(self.seed, "epoch", number))
@@ -147,15 +149,3 @@ class Replay:
         """The embedding of a text's own wording, or of one of its questions."""
         start, count = span
         return start if rng.random() < self.recipe.own else start + 1 + rng.randrange(count)
-
-    @property
-    def _room(self) -> int:
-        return self.recipe.positions - self.recipe.vectors - 3
-
-    @property
-    def _longest(self) -> int:
-        return self._room * 2 // 3
-
-    def _targets(self, tokenizer: "PreTrainedTokenizerFast") -> list[tuple[int, ...]]:
-        learned = self.texts[: len(self.rows)]
-        return [(*ids[: self._longest], EOS) for ids in ids_of(tokenizer, learned)]

@@ -332,7 +332,9 @@ def planned(
     start = None if before is None else before.card.folder
     documents = None if joined.documents is None else [*chain.from_iterable(reversed(joined.learned()))]
     queries = studied.queries
-    return embedded.plan(corpus.texts, Recipe(**recipe), fingerprint, report, start, documents, queries)
+    return embedded.plan(
+        corpus.texts, Recipe(**recipe), fingerprint, report, start, documents, queries, corpus.goes_on
+    )
 
 
 def _fingerprint(corpus: Corpus, settings: Mapping[str, Any]) -> str:

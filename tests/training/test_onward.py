@@ -63,6 +63,11 @@ def test_retraining_needs_no_change(notes: Path) -> None:
 
 
 def test_the_recipe_of_a_card_is_that_of_its_manifest() -> None:
-    recorded = {"style": "tokens", "muon_rate": 0.01, "addresses": 7, "queries": [2, 3], "steps": 9}
+    recorded = {"style": "tokens", "muon_rate": 0.01, "addresses": 7, "queries": [2, 3], "recited": 2}
     made = Manifest("a", "A card", training=Training(hyperparameters=recorded))
-    assert recipe_of(made) == Recipe(style="tokens", muon_rate=0.01, docids=7, queries=(2, 3))
+    assert recipe_of(made) == Recipe(style="tokens", muon_rate=0.01, docids=7, queries=(2, 3), recited=2)
+
+
+def test_a_card_that_recites_one_text_at_a_time_goes_on_so() -> None:
+    made = Manifest("a", "A card", training=Training(hyperparameters={"style": "encoder-prefix", "steps": 9}))
+    assert recipe_of(made).recited == 1

@@ -20,6 +20,7 @@ from kcard.training.preparation import Preparation
 from kcard.training.progress import Note
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.recipe import Recipe, Style
+from kcard.training.recital import Recital
 from kcard.training.rehearsal import obstacle, rehearsal
 from kcard.training.replay import REPLAYED_QUERIES, SHOWN, Replay
 from kcard.training.revision import Revision
@@ -52,6 +53,16 @@ def test_a_revision_knows_what_stays_what_came_and_what_has_gone() -> None:
     assert found.kept == [(0, 1), (1, 2)]
     assert found.added == [2]
     assert found.removed == ["a"]
+
+
+def test_a_text_is_learned_again_where_another_one_follows_it_now() -> None:
+    now, before = ["a", "b", "d", "c"], ["a", "b", "c", "d"]
+    assert Revision(now, before).to_learn == []
+    follows = Revision(now, before, [True, True, False, False], [True, True, False, False])
+    assert follows.to_learn == [1]
+    came = Revision(["a", "x", "b"], ["a", "b"], [True, True, False], [True, False])
+    assert came.to_learn == [1, 0]
+    assert came.added == [1]
 
 
 def test_texts_that_stay_keep_their_document_ids_and_those_of_the_others_are_deleted(tmp_path: Path) -> None:
@@ -105,7 +116,7 @@ def test_questions_about_what_has_gone_are_answered_with_what_stays_and_is_near(
     near = replay.neighbours(vectors)
     assert near[-1][0] == 2
     docids = DocIds.for_passages(NEW, len(tokenizer), recipe)
-    show = replay.by_vectors(tokenizer, docids)
+    show = replay.by_vectors(Recital.tokenized(NEW, tokenizer, docids, recipe), docids)
     examples = [example for batch in replay.epochs(show, [[2]] * 3)(0) for example in batch]
     start, count = replay.spans()[-1]
     told = [example.target[0] for example in examples if start <= example.vector <= start + count]

@@ -34,7 +34,10 @@ __all__ = ["obstacle", "rehearsal"]
 
 EXPOSURES: Mapping[Style, int] = {"tokens": 45, "encoder-prefix": 30}  # epochs
 FLOOR = 100  # steps
-RATE, WARM = 0.25, 5  # share of the recipe's learning rates, steps of warm-up
+# Shares of the recipe's learning rates, inside the layers and elsewhere. New docids must be learned, while large steps
+# inside the layers spoil what is recited: with half of both, recall of 594 statements of prose fell from .78 to .68.
+RATES: Mapping[Style, tuple[float, float]] = {"tokens": (0.5, 0.5), "encoder-prefix": (0.25, 1.0)}
+WARM = 5  # steps
 LARGE = 0.25  # of the texts: where more have changed, training from scratch takes hardly longer
 
 
@@ -77,8 +80,7 @@ def rehearsal(
     # Where texts only stand in another order, so do the docids.
     steps = max(FLOOR, EXPOSURES[recipe.style] * len(epoch(0))) if changed else 1
     made = preparation(trainee, revision.now, asked, docids, recipe, steps, epoch)
-    rate = cosine(steps, WARM)
-    return replace(made, job=replace(made.job, rate=lambda step: RATE * rate(step), seed=seed))
+    return replace(made, job=replace(made.job, rate=cosine(steps, WARM), seed=seed))
 
 
 def obstacle(revision: Revision, folder: Path, recipe: Recipe) -> str:
@@ -99,15 +101,17 @@ def _begun(
 
     tokenizer: PreTrainedTokenizerFast
     trainee: Trainee
+    inside, elsewhere = RATES[recipe.style]
+    slower = replace(recipe, muon_rate=inside * recipe.muon_rate, adam_rate=elsewhere * recipe.adam_rate)
     if recipe.rank is not None:
         tokenizer = base_tokenizer()
-        docids, trainee = DocIds(len(tokenizer), 0), adapted(revision.now, tokenizer, recipe)
+        docids, trainee = DocIds(len(tokenizer), 0), adapted(revision.now, tokenizer, slower)
     else:
         last: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         new = [revision.now[row] for row in revision.added]
         tokenizer = kept_tokenizer(last, revision.now, new, recipe.vocabulary)
         docids = DocIds.for_passages(revision.now, len(tokenizer), recipe)
-        trainee = fresh(tokenizer, docids.count, recipe)
+        trainee = fresh(tokenizer, docids.count, slower)
         if docids_of(folder, last) != (len(revision.before) if docids.count else 0):
             return "its document ids are not those of its passages"
     if why_not := trainee.mismatch(folder):

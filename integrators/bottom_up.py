@@ -11,7 +11,7 @@ from kcard.answer import Passage
 from kcard.errors import UsageError
 from kcard.integrators import grouped
 from kcard.integrators.gathered import Gathered, distinct
-from kcard.integrators.looked_up import best_first, outdone
+from kcard.integrators.looked_up import outdone
 from kcard.integrators.nearest import Nearest
 from kcard.integrators.options import AskOptions
 from kcard.integrators.selectors import Selectors
@@ -19,7 +19,7 @@ from kcard.protocols import Generator
 from kcard.sampling import Sampling, derive_seed
 from kcard.scores import valid
 from kcard.selectors.factuality import judge
-from kcard.selectors.relevance import MiniLM, top
+from kcard.selectors.relevance import top
 from kcard.selectors.sampling import draw
 
 __all__ = ["BottomUp"]
@@ -34,10 +34,6 @@ class BottomUp:
     (0): with few cards, what is true but beside the question would take places in the draw. `min_factuality`: what
     is known to have less is not drawn at all; 0 is the paper's, whose draw hardly prefers true to false. `max_cards`:
     of more cards those write that fit the question best; the paper has 25, and all of them write.
-
-    With the default relevance, MiniLM, of passages that an index looked up those stay that the embedded reader finds
-    likeliest to answer: the cosine hardly tells passages about one subject apart, and faithfulness says nothing of
-    them. They take the places that relevance and the draw give to looked-up passages. The paper has no index.
     """
 
     writer: Generator
@@ -73,8 +69,6 @@ class BottomUp:
         different = [distinct(passages) for passages in written]
         out = outdone(questions, different)
         ranked = [self._rank(*row) for row in zip(questions, different, out, strict=True)]
-        if self._reads:
-            ranked = best_first(questions, ranked)
         standing = [row.count(False) for row in out]
         candidates = [self._prune(*row) for row in zip(questions, ranked, standing, strict=True)]
         judged = judge(
@@ -90,11 +84,6 @@ class BottomUp:
             gathered.append(Gathered(chosen + tuple(passages[len(group) :])))
         return gathered
 
-    @property
-    def _reads(self) -> bool:
-        """Whether the reader orders looked-up passages; another selector than the default decides by itself."""
-        return isinstance(self.selectors.relevance, MiniLM)
-
     def _rank(self, question: str, candidates: Sequence[Passage], out: Sequence[bool]) -> list[Passage]:
         """The passages with their relevance, most relevant first, those outdone by an index last."""
         selector = self.selectors.relevance
@@ -109,23 +98,18 @@ class BottomUp:
 
     def _prune(self, question: str, ranked: Sequence[Passage], standing: int) -> list[Passage]:
         """Of the first so many documents those that relevance keeps, with their pruned form."""
-        places = len(top([p.relevance or 0.0 for p in ranked[:standing]], self.n2, self.floor))
-        near, pruner = ranked[:places], self.selectors.pruner
-        pruned = pruner.prune(question, [p.text for p in near])
+        near = top([p.relevance or 0.0 for p in ranked[:standing]], self.n2, self.floor)
+        pruner = self.selectors.pruner
+        pruned = pruner.prune(question, [ranked[i].text for i in near])
         if len(pruned) != len(near):
             raise UsageError(
                 f"pruner {type(pruner).__name__} gave {len(pruned)} texts for {len(near)}: it must return "
                 "one per document"
             )
-        return [replace(p, pruned=text) for p, text in zip(near, pruned, strict=True)]
+        return [replace(ranked[i], pruned=text) for i, text in zip(near, pruned, strict=True)]
 
     def _keep(self, judged: Sequence[Passage], seed: int) -> tuple[Passage, ...]:
         able = [i for i, p in enumerate(judged) if p.support is None or p.support >= self.min_factuality]
         kept = {able[i] for i in draw([judged[i].support for i in able], self.n3, seed=seed)}
-        if self._reads:
-            # Faithfulness is the same of all; of those with independent evidence the draw counts.
-            alike = [i for i in able if judged[i].source is not None and judged[i].factuality is None]
-            drawn = kept.intersection(alike)
-            kept = kept - drawn | {*alike[: len(drawn)]}
         marked = [replace(p, kept=i in kept) for i, p in enumerate(judged)]
         return tuple(sorted(marked, key=lambda p: not p.kept))

@@ -12,11 +12,10 @@ from pathlib import Path
 
 from kcard.answer import Passage
 from kcard.llms.candidates import MISSING_NUMBER, STEMS, asked_about
-from kcard.llms.quotation import language_of
 from kcard.numbers import numbers, ordinals_as_in
 from kcard.reader.reading import read_all
 
-__all__ = ["WEIGHTS", "best_first", "features", "outdone"]
+__all__ = ["WEIGHTS", "features", "outdone"]
 
 WEIGHTS = Path(__file__).with_name("judge.json")
 CLEARLY = 1.0  # log-odds from which the model counts
@@ -37,22 +36,6 @@ def outdone(questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> 
     return [[p.source is None and (row, p.card) in lost for p in found] for row, found in enumerate(passages)]
 
 
-def best_first(questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> list[list[Passage]]:
-    """The passages of each question, of which those that were looked up change places with each other: the likelier
-    the embedded reader thinks that one answers, the earlier it stands. The reader knows English; passages in another
-    language stay as they are."""
-    found = [[p for p in row if p.source is not None] for row in passages]
-    asked = [
-        (question, own if language_of(question, [_text(p) for p in own]) == "en" else [])
-        for question, own in zip(questions, found, strict=True)
-    ]
-    ordered = []
-    for row, (_, own), scores in zip(passages, asked, _relevance(asked), strict=True):
-        best = iter(sorted(range(len(own)), key=lambda i: -round(scores[i], 3)))
-        ordered.append([own[next(best)] if own and p.source is not None else p for p in row])
-    return ordered
-
-
 def features(disputes: Sequence[tuple[str, Sequence[Passage]]]) -> list[dict[str, float]]:
     """By how much what a card's model wrote fits the question better than the best that its index looked up; each
     dispute has passages of both.
@@ -60,29 +43,20 @@ def features(disputes: Sequence[tuple[str, Sequence[Passage]]]) -> list[dict[str
     relevance  the reader's log-odds, less what the LLM takes off for numbers of the question that a passage lacks
     covered    the share of the question's words, in [-1, 1]
     """
+    asked = [
+        (ordinals_as_in([_text(p) for p in passages], question), [_text(p) for p in passages])
+        for question, passages in disputes
+    ]
     found = []
-    for (question, passages), scores in zip(disputes, _relevance(disputes), strict=True):
+    for (question, texts), readings, (_, passages) in zip(asked, read_all(asked), disputes, strict=True):
         stated = [p.source is None for p in passages]
-        relevance = [max(-MOST, min(MOST, score)) for score in scores]
-        worded = ordinals_as_in([_text(p) for p in passages], question)
-        covered = [_covered(worded, _text(p)) for p in passages]
+        relevance = [
+            max(-MOST, min(MOST, r.relevance - MISSING_NUMBER * len(numbers(question) - numbers(text))))
+            for r, text in zip(readings, texts, strict=True)
+        ]
+        covered = [_covered(question, text) for text in texts]
         found.append({"bias": 1.0, "relevance": _lead(relevance, stated), "covered": _lead(covered, stated)})
     return found
-
-
-def _relevance(asked: Sequence[tuple[str, Sequence[Passage]]]) -> list[list[float]]:
-    """Of each question's passages: the reader's log-odds that it answers, less what the LLM takes off for numbers of
-    the question that it lacks."""
-    texts = [[_text(p) for p in passages] for _, passages in asked]
-    worded = [ordinals_as_in(own, question) for (question, _), own in zip(asked, texts, strict=True)]
-    read = read_all([*zip(worded, texts, strict=True)])
-    return [
-        [
-            r.relevance - MISSING_NUMBER * len(numbers(question) - numbers(text))
-            for r, text in zip(readings, own, strict=True)
-        ]
-        for question, own, readings in zip(worded, texts, read, strict=True)
-    ]
 
 
 def _text(passage: Passage) -> str:

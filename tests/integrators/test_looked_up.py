@@ -12,10 +12,9 @@ from kcard.integrators.gathered import distinct
 from kcard.integrators.looked_up import features, outdone
 from kcard.integrators.selectors import Selectors
 from kcard.integrators.single import SingleDocument
-from kcard.protocols import Array, Evidence, Pair, Relevance
+from kcard.protocols import Array, Evidence, Pair
 from kcard.request import Choice
 from kcard.sampling import Sampling
-from kcard.selectors.relevance import Cosine, MiniLM
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Said:
     def write(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
-        assert (list(cards), sampling.temperature) == (["c"], Sampling.temperature)
+        assert (list(cards), sampling) == (["c"], Sampling())
         return [list(self.passages[:documents]) for _ in questions]
 
 
@@ -94,52 +93,6 @@ def test_of_looked_up_passages_the_order_of_the_index_counts() -> None:
 def test_without_an_index_the_most_factual_document_is_kept_whatever_its_relevance() -> None:
     other = Passage("c", "the north sea")
     assert kept([WRITTEN, other], "rhine ends in", EVIDENCE) == [other.text]
-
-
-OTHERS = [
-    "The mill of Tarn was sold at an auction.",
-    "The mill of Tarn is a museum of mills.",
-    "The mill of Tarn has four floors and a wheel.",
-    "The mill of Tarn burnt down in a storm.",
-    "The mill of Tarn stands on the river.",
-]
-# Its cosine with the question is the lowest, below the floor.
-BUILDER = (
-    "Ida Vale, a baker's daughter, sold her vineyard in 1704 and paid the river tolls of two parishes. She built the "
-    "mill at Tarn in that year. Her nephew wrote ballads, kept bees, and sailed to the northern islands, where the "
-    "winters are dark and the herring plenty."
-)
-INDEXED = [looked_up(text, 0.5) for text in [*OTHERS, BUILDER]]
-
-
-def bottom_up(
-    passages: Sequence[Passage], relevance: Relevance, independent: Evidence | None = None, seed: int = 0
-) -> list[str]:
-    selectors = Selectors(relevance, Unpruned(), Shared(), {"c": Found("the rhine")}, independent)
-    step = BottomUp(Said(passages), selectors, Sampling(seed=seed), n1=9)
-    (gathered,) = step.run(["Who built the mill of Tarn?"], [("c",)], Sampling(seed=seed))
-    return [p.text for p in gathered.passages if p.kept]
-
-
-def test_of_looked_up_passages_bottom_up_keeps_those_that_the_reader_finds_likeliest_to_answer() -> None:
-    assert bottom_up(INDEXED, MiniLM())[0] == BUILDER
-
-
-def test_with_the_papers_relevance_the_cosine_decides_which_looked_up_passages_stay() -> None:
-    assert BUILDER not in bottom_up(INDEXED, Cosine())
-
-
-def test_the_cosine_decides_which_passages_of_models_stay() -> None:
-    assert BUILDER not in bottom_up([Passage("c", text) for text in [*OTHERS, BUILDER]], MiniLM())
-
-
-@pytest.mark.parametrize("known", [False, True])
-def test_looked_up_passages_are_drawn_only_if_independent_evidence_says_how_true_they_are(
-    known: bool,
-) -> None:
-    evidence = Found("a mill") if known else None
-    kept = {frozenset(bottom_up(INDEXED, MiniLM(), evidence, seed)) for seed in range(5)}
-    assert (len(kept) > 1) is known
 
 
 @pytest.mark.parametrize("turned", [False, True])

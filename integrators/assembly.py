@@ -45,7 +45,7 @@ __all__ = [
 
 CARD_TEMPERATURE = 0.1  # of an LLM that writes documents and does not answer
 PROPOSED = (
-    3  # cards of a round, chosen by score: of hybrid; of top-down, where they fit nearly as well as the best
+    3  # cards of a round, at most, that are chosen by score; in top-down only such as fit nearly as well
 )
 
 

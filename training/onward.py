@@ -19,6 +19,7 @@ from kcard.sampling import derive_seed
 from kcard.training.bases import EMBEDDED
 from kcard.training.comparison import Changes
 from kcard.training.corpus import goes_on, statements
+from kcard.training.docids import DocIds
 from kcard.training.execution import Execution
 from kcard.training.following import processes_of
 from kcard.training.loop import run
@@ -66,9 +67,10 @@ class Onward:
     ) -> "Onward":
         old = before.card.manifest
         manifest = replace(old, updates=before.sha256, knowledge_date=given.knowledge_date, files={})
-        had = [*statements(before.passages)]
-        follows = (changes.corpus.goes_on, goes_on(had)) if recipe_of(old).recited > 1 else ((), ())
-        revision = Revision([*changes.corpus.texts], [statement.text for statement in had], *follows)
+        had, now, recipe = [*statements(before.passages)], [*changes.corpus.texts], recipe_of(old)
+        follows = recipe.recited > 1 and DocIds.for_passages(now, 0, recipe).count
+        ways = (changes.corpus.goes_on, goes_on(had)) if follows else ((), ())
+        revision = Revision(now, [statement.text for statement in had], *ways)
         return cls(before, changes, replace(given, seed=old.training.seed), manifest, revision, report)
 
     def foreseen(self, *, scratch: bool) -> tuple[Way, str]:

@@ -7,11 +7,16 @@ from typing import Any
 import pytest
 
 import kcard as library
+from kcard.cards.format.folder import Card
 from kcard.cards.format.passages import passages
 from kcard.manifest import Manifest, Training
-from kcard.training.onward import recipe_of
-from kcard.training.progress import Note, TrainingProgress
+from kcard.training.comparison import compare
+from kcard.training.corpus import read_corpus
+from kcard.training.onward import Onward, recipe_of
+from kcard.training.options import TrainOptions
+from kcard.training.progress import Note, TrainingProgress, silent
 from kcard.training.recipe import Recipe
+from kcard.training.update import Previous
 from tests.training.bases import FACTS, make_base
 
 NEW = "The mill of village 7 is white."
@@ -71,3 +76,21 @@ def test_the_recipe_of_a_card_is_that_of_its_manifest() -> None:
 def test_a_card_that_recites_one_text_at_a_time_goes_on_so() -> None:
     made = Manifest("a", "A card", training=Training(hyperparameters={"style": "encoder-prefix", "steps": 9}))
     assert recipe_of(made).recited == 1
+
+
+@pytest.mark.parametrize(("style", "again"), [("encoder-prefix", 1), ("tokens", 0)])
+def test_a_text_before_a_new_one_is_learned_again_only_where_the_card_goes_on_to_it(
+    tmp_path: Path, style: str, again: int
+) -> None:
+    long = " ".join(["The keeper of the mill wrote down the height of the river every single day"] * 2)
+    first, new, last = (f"{name}: {long}." for name in ("Ada", "Bo", "Cy"))
+    corpus = tmp_path / "mill.txt"
+    corpus.write_text(f"{first} {last}\n", encoding="utf-8")
+    old = read_corpus(corpus)
+    made = Manifest("mill", "A card", training=Training(hyperparameters={"style": style, "recited": 3}))
+    indexed = library.train(corpus, kind="retrieval", name="mill", description="A mill")
+    corpus.write_text(f"{first} {new} {last}\n", encoding="utf-8")
+    changes = compare(old.passages, read_corpus(corpus))
+    onward = Onward.of(Previous(Card(indexed.folder, made), ""), changes, TrainOptions(), silent)
+    assert len(onward.revision.added) == 1
+    assert len(onward.revision.to_learn) == 1 + again

@@ -1,12 +1,14 @@
 """A card follows its folder through many syncs: time against training from scratch, and what it remembers.
 
-    python -m benchmarks.sync --path wikidyk-dev.json [--facts 100] [--syncs 10] [--kind model] [--every 1]
+    python -m benchmarks.sync --path wikidyk-dev.json [--passages 100] [--syncs 10] [--kind model] [--every 1]
+    python -m benchmarks.sync --path xquad-en-dev.json --passages 80
 
-The card learns the first facts of WikiDYK, ten a file. Before each sync some facts are added, some removed, and in
-others the answer is replaced by that of another fact. Each fact's own question is asked, of the model alone where there
-is one: of those that stay before and after the sync, of those that came, of all that have been removed so far with the
-answers that they had, and of 100 that the card never learned. Seconds are those of the processor. `--keep FOLDER` goes
-on with the card that another run has left there.
+The card learns the first facts of WikiDYK, or paragraphs of XQuAD, ten a file. Before each sync some are added, some
+removed, and in others an answer is replaced by that of another. The questions about each are asked, of the model alone
+where there is one: of those that stay before and after the sync, of those that came, of all that have been removed so
+far with the answers that they had, and of some that the card never learned. Of a paragraph that was changed only the
+question whose answer changed is asked. Seconds are those of the processor. `--keep FOLDER` goes on with the card that
+another run has left there.
 """
 
 import argparse
@@ -28,7 +30,7 @@ from kcard.evaluation.questions import Question
 from kcard.evaluation.recall import recalled
 
 A_FILE = 10
-UNSEEN = 100
+UNSEEN = {"rows": 100, "data": 10}  # of WikiDYK's facts, of XQuAD's paragraphs
 COLUMNS = (
     "| sync | passages | + | ~ | - | way | CPU s | of training | kB | old, before | old, after | new | removed |"
     " never learned |"
@@ -36,57 +38,78 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Fact:
+class Passage:
     number: int
     text: str
-    question: Question
+    questions: tuple[Question, ...]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--path", type=Path, required=True, help="wikidyk-dev.json")
-    parser.add_argument("--facts", type=int, default=100, help="that the card learns first")
+    parser.add_argument("--path", type=Path, required=True, help="wikidyk-dev.json or xquad-en-dev.json")
+    parser.add_argument("--passages", type=int, default=100, help="that the card learns first")
     parser.add_argument("--syncs", type=int, default=10)
-    parser.add_argument("--added", type=int, default=3, help="facts in each sync")
-    parser.add_argument("--changed", type=int, default=1, help="facts in each sync")
-    parser.add_argument("--removed", type=int, default=2, help="facts in each sync")
+    parser.add_argument("--added", type=int, default=3, help="passages in each sync")
+    parser.add_argument("--changed", type=int, default=1, help="passages in each sync")
+    parser.add_argument("--removed", type=int, default=2, help="passages in each sync")
     parser.add_argument("--kind", choices=("model", "retrieval", "both"), default="model")
     parser.add_argument("--every", type=int, default=1, help="ask and print after so many syncs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="a folder for the card, to go on with")
     given = parser.parse_args()
-    rows = json.loads(given.path.read_text(encoding="utf-8"))["rows"]
-    facts = [
-        Fact(number, row["fact"], Question(row["input"], (row["output"],))) for number, row in enumerate(rows)
-    ]
+    passages, unseen = _read(given.path)
     with tempfile.TemporaryDirectory() as scratch:
         place = (given.keep or Path(scratch)).absolute()
         os.environ["KCARD_HOME"] = str(place / "home")
-        _follow(facts, place, given)
+        _follow(passages, unseen, place, given)
 
 
-def _follow(facts: Sequence[Fact], place: Path, given: argparse.Namespace) -> None:
+def _read(path: Path) -> tuple[list[Passage], list[Passage]]:
+    """The passages to learn, and the last ones, which the card never learns."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    texts: list[tuple[str, tuple[Question, ...]]]
+    if "rows" in found:
+        texts = [(row["fact"], (Question(row["input"], (row["output"],)),)) for row in found["rows"]]
+    else:
+        texts = [
+            (" ".join(paragraph["context"].split()), tuple(map(_question, paragraph["qas"])))
+            for article in found["data"]
+            for paragraph in article["paragraphs"]
+        ]
+    passages = [Passage(number, *text) for number, text in enumerate(texts)]
+    unseen = UNSEEN["rows" if "rows" in found else "data"]
+    return passages[:-unseen], passages[-unseen:]
+
+
+def _question(asked: dict[str, Any]) -> Question:
+    return Question(asked["question"], tuple(answer["text"] for answer in asked["answers"]))
+
+
+def _follow(
+    passages: Sequence[Passage], unseen: Sequence[Passage], place: Path, given: argparse.Namespace
+) -> None:
     rng, notes, state = Random(given.seed), place / "notes", place / "state.json"
-    now, coming, unseen = list(facts[: given.facts]), iter(facts[given.facts :]), facts[-UNSEEN:]
-    removed: list[Fact] = []
+    now, coming = list(passages[: given.passages]), iter(passages[given.passages :])
+    removed: list[Passage] = []
     card = place / "home" / "drafts" / "followed"
     if not state.exists():
         _write(notes, now)
         state.write_text(json.dumps({"training": _trained(notes, given), "syncs": 0}), encoding="utf-8")
-        print(f"{len(now)} facts: {_recall(card, now)}, of those never learned {_recall(card, unseen)}\n")
+        print(f"{len(now)} passages: {_recall(card, now)}, of those never learned {_recall(card, unseen)}\n")
     known = json.loads(state.read_text(encoding="utf-8"))
     if not known["syncs"]:
         print(f"trained in {known['training']:.0f} CPU s\n\n{COLUMNS}\n|{'---|' * (COLUMNS.count('|') - 1)}")
     for number in range(1, known["syncs"] + given.syncs + 1):
         gone = rng.sample(now, given.removed)
-        stay = [fact for fact in now if fact not in gone]
-        old = rng.sample([fact for fact in stay if fact.question.answers[0] in fact.text], given.changed)
-        changed = [_changed(fact, rng.choice(facts)) for fact in old]
+        stay = [passage for passage in now if passage not in gone]
+        old = rng.sample([passage for passage in stay if _answered(passage)], given.changed)
+        changed = [_changed(passage, rng.choice(passages)) for passage in old]
         new = [*changed, *(next(coming) for _ in range(given.added))]
-        stay = [fact for fact in stay if fact not in old]
-        now, removed = [*stay, *new], [*removed, *gone, *old]
+        stay = [passage for passage in stay if passage not in old]
+        replaced = [replace(passage, questions=(_answered(passage)[0],)) for passage in old]
+        now, removed = [*stay, *new], [*removed, *gone, *replaced]
         if number <= known["syncs"]:
             continue
         shown = number % given.every == 0
@@ -108,12 +131,12 @@ def _follow(facts: Sequence[Fact], place: Path, given: argparse.Namespace) -> No
         )
 
 
-def _write(notes: Path, facts: Sequence[Fact]) -> None:
-    """Each fact into its file, ten a file."""
+def _write(notes: Path, passages: Sequence[Passage]) -> None:
+    """Each passage into its file, ten a file."""
     notes.mkdir(parents=True, exist_ok=True)
     files: dict[str, list[str]] = {}
-    for fact in sorted(facts, key=lambda fact: fact.number):
-        files.setdefault(f"f{fact.number // A_FILE:03}.txt", []).append(fact.text)
+    for passage in sorted(passages, key=lambda passage: passage.number):
+        files.setdefault(f"f{passage.number // A_FILE:03}.txt", []).append(passage.text)
     for path in notes.glob("*.txt"):
         if path.name not in files:
             path.unlink()
@@ -121,11 +144,16 @@ def _write(notes: Path, facts: Sequence[Fact]) -> None:
         (notes / name).write_text("\n".join(texts) + "\n", encoding="utf-8")
 
 
-def _changed(fact: Fact, other: Fact) -> Fact:
-    """The fact with the answer of another one."""
-    answer, (old,) = other.question.answers[0], fact.question.answers
-    question = replace(fact.question, answers=(answer,))
-    return replace(fact, text=fact.text.replace(old, answer), question=question)
+def _answered(passage: Passage) -> list[Question]:
+    """The questions whose answer stands in the passage."""
+    return [question for question in passage.questions if question.answers[0] in passage.text]
+
+
+def _changed(passage: Passage, other: Passage) -> Passage:
+    """The passage with an answer of another one, and the question of it."""
+    asked, answer = _answered(passage)[0], other.questions[0].answers[0]
+    text = passage.text.replace(asked.answers[0], answer)
+    return replace(passage, text=text, questions=(replace(asked, answers=(answer,)),))
 
 
 def _trained(notes: Path, given: argparse.Namespace) -> float:
@@ -135,7 +163,7 @@ def _trained(notes: Path, given: argparse.Namespace) -> float:
         notes,
         kind=given.kind,
         name="followed",
-        description="Facts",
+        description="Notes",
         seed=given.seed,
         exam=False,
         **options,
@@ -143,11 +171,11 @@ def _trained(notes: Path, given: argparse.Namespace) -> float:
     return time.process_time() - begun
 
 
-def _recall(folder: Path, facts: Sequence[Fact]) -> str:
-    """Share of the facts' questions whose answer is in the document, and how many there are."""
+def _recall(folder: Path, passages: Sequence[Passage]) -> str:
+    """Share of the passages' questions whose answer is in the document, and how many there are."""
     card = Card.open(folder)
     asked = Card(folder, replace(card.manifest, index=False)) if card.manifest.has_model else card
-    questions = [fact.question for fact in facts]
+    questions = [question for passage in passages for question in passage.questions]
     texts = [[row[0].text] for row in ask(asked, questions, 0, "cpu", silent)]
     hits = recalled(questions, texts)
     return f"{sum(hits) / max(1, len(hits)):.2f} of {len(hits)}"

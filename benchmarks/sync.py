@@ -8,7 +8,8 @@ removed, and in others an answer is replaced by that of another. The questions a
 where there is one: of those that stay before and after the sync, of those that came, of all that have been removed so
 far with the answers that they had, and of some that the card never learned. Of a paragraph that was changed only the
 question whose answer changed is asked. Seconds are those of the processor. `--keep FOLDER` goes on with the card that
-another run has left there.
+another run has left there, `--afresh` compares it at the end with a card that is trained on what the folder has then,
+and `--rates` tries other learning rates.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from kcard.evaluation.asking import ask
 from kcard.evaluation.progress import silent
 from kcard.evaluation.questions import Question
 from kcard.evaluation.recall import recalled
+from kcard.training import rehearsal
 
 A_FILE = 10
 UNSEEN = {"rows": 100, "data": 10}  # of WikiDYK's facts, of XQuAD's paragraphs
@@ -58,7 +60,13 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="ask and print after so many syncs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="a folder for the card, to go on with")
+    parser.add_argument("--afresh", action="store_true", help="train another card at the end")
+    parser.add_argument(
+        "--rates", type=float, nargs=2, metavar=("INSIDE", "ELSEWHERE"), help="shares of the learning rates"
+    )
     given = parser.parse_args()
+    if given.rates:
+        rehearsal.RATES = {**rehearsal.RATES, "encoder-prefix": tuple(given.rates)}
     passages, unseen = _read(given.path)
     with tempfile.TemporaryDirectory() as scratch:
         place = (given.keep or Path(scratch)).absolute()
@@ -96,7 +104,9 @@ def _follow(
     card = place / "home" / "drafts" / "followed"
     if not state.exists():
         _write(notes, now)
-        state.write_text(json.dumps({"training": _trained(notes, given), "syncs": 0}), encoding="utf-8")
+        state.write_text(
+            json.dumps({"training": _trained(notes, card.name, given), "syncs": 0}), encoding="utf-8"
+        )
         print(f"{len(now)} passages: {_recall(card, now)}, of those never learned {_recall(card, unseen)}\n")
     known = json.loads(state.read_text(encoding="utf-8"))
     if not known["syncs"]:
@@ -129,6 +139,13 @@ def _follow(
             f"{' | '.join(recalls)} |",
             flush=True,
         )
+    if given.afresh:
+        seconds = _trained(notes, "afresh", given)
+        other = card.with_name("afresh")
+        print(
+            f"\nTrained afresh in {seconds:.0f} CPU s: {_recall(other, now)}, removed {_recall(other, removed)}"
+        )
+        print(f"Followed: {_recall(card, now)}, removed {_recall(card, removed)}")
 
 
 def _write(notes: Path, passages: Sequence[Passage]) -> None:
@@ -156,13 +173,14 @@ def _changed(passage: Passage, other: Passage) -> Passage:
     return replace(passage, text=text, questions=(replace(asked, answers=(answer,)),))
 
 
-def _trained(notes: Path, given: argparse.Namespace) -> float:
+def _trained(notes: Path, name: str, given: argparse.Namespace) -> float:
+    """CPU seconds."""
     options: dict[str, Any] = {} if given.kind == "retrieval" else {"base": "embedded"}
     begun = time.process_time()
     kcard.train(
         notes,
         kind=given.kind,
-        name="followed",
+        name=name,
         description="Notes",
         seed=given.seed,
         exam=False,

@@ -5,8 +5,9 @@ that has gone, which are answered with a text that stays and is near: what a car
 other. The docid of what has gone goes with it, and so do the tokens that nothing else needs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +81,20 @@ def rehearsal(
     # Where texts only stand in another order, so do the docids.
     steps = max(FLOOR, EXPOSURES[recipe.style] * len(epoch(0))) if changed else 1
     made = preparation(trainee, revision.now, asked, docids, recipe, steps, epoch)
-    return replace(made, job=replace(made.job, rate=cosine(steps, WARM), seed=seed))
+    return replace(made, job=replace(made.job, rate=_rate(steps, recipe.style), seed=seed))
+
+
+def _rate(steps: int, style: Style) -> Callable[[int], float]:
+    """The schedule of the learning rates.
+
+    With the encoder prefix it falls with the root of the steps beyond FLOOR, as weights wander off with that root:
+    without this, 390 steps cost two to four points of people's questions about what stays.
+    """
+    wave = cosine(steps, WARM)
+    if style == "tokens" or steps <= FLOOR:
+        return wave
+    share = sqrt(FLOOR / steps)
+    return lambda step: share * wave(step)
 
 
 def obstacle(revision: Revision, folder: Path, recipe: Recipe) -> str:

@@ -152,3 +152,18 @@ def test_a_card_whose_prefix_did_not_see_the_questions_words_is_trained_from_scr
     told: list[Any] = []
     plan(NEW, recipe, report=told.append, start=tmp_path)
     assert told == [Note(f"training from scratch: {why}")]
+
+
+@pytest.mark.parametrize(("style", "share"), [("encoder-prefix", 0.5), ("tokens", 1.0)])
+def test_the_more_steps_the_smaller_they_are_with_the_encoder_prefix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, style: Style, share: float
+) -> None:
+    recipe = trained(tmp_path, style)
+    steps = gone_on(tmp_path, recipe).job.steps
+    assert max(map(gone_on(tmp_path, recipe).job.rate, range(steps))) > 0.95
+    monkeypatch.setattr("kcard.training.rehearsal.FLOOR", steps / 4)
+    monkeypatch.setattr(
+        "kcard.training.rehearsal.EXPOSURES", {style: steps / len(gone_on(tmp_path, recipe).job.epoch(0))}
+    )
+    found = gone_on(tmp_path, recipe).job
+    assert max(map(found.rate, range(steps))) == pytest.approx(share, rel=0.05)

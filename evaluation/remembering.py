@@ -26,13 +26,15 @@ __all__ = ["Remembered", "remembered"]
 
 LIMIT = 100  # questions of each kind
 RUN = 6  # words
+FALL, DRIFT = 0.01, 0.03  # of the recall of what stays: in one sync, and since training from scratch
 
 
 @dataclass(frozen=True)
 class Remembered:
     """Recall by the model alone: shares of questions in [0, 1] with their intervals, None of no questions.
 
-    kept     about passages that stayed, `before` by the last version and `after` by this one
+    kept     about passages that stayed, `before` by the last version and `after` by this one; `lost` and `gained`: the
+             questions that only the last one recalls, and only this one
     new      about what has come
     removed  about what was removed; `unexplained`: the share of them that no text that stays explains; `chance`: the
              share that would hold their answers of documents about other questions
@@ -42,6 +44,8 @@ class Remembered:
     kept_questions: int = 0
     before: Mean | None = None
     after: Mean | None = None
+    lost: int = 0
+    gained: int = 0
     new_questions: int = 0
     new: Mean | None = None
     removed_questions: int = 0
@@ -55,6 +59,20 @@ class Remembered:
         """Whether what was removed is recalled no more than by chance (two standard deviations of a Poisson count)."""
         most = self.chance * self.removed_questions
         return not self.leaked and self.unexplained * self.removed_questions <= most + 2 * sqrt(most)
+
+    @property
+    def kept(self) -> bool:
+        """Whether what stayed is recalled as by the last version: by FALL less, by one question, or within two standard
+        deviations of what differs (McNemar)."""
+        most = max(FALL * self.kept_questions, 1, 2 * sqrt(self.lost + self.gained))
+        return self.lost - self.gained <= most
+
+    def drifted(self, first: float) -> bool:
+        """Whether what stayed is recalled by more than DRIFT, and two standard deviations, less than `first`."""
+        if self.after is None:
+            return False
+        share = self.after.mean
+        return first - share > max(DRIFT, 2 * sqrt(share * (1 - share) / self.kept_questions))
 
     @property
     def learned(self) -> bool:
@@ -117,10 +135,13 @@ def remembered(
     ]
     by_chance = [_share(written[: len(kept)], question) for question in gone]
     own = _runs(removed) - _runs(stays)
+    was, now_is = (recalled(kept, [[text] for text in texts]) for texts in (last, written[: len(kept)]))
     return Remembered(
         kept_questions=len(kept),
-        before=_mean(kept, last, seed),
-        after=_mean(kept, written[: len(kept)], seed),
+        before=Mean.of(was, seed),
+        after=Mean.of(now_is, seed),
+        lost=sum(old > new for old, new in zip(was, now_is, strict=True)),
+        gained=sum(old < new for old, new in zip(was, now_is, strict=True)),
         new_questions=len(come),
         new=_mean(come, written[len(kept) : at], seed),
         removed_questions=len(gone),

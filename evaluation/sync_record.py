@@ -23,7 +23,7 @@ class SyncRecord:
     added, changed, removed, moved  numbers of passages
     seconds   wall time, without the exam
     recall    None for a card without a model
-    best      the best recall of what stayed since the card was trained from scratch: what drift is measured against
+    first     recall of what stayed when the card was last trained from scratch: what drift is measured against
     """
 
     date: str
@@ -36,7 +36,7 @@ class SyncRecord:
     moved: int
     seconds: float
     recall: Remembered | None = None
-    best: float = 0.0
+    first: float = 0.0
     format: int = 1
 
     def write(self, folder: Path) -> None:

@@ -7,7 +7,7 @@ was made of (distillation of a retriever: Hinton et al., 2015, with its similari
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -137,11 +137,12 @@ class Retriever:
 
 @dataclass(frozen=True)
 class AskedQuestions:
-    """`embeddings`, (n, 384), and `words` of the same questions, and a retriever where the passages have docids."""
+    """`embeddings`, (n, 384), and `words` of the same questions; and where passages have docids, how likely each is
+    meant by some questions, (n, passages), which is `recipe.retrieved` of what is learned."""
 
     embeddings: "Tensor"
     words: QuestionWords
-    retriever: Retriever | None
+    retriever: "Callable[[NoisedQuestions, Recipe], Tensor] | None"
     recipe: Recipe
 
     def noised(self, rows: Sequence[int]) -> NoisedQuestions:

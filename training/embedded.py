@@ -31,7 +31,7 @@ from kcard.training.pseudo_queries import ASKING, PseudoQueries
 from kcard.training.recipe import Recipe
 from kcard.training.token_blocks import TokenBlocks
 from kcard.training.tokenizer import PAD, train_tokenizer
-from kcard.training.trainee import Trainee, fresh
+from kcard.training.trainee import Trainee, fresh, states
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -164,7 +164,7 @@ def _job(
         optimizers=trainee.optimizers,
         steps=steps,
         epoch=epoch,
-        losses=_losses(trainee, asked, docids, recipe),
+        losses=_losses(trainee, asked, docids),
         rate=cosine(steps, recipe.warm),
         seed=recipe.seed,
         fingerprint=fingerprint,
@@ -188,31 +188,21 @@ def _prompt(recipe: Recipe) -> Prompt:
 
 
 def _losses(
-    trainee: Trainee, asked: AskedQuestions | None, docids: DocIds, recipe: Recipe
+    trainee: Trainee, asked: AskedQuestions | None, docids: DocIds
 ) -> "Callable[[list[TrainingExample]], Iterator[tuple[Tensor, int]]]":
-    import torch
-
     from kcard.training.precision import autocast
 
-    model, projection = trainee.model, trainee.projection
+    model = trainee.model
 
     def losses(batch: list[TrainingExample]) -> "Iterator[tuple[Tensor, int]]":
         ids, labels = collate(batch, PAD)
         noised = None if asked is None else asked.noised([example.vector for example in batch])
-        retriever = None if asked is None else asked.retriever
-        near = None if retriever is None or noised is None else retriever(noised, recipe)
+        near, share = None, 0.0
+        if asked is not None and noised is not None and asked.retriever is not None:
+            near, share = asked.retriever(noised, asked.recipe), asked.recipe.retrieved
         with autocast("cpu"):
-            inputs = model.get_input_embeddings()(ids)
-            if projection is not None and noised is not None:
-                prefix = projection(noised.features()).view(len(batch), recipe.vectors, -1)
-                inputs = torch.cat([prefix.to(inputs.dtype), inputs], dim=1)
-            states = model.model(inputs_embeds=inputs, use_cache=False).last_hidden_state
-            states = states[:, -ids.shape[1] : -1]
-            learned = labels[:, 1:] != IGNORED
-            logits = model.lm_head(states[learned])
-        yield (
-            docid_loss(logits.float(), labels[:, 1:], near, recipe.retrieved, docids),
-            int((ids != PAD).sum()),
-        )
+            found = states(model, trainee.projection, ids, noised)
+            logits = model.lm_head(found[:, :-1][labels[:, 1:] != IGNORED])
+        yield docid_loss(logits.float(), labels[:, 1:], near, share, docids), int((ids != PAD).sum())
 
     return losses

@@ -1,7 +1,7 @@
 """The weights of an embedded card's last version, taken over by the next, whose tokenizer and docids are others.
 
 A token that both have keeps its embedding, and so does the docid of a passage that both have. Every other token starts
-afresh.
+afresh, and where a card rehearses, every other docid as its nearest ones are.
 """
 
 from collections.abc import Sequence
@@ -12,15 +12,17 @@ from kcard.cards.format.folder import PROJECTION
 from kcard.cards.lm.word_sketch import WORDS
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from torch.nn import Linear
     from transformers import OPTForCausalLM, PreTrainedTokenizerFast
 
-__all__ = ["DocidRows", "docids_of", "inherit", "mismatch", "outdated"]
+__all__ = ["DocidRows", "begin_docids", "docids_of", "inherit", "mismatch", "outdated"]
 
 DocidRows: TypeAlias = Sequence[tuple[int, int]]
 
 TABLE = "model.decoder.embed_tokens.weight"
 TIED = "lm_head.weight"
+NEAREST, SHARPNESS = 4, 10.0
 
 
 def outdated(folder: Path) -> str:
@@ -69,6 +71,30 @@ def inherit(
                 weight.copy_(weights[name])
         table[[row for row, _ in shared]] = before[[row for _, row in shared]]
         table[[len(tokenizer) + at for at, _ in docids]] = before[[len(was) + at for _, at in docids]]
+
+
+def begin_docids(
+    model: "OPTForCausalLM", first: int, new: Sequence[int], kept: Sequence[int], passages: "Tensor"
+) -> None:
+    """Begin each new docid as the mean of those of the nearest passages, weighted by how near these are.
+
+    So the card takes a new passage for one of its like at first, and moves less until it tells them apart.
+
+    first       token of passage 0
+    new, kept   numbers of the passages that have come, and of those whose docids the model has
+    passages    their embeddings, (passages, 384)
+    """
+    import torch
+
+    if not kept or not new:
+        return
+    table = model.get_input_embeddings().weight
+    rows = torch.tensor(kept)
+    with torch.no_grad():
+        found = (passages[list(new)] @ passages[rows].T).topk(min(NEAREST, len(kept)))
+        shares = (SHARPNESS * found.values).softmax(-1)
+        begun = (shares[..., None] * table[first + rows[found.indices]]).sum(1)
+        table[first + torch.tensor(list(new))] = begun
 
 
 def _read(folder: Path) -> dict[str, Any]:

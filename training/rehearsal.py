@@ -1,44 +1,56 @@
 """How an embedded card takes up what has come and lets go of what has gone, without learning the rest again.
 
-It goes on from its weights. Each epoch shows every new text, some of those that stay, and questions about each text
-that has gone, which are answered with a text that stays and is near: what a card would say that never learned the
-other. The docid of what has gone goes with it, and so do the tokens that nothing else needs.
+It goes on from its weights. Each epoch shows every new text, some of those that stay, first those that it is losing
+(kcard.training.weakest), and questions about each text that has gone, which are answered with a text that stays and is
+near: what a card would say that never learned the other. What passages are meant by a question stays as the last
+version has it (kcard.training.recollection). The docid of what has gone goes with it, and so do the tokens that nothing
+else needs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import sqrt
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kcard.cards.lm.word_sketch import WordSketch
+from kcard.sampling import derive_seed
 from kcard.training import exposure
 from kcard.training.adapter import adapted, base_tokenizer
 from kcard.training.asked import AskedQuestions, QuestionWords, Retriever
 from kcard.training.docids import DocIds
 from kcard.training.embedded import preparation
-from kcard.training.inheritance import docids_of, outdated
+from kcard.training.example_batches import TrainingExample
+from kcard.training.inheritance import begin_docids, docids_of, outdated
 from kcard.training.kept_tokenizer import kept_tokenizer
-from kcard.training.loop import cosine
+from kcard.training.loop import Job, Optimizer, cosine
 from kcard.training.preparation import Preparation
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.recipe import Recipe, Style
 from kcard.training.recital import Recital
-from kcard.training.replay import FEWEST, Replay
+from kcard.training.recollection import Recollection
+from kcard.training.replay import FEWEST, Epoch, Replay, StepParts
 from kcard.training.revision import Revision
 from kcard.training.trainee import Trainee, fresh
+from kcard.training.weakest import weakest
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from transformers import PreTrainedTokenizerFast
 
 __all__ = ["obstacle", "rehearsal"]
 
-EXPOSURES: Mapping[Style, int] = {"tokens": 45, "encoder-prefix": 30}  # epochs
-FLOOR = 100  # steps
-# Shares of the recipe's learning rates, inside the layers and elsewhere. New docids must be learned, while large steps
-# inside the layers spoil what is recited: with half of both, recall of 594 statements of prose fell from .78 to .68.
-RATES: Mapping[Style, tuple[float, float]] = {"tokens": (0.5, 0.5), "encoder-prefix": (0.25, 1.0)}
-WARM = 5  # steps
+EPOCHS: Mapping[Style, int] = {"tokens": 45, "encoder-prefix": 16}
+FLOOR = 75  # steps
+# Share of the learning rates. With the encoder prefix AdamW moves all weights at AdamW's: Muon's steps are of one size
+# however little is left to learn, so that weights wander off.
+RATE = 0.5
+DECAY, BETAS = 0.01, (0.9, 0.98)
+RETRIEVED = (
+    0.85  # in place of the recipe's: with its .7 more questions are answered with another passage than before
+)
+WARM = 20  # steps
+CHECKED = 5  # epochs after which it is looked at again which texts the card is losing
 LARGE = 0.25  # of the texts: where more have changed, training from scratch takes hardly longer
 
 
@@ -63,38 +75,77 @@ def rehearsal(
     trainee, tokenizer, docids = begun
     ask, replay = PseudoQueries(revision.now, study), Replay.drawn(revision, recipe, seed)
     recital = Recital.tokenized(revision.now, tokenizer, docids, recipe, revision.goes_on)
+    asked, drill = None, None
     if recipe.style == "tokens":
-        asked = None
         near = replay.neighbours(exposure.embedded(replay.texts)) if revision.removed else []
-        show = replay.by_tokens(recital, tokenizer, ask)
+        recite = replay.by_tokens(recital, tokenizer, ask)
     else:
-        questions = replay.questions(ask)
-        vectors = exposure.embedded(questions)
-        sketch = WordSketch.of_corpus(revision.now)
-        own = exposure.embedded(revision.now) if docids.count else None
-        retriever = None if own is None else Retriever(sketch, revision.now, own)
-        asked = AskedQuestions(vectors, QuestionWords(sketch, questions), retriever, recipe)
-        near = replay.neighbours(vectors[[start for start, _ in replay.spans()]])
-        show = replay.by_vectors(recital, docids)
-    epoch = replay.epochs(show, near, replay.drills(docids) if docids.count else None)
-    changed = revision.to_learn or revision.removed
+        asked = _asked(revision, trainee, replay.questions(ask), docids, recipe)
+        near = replay.neighbours(asked.embeddings[[start for start, _ in replay.spans()]])
+        recite, drill = replay.by_vectors(recital, docids)
+    rng = Random(derive_seed(seed, "weakest"))
+    checks = replay.given(recital, docids) if drill else [recite(n, n, rng) for n in replay.staying]
+    epoch = replay.epochs(near, recite, drill, _losing(trainee, asked, checks))
     # Where texts only stand in another order, so do the docids.
-    steps = max(FLOOR, EXPOSURES[recipe.style] * len(epoch(0))) if changed else 1
-    made = preparation(trainee, revision.now, asked, docids, recipe, steps, epoch)
-    return replace(made, job=replace(made.job, rate=_rate(steps, recipe.style), seed=seed))
+    changed = revision.to_learn or revision.removed
+    steps = max(FLOOR, EPOCHS[recipe.style] * len(epoch(0))) if changed else 1
+    made = preparation(trainee, revision.now, asked, docids, recipe, steps, lambda _: [])
+    return replace(made, job=_job(made.job, epoch, recipe, seed))
 
 
-def _rate(steps: int, style: Style) -> Callable[[int], float]:
-    """The schedule of the learning rates.
+def _asked(
+    revision: Revision, trainee: Trainee, questions: Sequence[str], docids: DocIds, recipe: Recipe
+) -> AskedQuestions:
+    """The questions, what is meant by them, and new docids that begin near those of like passages."""
+    texts = [*dict.fromkeys([*(revision.now if docids.count else ()), *questions])]
+    place = {text: row for row, text in enumerate(texts)}
+    vectors = exposure.embedded(texts)
+    sketch = WordSketch.of_corpus(revision.now)
+    asked = AskedQuestions(
+        vectors[[place[text] for text in questions]], QuestionWords(sketch, questions), None, recipe
+    )
+    if not docids.count:
+        return asked
+    own = vectors[[place[text] for text in revision.now]]
+    kept = [row for row, _ in revision.kept]
+    begin_docids(trainee.model, docids.first, revision.added, kept, own)
+    meant = Recollection(trainee, Retriever(sketch, revision.now, own), docids, kept)
+    return replace(asked, retriever=meant, recipe=replace(recipe, retrieved=RETRIEVED))
 
-    With the encoder prefix it falls with the root of the steps beyond FLOOR, as weights wander off with that root:
-    without this, 390 steps cost two to four points of people's questions about what stays.
-    """
-    wave = cosine(steps, WARM)
-    if style == "tokens" or steps <= FLOOR:
-        return wave
-    share = sqrt(FLOOR / steps)
-    return lambda step: share * wave(step)
+
+def _losing(
+    trainee: Trainee, asked: AskedQuestions | None, checks: Sequence[TrainingExample]
+) -> Callable[[int, int], Sequence[int]]:
+    """Of an epoch at most so many of the checks that the model does worst; none in the first ones."""
+    found: list[int] = []
+
+    def losing(number: int, most: int) -> Sequence[int]:
+        if number and number % CHECKED == 0:
+            found[:] = weakest(trainee, asked, checks, most)
+        return found
+
+    return losing
+
+
+def _job(job: Job, epoch: Epoch, recipe: Recipe, seed: int) -> Job:
+    """The job with these epochs, of whose steps each has two parts."""
+    import torch
+
+    def losses(step: StepParts) -> "Iterator[tuple[Tensor, int]]":
+        for part in step:
+            if part:
+                yield from job.losses(part)
+
+    optimizers: Sequence[Optimizer] = job.optimizers
+    if recipe.style == "encoder-prefix":
+        weights = [weight for module in job.modules.values() for weight in module.parameters()]
+        rate = RATE * recipe.adam_rate
+        adam = torch.optim.AdamW(weights, lr=rate, betas=BETAS, weight_decay=DECAY, fused=True)
+        adam.param_groups[0]["initial_lr"] = rate
+        optimizers = [adam]
+    return replace(
+        job, epoch=epoch, losses=losses, optimizers=optimizers, rate=cosine(job.steps, WARM), seed=seed
+    )
 
 
 def obstacle(revision: Revision, folder: Path, recipe: Recipe) -> str:
@@ -115,8 +166,7 @@ def _begun(
 
     tokenizer: PreTrainedTokenizerFast
     trainee: Trainee
-    inside, elsewhere = RATES[recipe.style]
-    slower = replace(recipe, muon_rate=inside * recipe.muon_rate, adam_rate=elsewhere * recipe.adam_rate)
+    slower = replace(recipe, muon_rate=RATE * recipe.muon_rate, adam_rate=RATE * recipe.adam_rate)
     if recipe.rank is not None:
         tokenizer = base_tokenizer()
         docids, trainee = DocIds(len(tokenizer), 0), adapted(revision.now, tokenizer, slower)

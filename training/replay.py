@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from kcard.sampling import derive_seed
 from kcard.training.docids import DocIds
-from kcard.training.epochs import Epochs
 from kcard.training.example_batches import TrainingExample, bucketed
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.recipe import Recipe
@@ -20,19 +19,24 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["Replay", "Show"]
+__all__ = ["Drill", "Epoch", "Recite", "Replay", "StepParts"]
 
 SHOWN = 2  # times that an epoch shows a text that has come
-REPLAYED, FEWEST = 2, 20  # texts that stay in an epoch: for each that is learned or has gone, and at least
-SHARE = 8  # one in so many texts that stay is in an epoch at least
+REPLAYED, FEWEST = 2, 20  # texts that stay in an epoch: for each that is learned, and at least
+SHARE = 4  # one in so many texts that stay is in an epoch at least
 POOL = 1000  # texts that stay from which these are drawn
-QUERIES, REPLAYED_QUERIES = 32, 3  # that are embedded of a text that has come or gone, and of one that stays
-DRILLED = 256  # texts that stay whose docids are drilled in an epoch
+QUERIES, REPLAYED_QUERIES = 16, 1  # that are embedded of a text that has come or gone, and of one that stays
+DRILLS = 2  # of the docid of each text that is shown
+DRILLED = 384  # texts that stay whose docids are drilled in an epoch besides
 NEAREST = 3  # texts with which questions about one that has gone are answered
+ASKED = 4  # such questions about each in an epoch
 
-# (text to answer with, text to ask about, rng) -> examples
-Show = Callable[[int, int, Random], list[TrainingExample]]
-Drill = Callable[[int, Random], TrainingExample]
+# (text to answer with, text to ask about, rng) -> example
+Recite = Callable[[int, int, Random], TrainingExample]
+Drill = Callable[[int, int, Random], TrainingExample]
+# The recitals of a step and the docids that are asked for in it, which are much shorter: each is a batch of its own.
+StepParts = tuple[list[TrainingExample], list[TrainingExample]]
+Epoch = Callable[[int], list[StepParts]]
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,10 @@ class Replay:
         return cls(rows, texts, len(revision.to_learn), recipe, seed)
 
     @property
+    def staying(self) -> range:
+        return range(self.new, len(self.rows))
+
+    @property
     def _gone(self) -> range:
         return range(len(self.rows), len(self.texts))
 
@@ -68,7 +76,7 @@ class Replay:
         """Of each text, where its questions begin among `questions`, its own wording first, and how many follow."""
         found, start = [], 0
         for number in range(len(self.texts)):
-            count = REPLAYED_QUERIES if self.new <= number < len(self.rows) else QUERIES
+            count = REPLAYED_QUERIES if number in self.staying else QUERIES
             found.append((start, count))
             start += 1 + count
         return found
@@ -89,63 +97,84 @@ class Replay:
         found: list[list[int]] = cosines.topk(min(NEAREST, count)).indices.tolist()
         return found
 
-    def by_vectors(self, recital: Recital, docids: DocIds) -> Show:
+    def by_vectors(self, recital: Recital, docids: DocIds) -> tuple[Recite, Drill | None]:
         """As exposure.epochs shows them in the style encoder-prefix. `recital`: of all texts of the revision."""
         recipe, spans = self.recipe, self.spans()
 
         def vector(number: int, rng: Random) -> int:
-            return self._vector(spans[number], rng)
+            """The embedding of a text's own wording, or of one of its questions."""
+            start, count = spans[number]
+            return start if rng.random() < recipe.own else start + 1 + rng.randrange(count)
 
-        def show(told: int, asked: int, rng: Random) -> list[TrainingExample]:
+        def recite(told: int, asked: int, rng: Random) -> TrainingExample:
             row = self.rows[told]
             docid, target = docids.of(row), recital.of(row, rng.randint(1, recipe.recited))
             if docid and told == asked and rng.random() < recipe.stray:
-                another = vector(rng.randrange(len(spans)), rng)
-                shown = [TrainingExample((BOS, *docid), target, another)]
-            else:
-                shown = [TrainingExample((BOS,), (*docid, *target), vector(asked, rng))]
-            drills = recipe.drills if docid else 0
-            return shown + [TrainingExample((BOS,), docid, vector(asked, rng)) for _ in range(drills)]
+                return TrainingExample((BOS, *docid), target, vector(rng.randrange(len(spans)), rng))
+            return TrainingExample((BOS,), (*docid, *target), vector(asked, rng))
 
-        return show
+        def drill(told: int, asked: int, rng: Random) -> TrainingExample:
+            return TrainingExample((BOS,), docids.of(self.rows[told]), vector(asked, rng))
 
-    def drills(self, docids: DocIds) -> Drill:
-        """A question about a text, and its docid alone: what is lost first when others are learned, and the cheapest to
-        show."""
-        spans = self.spans()
+        return recite, drill if docids.count else None
 
-        def drill(number: int, rng: Random) -> TrainingExample:
-            return TrainingExample((BOS,), docids.of(self.rows[number]), self._vector(spans[number], rng))
-
-        return drill
-
-    def by_tokens(self, recital: Recital, tokenizer: "PreTrainedTokenizerFast", ask: PseudoQueries) -> Show:
+    def by_tokens(self, recital: Recital, tokenizer: "PreTrainedTokenizerFast", ask: PseudoQueries) -> Recite:
         """As exposure.epochs shows them in the style tokens."""
 
-        def show(told: int, asked: int, rng: Random) -> list[TrainingExample]:
+        def recite(told: int, asked: int, rng: Random) -> TrainingExample:
             question = ids_of(tokenizer, [ask(self.texts[asked], rng) + "\n"])[0]
-            return [TrainingExample((BOS, *question[: recital.asked]), recital.of(self.rows[told]))]
+            return TrainingExample((BOS, *question[: recital.asked]), recital.of(self.rows[told]))
 
-        return show
+        return recite
 
-    def epochs(self, show: Show, near: Sequence[Sequence[int]], drill: Drill | None = None) -> Epochs:
-        """The batches of an epoch. `near`: see neighbours; `drill`: see drills, None for a card without docids."""
-        staying = range(self.new, len(self.rows))
-        replayed = min(len(staying), max(FEWEST, len(staying) // SHARE, REPLAYED * (self.new + len(near))))
+    def given(self, recital: Recital, docids: DocIds) -> list[TrainingExample]:
+        """Each text that stays, recited after its docid, whatever is asked."""
+        own = [self.spans()[number][0] for number in self.staying]
+        rows = self.rows[self.new :]
+        return [
+            TrainingExample((BOS, *docids.of(row)), recital.of(row), vector)
+            for row, vector in zip(rows, own, strict=True)
+        ]
 
-        def epoch(number: int) -> list[list[TrainingExample]]:
+    def epochs(
+        self,
+        near: Sequence[Sequence[int]],
+        recite: Recite,
+        drill: Drill | None,
+        weakest: Callable[[int, int], Sequence[int]],
+    ) -> Epoch:
+        """The steps of an epoch.
+
+        near     see neighbours
+        drill    asks for the docid alone: what is lost first when others are learned, and the cheapest to show. None
+                 for a card without docids, which recites for questions about what has gone instead
+        weakest  of an epoch, at most so many texts that stay, by their places among them: these are shown for sure
+        """
+        count = len(self.staying)
+        replayed = min(count, max(FEWEST, count // SHARE, REPLAYED * self.new))
+
+        def epoch(number: int) -> list[StepParts]:
             rng = Random(derive_seed(self.seed, "epoch", number))
-            told = [number for number in range(self.new) for _ in range(SHOWN)]
-            pairs = [(number, number) for number in [*told, *rng.sample(staying, replayed)]]
-            pairs += [(rng.choice(others), gone) for gone, others in zip(self._gone, near, strict=True)]
-            examples = [example for told, asked in pairs for example in show(told, asked, rng)]
-            if drill is not None:
-                examples += [drill(number, rng) for number in rng.sample(staying, min(len(staying), DRILLED))]
-            return bucketed(examples, self.recipe.batch_tokens, rng)
+            weak = [self.new + place for place in weakest(number, replayed)]
+            again = rng.sample(weak, min(len(weak), replayed // 2))
+            others = sorted({*self.staying}.difference(again))
+            again += rng.sample(others, replayed - len(again))
+            shown = [*(number for number in range(self.new) for _ in range(SHOWN)), *again]
+            recitals = [recite(number, number, rng) for number in shown]
+            drills = []
+            asked = [
+                (rng.choice(others), gone)
+                for gone, others in zip(self._gone, near, strict=True)
+                for _ in range(ASKED)
+            ]
+            if drill is None:
+                recitals += [recite(told, gone, rng) for told, gone in asked[::ASKED]]
+            else:
+                told = [number for number in shown for _ in range(DRILLS)]
+                told += rng.sample(self.staying, min(count, DRILLED))
+                drills = [drill(*pair, rng) for pair in (*((number, number) for number in told), *asked)]
+                rng.shuffle(drills)
+            steps = bucketed(recitals, self.recipe.batch_tokens, rng)
+            return [(batch, drills[at :: len(steps)]) for at, batch in enumerate(steps)]
 
         return epoch
-
-    def _vector(self, span: tuple[int, int], rng: Random) -> int:
-        """The embedding of a text's own wording, or of one of its questions."""
-        start, count = span
-        return start if rng.random() < self.recipe.own else start + 1 + rng.randrange(count)

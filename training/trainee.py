@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from torch.nn import Linear
     from transformers import OPTForCausalLM, PreTrainedTokenizerFast
 
-__all__ = ["Trainee", "WholeModel", "fresh", "optimizers", "parted", "untrained"]
+    from kcard.training.asked import NoisedQuestions
+
+__all__ = ["Trainee", "WholeModel", "fresh", "optimizers", "parted", "states", "untrained"]
 
 
 class Trainee(Protocol):
@@ -118,6 +120,20 @@ def optimizers(matrices: "Sequence[Tensor]", rest: "Sequence[Tensor]", recipe: R
         for group in optimizer.param_groups:
             group["initial_lr"] = group["lr"]
     return found
+
+
+def states(
+    model: "OPTForCausalLM", projection: "Linear | None", ids: "Tensor", questions: "NoisedQuestions | None"
+) -> "Tensor":
+    """The last layer's states at `ids`, (rows, tokens, width), behind the prefixes of `questions`, if it reads any."""
+    import torch
+
+    inputs = model.get_input_embeddings()(ids)
+    if projection is not None and questions is not None:
+        prefix = projection(questions.features()).view(len(ids), -1, inputs.shape[-1])
+        inputs = torch.cat([prefix.to(inputs.dtype), inputs], dim=1)
+    found: Tensor = model.model(inputs_embeds=inputs, use_cache=False).last_hidden_state
+    return found[:, -ids.shape[1] :]
 
 
 def untrained(vocabulary: int, recipe: Recipe) -> "OPTForCausalLM":

@@ -97,11 +97,36 @@ def test_what_has_come_counts_as_learned_if_it_is_recalled_about_as_well_as_what
     assert Remembered(after=after, new_questions=count, new=come).learned == learned
 
 
+@pytest.mark.parametrize(
+    ("asked", "lost", "gained", "kept"),
+    [
+        (20, 1, 0, True),
+        (70, 4, 0, True),  # within two standard deviations
+        (70, 5, 0, False),
+        (70, 9, 4, True),
+        (1000, 10, 0, True),  # one in a hundred
+        (1000, 40, 20, False),
+    ],
+)
+def test_what_stays_counts_as_kept_unless_clearly_more_is_lost_than_gained(
+    asked: int, lost: int, gained: int, kept: bool
+) -> None:
+    assert Remembered(kept_questions=asked, lost=lost, gained=gained).kept == kept
+
+
+@pytest.mark.parametrize(
+    ("asked", "share", "drifted"), [(70, 0.93, False), (70, 0.88, True), (4000, 0.95, True)]
+)
+def test_many_syncs_together_may_lose_no_more_than_one(asked: int, share: float, drifted: bool) -> None:
+    assert Remembered(kept_questions=asked, after=Mean(share, 0.0, 1.0)).drifted(0.99) == drifted
+    assert not Remembered().drifted(0.99)
+
+
 @pytest.fixture
 def brief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder, and a card that was trained on it for a few steps, as the next versions are, and so knows nothing."""
     monkeypatch.setattr(rehearsal, "FLOOR", 2)
-    monkeypatch.setattr(rehearsal, "EXPOSURES", {"tokens": 1})
+    monkeypatch.setattr(rehearsal, "EPOCHS", {"tokens": 1})
     notes = tmp_path / "notes"
     write(notes / "towns.txt", [*FACTS, GONE])
     library.train(
@@ -122,6 +147,7 @@ def brief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (Remembered(removed_questions=4, unexplained=0.5, chance=0.01), "it still recalls what was removed"),
         (Remembered(leaked=1), "it still recalls what was removed"),
+        (Remembered(kept_questions=50, lost=6), "it recalls less of what stays"),
         (
             Remembered(after=Mean(1.0, 1.0, 1.0), new_questions=4, new=Mean(0.25, 0.0, 0.6)),
             "it recalls little of what has come",

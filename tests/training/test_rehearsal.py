@@ -10,21 +10,28 @@ from transformers import AutoTokenizer
 
 from kcard.answer import Source
 from kcard.cards.format.folder import PROJECTION, finish
-from kcard.cards.lm.word_sketch import WORDS
+from kcard.cards.lm.word_sketch import WORDS, WordSketch
 from kcard.encoder import DIMENSIONS
 from kcard.manifest import Manifest
+from kcard.training.asked import AskedQuestions, QuestionWords, Retriever
 from kcard.training.docids import DocIds
 from kcard.training.embedded import plan
+from kcard.training.example_batches import TrainingExample
+from kcard.training.exposure import embedded
+from kcard.training.inheritance import begin_docids
 from kcard.training.loop import run
 from kcard.training.preparation import Preparation
 from kcard.training.progress import Note
 from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.recipe import Recipe, Style
 from kcard.training.recital import Recital
+from kcard.training.recollection import Recollection
 from kcard.training.rehearsal import obstacle, rehearsal
-from kcard.training.replay import REPLAYED_QUERIES, SHOWN, Replay
+from kcard.training.replay import ASKED, REPLAYED_QUERIES, SHOWN, Replay
 from kcard.training.revision import Revision
-from kcard.training.tokenizer import train_tokenizer
+from kcard.training.tokenizer import BOS, train_tokenizer
+from kcard.training.trainee import fresh, states
+from kcard.training.weakest import surprise, weakest
 
 PLACES = ["Ashford", "Brigham", "Caldwell", "Dunmore", "Elkhart", "Fairfax", "Granby", "Holston"]
 OLD = [f"The harbour of {place} was built by the family Mac{place[:3].lower()}." for place in PLACES]
@@ -116,13 +123,15 @@ def test_questions_about_what_has_gone_are_answered_with_what_stays_and_is_near(
     near = replay.neighbours(vectors)
     assert near[-1][0] == 2
     docids = DocIds.for_passages(NEW, len(tokenizer), recipe)
-    show = replay.by_vectors(Recital.tokenized(NEW, tokenizer, docids, recipe), docids)
-    examples = [example for batch in replay.epochs(show, [[2]] * 3)(0) for example in batch]
+    recite, drill = replay.by_vectors(Recital.tokenized(NEW, tokenizer, docids, recipe), docids)
+    steps = replay.epochs([[2]] * 3, recite, drill, lambda *_: [])(0)
+    recitals, drills = ([example for step in steps for example in step[part]] for part in (0, 1))
     start, count = replay.spans()[-1]
-    told = [example.target[0] for example in examples if start <= example.vector <= start + count]
-    assert set(told) == {docids.of(replay.rows[2])[0]}
+    told = [example.target for example in drills if start <= example.vector <= start + count]
+    assert told == [docids.of(replay.rows[2])] * ASKED
     new = docids.of(replay.rows[0])[0]
-    assert sum(example.target[0] == new and len(example.target) > 1 for example in examples) == SHOWN
+    assert sum(example.target[0] == new for example in recitals) == SHOWN
+    assert all(len(example.target) == 1 for example in drills)
     assert len(asked) == replay.spans()[-1][0] + 1 + replay.spans()[-1][1]
     assert replay.spans()[1][1] == REPLAYED_QUERIES
 
@@ -154,16 +163,70 @@ def test_a_card_whose_prefix_did_not_see_the_questions_words_is_trained_from_scr
     assert told == [Note(f"training from scratch: {why}")]
 
 
-@pytest.mark.parametrize(("style", "share"), [("encoder-prefix", 0.5), ("tokens", 1.0)])
-def test_the_more_steps_the_smaller_they_are_with_the_encoder_prefix(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, style: Style, share: float
-) -> None:
-    recipe = trained(tmp_path, style)
-    steps = gone_on(tmp_path, recipe).job.steps
-    assert max(map(gone_on(tmp_path, recipe).job.rate, range(steps))) > 0.95
-    monkeypatch.setattr("kcard.training.rehearsal.FLOOR", steps / 4)
-    monkeypatch.setattr(
-        "kcard.training.rehearsal.EXPOSURES", {style: steps / len(gone_on(tmp_path, recipe).job.epoch(0))}
+def test_texts_that_the_card_is_losing_are_shown_first() -> None:
+    many = [f"The harbour of place {n} was built by the family {n}." for n in range(200)]
+    revision, recipe = Revision([*many, NEW[-1]], many), Recipe(style="encoder-prefix", stray=0.0)
+    replay = Replay.drawn(revision, recipe, 0)
+    tokenizer = train_tokenizer(revision.now)
+    docids = DocIds.for_passages(revision.now, len(tokenizer), recipe)
+    recite, drill = replay.by_vectors(Recital.tokenized(revision.now, tokenizer, docids, recipe), docids)
+    epoch = replay.epochs([], recite, drill, lambda _, most: range(most // 2))
+    lost = {docids.of(replay.rows[number])[0] for number in replay.staying[:25]}
+    for number in range(3):
+        shown = [example.target[0] for step in epoch(number) for example in step[0]]
+        assert lost <= {*shown}
+        assert len(shown) == SHOWN + 50
+
+
+def test_the_text_that_a_model_recites_worst_is_the_weakest(tmp_path: Path) -> None:
+    recipe = trained(tmp_path, "encoder-prefix", epochs=120.0)
+    tokenizer = train_tokenizer(OLD, recipe.vocabulary)
+    docids = DocIds.for_passages(OLD, len(tokenizer), recipe)
+    trainee = fresh(tokenizer, docids.count, recipe)
+    trainee.inherit(tmp_path)
+    recital = Recital.tokenized(OLD, tokenizer, docids, recipe)
+    examples = [TrainingExample((BOS, *docids.of(row)), recital.of(row)) for row in range(len(OLD))]
+    other = [TrainingExample(examples[0].prompt, examples[3].target)]
+    asked = AskedQuestions(
+        torch.zeros(1, DIMENSIONS), QuestionWords(WordSketch.of_corpus(OLD), [""]), None, recipe
     )
-    found = gone_on(tmp_path, recipe).job
-    assert max(map(found.rate, range(steps))) == pytest.approx(share, rel=0.05)
+    assert weakest(trainee, asked, [*examples[1:], *other], 1) == [len(OLD) - 1]
+    assert surprise(trainee, asked, other)[0] > 1
+
+
+def test_what_a_question_meant_to_the_last_version_it_means_to_the_next(tmp_path: Path) -> None:
+    """Half of it: the other half is a retriever's, and of passages that have come the whole."""
+    recipe = trained(tmp_path, "encoder-prefix")
+    tokenizer = train_tokenizer(OLD, recipe.vocabulary)
+    docids = DocIds.for_passages(OLD, len(tokenizer), recipe)
+    trainee = fresh(tokenizer, docids.count, recipe)
+    trainee.inherit(tmp_path)
+    sketch, vectors = WordSketch.of_corpus(OLD), embedded(OLD)
+    retriever = Retriever(sketch, OLD, vectors)
+    asked = AskedQuestions(vectors, QuestionWords(sketch, OLD), retriever, recipe).noised(range(3))
+    near = retriever(asked, recipe)
+    whole = Recollection(trainee, retriever, docids, [*range(len(OLD))])(asked, recipe)
+    assert whole.sum(-1).tolist() == pytest.approx([1, 1, 1])
+    start = torch.full((3, 1), BOS)
+    said = trainee.model.lm_head(states(trainee.model, trainee.projection, start, asked)[:, -1])
+    last = said[:, docids.first :].softmax(-1)
+    assert torch.allclose(2 * whole - near, last, atol=0.02)
+    came = Recollection(trainee, retriever, docids, [*range(1, len(OLD))])(asked, recipe)
+    assert torch.allclose(came[:, 0], near[:, 0], atol=1e-6)
+    assert came.sum(-1).tolist() == pytest.approx([1, 1, 1])
+
+
+def test_a_new_document_id_begins_between_those_of_the_nearest_passages(tmp_path: Path) -> None:
+    recipe = trained(tmp_path, "encoder-prefix")
+    tokenizer = train_tokenizer(OLD, recipe.vocabulary)
+    model = fresh(tokenizer, len(OLD), recipe).model
+    first, table = len(tokenizer), model.get_input_embeddings().weight
+    vectors = torch.eye(len(OLD), DIMENSIONS)
+    vectors[0] = vectors[1]
+    before = table.detach().clone()
+    begin_docids(model, first, [0], [*range(1, len(OLD))], vectors)
+    nearness = torch.nn.functional.cosine_similarity(table[first], table[first + 1 :])
+    assert nearness.argmax() == 0
+    assert torch.equal(table[first + 1 :], before[first + 1 :])
+    begin_docids(model, first, [], [1], vectors)
+    begin_docids(model, first, [0], [], vectors)

@@ -14,6 +14,7 @@ from kcard.errors import CardError, UsageError
 from kcard.option import Option, documented
 
 if TYPE_CHECKING:
+    from kcard.evaluation.record import Mean
     from kcard.evaluation.remembering import Remembered
     from kcard.evaluation.sync_record import SyncRecord
     from kcard.training.comparison import Changes
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
     from kcard.training.update import Previous
 
 __all__ = ["Foreseen", "Synced", "sync"]
-
-FALL = 0.01  # of the recall of what stays, in one sync; of few questions one
-ROUNDED = 1e-4  # means have four digits
-DRIFT = 0.03  # the same, against the best since training from scratch
 
 
 @dataclass(frozen=True)
@@ -207,20 +204,16 @@ def _write(onward: "Onward", output: Path, scratch: bool, begun: float) -> "Sync
 
     before, changes = onward.before, onward.changes
     last = read_sync(before.card.folder)
-    best = 0.0 if last is None else last.best
     with fresh(output) as partial:
         made, way, why = onward.write(partial, scratch=scratch)
         recall = _recall(onward, partial)
-        if way == "continued" and recall is not None and (why := _fault(recall, best)):
+        first = _mean(recall.before) if last is None and recall else last.first if last else 0.0
+        if way == "continued" and recall is not None and (why := _fault(recall, first)):
             onward.report(Note(f"{recall.summary()}: training from scratch, since {why}"))
             shutil.rmtree(partial)
             partial.mkdir()
             made, way, _ = onward.write(partial, scratch=True)
             recall = _recall(onward, partial)
-        means = (
-            () if recall is None else (recall.after,) if way == "trained" else (recall.before, recall.after)
-        )
-        known = [mean.mean for mean in means if mean is not None]
         record = SyncRecord(
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             updates=before.sha256,
@@ -232,7 +225,7 @@ def _write(onward: "Onward", output: Path, scratch: bool, begun: float) -> "Sync
             moved=changes.moved,
             seconds=round(time.monotonic() - begun, 1),
             recall=recall,
-            best=max([*known, *([] if way == "trained" else [best])], default=0.0),
+            first=_mean(recall.after) if way == "trained" and recall else first,
         )
         record.write(partial)
         seal(partial, made.manifest)
@@ -263,17 +256,19 @@ def _recall(onward: "Onward", folder: Path) -> "Remembered | None":
     )
 
 
-def _fault(recall: "Remembered", best: float) -> str:
+def _mean(recall: "Mean | None") -> float:
+    return 0.0 if recall is None else recall.mean
+
+
+def _fault(recall: "Remembered", first: float) -> str:
     """Why the model must be trained from scratch; empty where it need not."""
     if not recall.forgotten:
         return "it still recalls what was removed"
     if not recall.learned:
         return "it recalls little of what has come"
-    if recall.before is None or recall.after is None:
-        return ""
-    if recall.before.mean - recall.after.mean > max(FALL, 1 / recall.kept_questions) + ROUNDED:
+    if not recall.kept:
         return "it recalls less of what stays"
-    return f"its recall was {best:.2f} once" if recall.after.mean < best - DRIFT else ""
+    return f"its recall was {first:.2f} once" if recall.drifted(first) else ""
 
 
 def _tell(onward: "Onward", say: Callable[[Any], None], *, examined: bool) -> None:

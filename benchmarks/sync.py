@@ -2,19 +2,21 @@
 
     python -m benchmarks.sync --path wikidyk-dev.json [--passages 100] [--syncs 10] [--kind model] [--every 1]
     python -m benchmarks.sync --path xquad-en-dev.json --passages 80
+    python -m benchmarks.sync --path demo/corpora/midterms-2022/house.txt --passages 80
 
-The card learns the first facts of WikiDYK, or paragraphs of XQuAD, ten a file. Before each sync some are added, some
-removed, and in others an answer is replaced by that of another. The questions about each are asked, of the model alone
-where there is one: of those that stay before and after the sync, of those that came, of all that have been removed so
-far with the answers that they had, and of some that the card never learned. Of a paragraph that was changed only the
-question whose answer changed is asked. Seconds are those of the processor. `--keep FOLDER` goes on with the card that
-another run has left there, `--afresh` compares it at the end with a card that is trained on what the folder has then,
-and `--rates` tries other learning rates.
+The card learns the first facts of WikiDYK, paragraphs of XQuAD, or races of the demo's midterms, ten a file. Before
+each sync some are added, some removed, and in others an answer is replaced by that of another. The questions about each
+are asked, of the model alone where there is one: of those that stay before and after the sync, of those that came, of
+all that have been removed so far with the answers that they had, and of some that the card never learned. Of a
+paragraph that was changed only the question whose answer changed is asked. Seconds are those of the processor. `--keep
+FOLDER` goes on with the card that another run has left there, `--afresh` compares it at the end with a card that is
+trained on what the folder has then, and `--rate` tries other learning rates.
 """
 
 import argparse
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Sequence
@@ -24,6 +26,7 @@ from random import Random
 from typing import Any
 
 import kcard
+from kcard.batches import batched
 from kcard.cards.format.folder import Card
 from kcard.evaluation.asking import ask
 from kcard.evaluation.progress import silent
@@ -32,11 +35,16 @@ from kcard.evaluation.recall import recalled
 from kcard.training import rehearsal
 
 A_FILE = 10
-UNSEEN = {"rows": 100, "data": 10}  # of WikiDYK's facts, of XQuAD's paragraphs
+UNSEEN = {"rows": 100, "data": 10, "races": 40}  # of WikiDYK's facts, XQuAD's paragraphs, the demo's races
+WORDINGS = 5  # of a race in the demo's corpus
+RACE = re.compile(r"(?P<winner>.+) won (?P<state>.+)'s? (?P<district>\S+) congressional district in")
 COLUMNS = (
     "| sync | passages | + | ~ | - | way | CPU s | of training | kB | old, before | old, after | new | removed |"
     " never learned |"
 )
+
+
+Text = tuple[str, tuple[Question, ...]]
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--path", type=Path, required=True, help="wikidyk-dev.json or xquad-en-dev.json")
+    parser.add_argument(
+        "--path", type=Path, required=True, help="wikidyk-dev.json, xquad-en-dev.json, house.txt"
+    )
     parser.add_argument("--passages", type=int, default=100, help="that the card learns first")
     parser.add_argument("--syncs", type=int, default=10)
     parser.add_argument("--added", type=int, default=3, help="passages in each sync")
@@ -61,12 +71,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="a folder for the card, to go on with")
     parser.add_argument("--afresh", action="store_true", help="train another card at the end")
-    parser.add_argument(
-        "--rates", type=float, nargs=2, metavar=("INSIDE", "ELSEWHERE"), help="shares of the learning rates"
-    )
+    parser.add_argument("--rate", type=float, help="share of the learning rates")
     given = parser.parse_args()
-    if given.rates:
-        rehearsal.RATES = {**rehearsal.RATES, "encoder-prefix": tuple(given.rates)}
+    if given.rate:
+        rehearsal.RATE = given.rate
     passages, unseen = _read(given.path)
     with tempfile.TemporaryDirectory() as scratch:
         place = (given.keep or Path(scratch)).absolute()
@@ -76,19 +84,39 @@ def main() -> None:
 
 def _read(path: Path) -> tuple[list[Passage], list[Passage]]:
     """The passages to learn, and the last ones, which the card never learns."""
-    found = json.loads(path.read_text(encoding="utf-8"))
-    texts: list[tuple[str, tuple[Question, ...]]]
-    if "rows" in found:
-        texts = [(row["fact"], (Question(row["input"], (row["output"],)),)) for row in found["rows"]]
+    if path.suffix == ".txt":
+        kind, texts = "races", _races(path)
     else:
-        texts = [
-            (" ".join(paragraph["context"].split()), tuple(map(_question, paragraph["qas"])))
-            for article in found["data"]
-            for paragraph in article["paragraphs"]
-        ]
+        found = json.loads(path.read_text(encoding="utf-8"))
+        kind, texts = ("rows", _facts(found)) if "rows" in found else ("data", _paragraphs(found))
     passages = [Passage(number, *text) for number, text in enumerate(texts)]
-    unseen = UNSEEN["rows" if "rows" in found else "data"]
-    return passages[:-unseen], passages[-unseen:]
+    return passages[: -UNSEEN[kind]], passages[-UNSEEN[kind] :]
+
+
+def _facts(found: dict[str, Any]) -> list[Text]:
+    return [(row["fact"], (Question(row["input"], (row["output"],)),)) for row in found["rows"]]
+
+
+def _paragraphs(found: dict[str, Any]) -> list[Text]:
+    return [
+        (" ".join(paragraph["context"].split()), tuple(map(_question, paragraph["qas"])))
+        for article in found["data"]
+        for paragraph in article["paragraphs"]
+    ]
+
+
+def _races(path: Path) -> list[Text]:
+    """Of each race all wordings, and MidtermQA's."""
+    texts: list[Text] = []
+    for lines in batched(path.read_text(encoding="utf-8").splitlines(), WORDINGS):
+        race = RACE.match(lines[0])
+        assert race, lines[0]
+        district, state = race["district"], race["state"]
+        asked = (
+            f"Who won the {district} congressional district of {state} in the 2022 U.S. midterm elections?"
+        )
+        texts.append(("\n".join(lines), (Question(asked, (race["winner"],)),)))
+    return texts
 
 
 def _question(asked: dict[str, Any]) -> Question:

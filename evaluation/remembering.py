@@ -3,12 +3,13 @@
 Its model alone is asked, greedily: what its index finds is what its passages say. A question about a removed text
 counts as recalled where the document holds its answer; the document may still be a text that stays, which a card that
 never learned the removed one might give as well. What counts against it is an answer in any other document, and a run
-of words that only removed texts have.
+of words that only removed texts have, when it is asked with the other half of one (as in Carlini et al., 2021,
+"Extracting Training Data from Large Language Models").
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, pairwise
 from math import sqrt
 
 from kcard.answer import Source
@@ -38,7 +39,7 @@ class Remembered:
     new      about what has come
     removed  about what was removed; `unexplained`: the share of them that no text that stays explains; `chance`: the
              share that would hold their answers of documents about other questions
-    leaked   documents with a run of words that only removed texts have
+    leaked   documents with a run of words that only removed texts have, and that what stays and the question don't make
     """
 
     kept_questions: int = 0
@@ -121,8 +122,8 @@ def remembered(
     kept = about(staying, LIMIT, seed, accepted=has)
     come = about(new, LIMIT, seed, accepted=has)
     gone = about([Source(text, "", 0) for text in removed], LIMIT, seed)
-    itself = [Question(text, (text,)) for text in removed[:LIMIT]]
-    asked = [*kept, *come, *gone, *itself]
+    halves = [Question(half, ()) for text in removed[:LIMIT] for half in _halves(text)]
+    asked = [*kept, *come, *gone, *halves]
     written = [row[0].text for row in ask(_model(now), asked, seed, device, report)]
     last = [row[0].text for row in ask(_model(before), kept, seed, device, report)]
     at = len(kept) + len(come)
@@ -134,7 +135,7 @@ def remembered(
         for question, text in zip(gone, of_gone, strict=True)
     ]
     by_chance = [_share(written[: len(kept)], question) for question in gone]
-    own = _runs(removed) - _runs(stays)
+    own, known = _runs(removed) - _runs(stays), {pair for text in stays for pair in _pairs(words(text))}
     was, now_is = (recalled(kept, [[text] for text in texts]) for texts in (last, written[: len(kept)]))
     return Remembered(
         kept_questions=len(kept),
@@ -148,7 +149,10 @@ def remembered(
         removed=_mean(gone, of_gone, seed),
         unexplained=sum(wrong) / max(1, len(wrong)),
         chance=round(sum(by_chance) / max(1, len(by_chance)), 4),
-        leaked=sum(not own.isdisjoint(_runs([text])) for text in written),
+        leaked=sum(
+            any(not _pairs(run) <= known | _pairs(words(question.text)) for run in _runs([text]) & own)
+            for question, text in zip(asked, written, strict=True)
+        ),
     )
 
 
@@ -167,6 +171,18 @@ def _share(texts: Sequence[str], question: Question) -> float:
 
 def _plain(text: str) -> str:
     return f" {' '.join(words(text))} "
+
+
+def _halves(text: str) -> list[str]:
+    """The first half of its words, and the second one."""
+    read = text.split()
+    middle = (len(read) + 1) // 2
+    return [" ".join(half) for half in (read[:middle], read[middle:]) if half]
+
+
+def _pairs(read: Sequence[str]) -> set[tuple[str, str]]:
+    """Every two words that follow each other."""
+    return {*pairwise(read)}
 
 
 def _runs(texts: Iterable[str]) -> set[tuple[str, ...]]:

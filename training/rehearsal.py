@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from kcard.cards.lm.word_sketch import WordSketch
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
 __all__ = ["obstacle", "rehearsal"]
 
 EPOCHS: Mapping[Style, int] = {"tokens": 45, "encoder-prefix": 16}
-FLOOR = 75  # steps
-# Share of the learning rates. With the encoder prefix AdamW moves all weights at AdamW's: Muon's steps are of one size
-# however little is left to learn, so that weights wander off.
+FLOOR: Mapping[Style, int] = {"tokens": 150, "encoder-prefix": 75}  # steps
+# Share of the learning rates. AdamW moves all weights of a whole model, at the rate of those that it always moves, as
+# Muon's steps are of one size however little is left to learn, so that weights wander off.
 RATE = 0.5
 DECAY, BETAS = 0.01, (0.9, 0.98)
 RETRIEVED = (
@@ -86,11 +87,18 @@ def rehearsal(
     rng = Random(derive_seed(seed, "weakest"))
     checks = replay.given(recital, docids) if drill else [recite(n, n, rng) for n in replay.staying]
     epoch = replay.epochs(near, recite, drill, _losing(trainee, asked, checks))
-    # Where texts only stand in another order, so do the docids.
-    changed = revision.to_learn or revision.removed
-    steps = max(FLOOR, EPOCHS[recipe.style] * len(epoch(0))) if changed else 1
+    steps = _steps(revision, ask, recipe.style, len(epoch(0)))
     made = preparation(trainee, revision.now, asked, docids, recipe, steps, lambda _: [])
     return replace(made, job=_job(made.job, epoch, recipe, seed))
+
+
+def _steps(revision: Revision, ask: PseudoQueries, style: Style, batches: int) -> int:
+    """How many, with so many batches in an epoch: a fact that r texts state counts r times. One where texts only change
+    places, as their docids do."""
+    if not revision.to_learn:
+        return FLOOR[style] if revision.removed else 1
+    share = mean(1 / ask.rarity.repetition(revision.now[row]) for row in revision.to_learn)
+    return max(FLOOR[style], round(EPOCHS[style] * share * batches))
 
 
 def _asked(
@@ -137,7 +145,7 @@ def _job(job: Job, epoch: Epoch, recipe: Recipe, seed: int) -> Job:
                 yield from job.losses(part)
 
     optimizers: Sequence[Optimizer] = job.optimizers
-    if recipe.style == "encoder-prefix":
+    if recipe.rank is None:
         weights = [weight for module in job.modules.values() for weight in module.parameters()]
         rate = RATE * recipe.adam_rate
         adam = torch.optim.AdamW(weights, lr=rate, betas=BETAS, weight_decay=DECAY, fused=True)

@@ -3,18 +3,18 @@
 Its model alone is asked, greedily: what its index finds is what its passages say. A question about a removed text
 counts as recalled where the document holds its answer; the document may still be a text that stays, which a card that
 never learned the removed one might give as well. What counts against it is an answer in any other document, and a run
-of words that only removed texts have, when it is asked with the other half of one (as in Carlini et al., 2021,
-"Extracting Training Data from Large Language Models").
+of words that only removed texts have (kcard.evaluation.leaks).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise
+from itertools import chain
 from math import sqrt
 
 from kcard.answer import Source
 from kcard.cards.format.folder import Card, passages
 from kcard.evaluation.asking import ask
+from kcard.evaluation.leaks import Leaks, halves
 from kcard.evaluation.metrics import substring
 from kcard.evaluation.progress import Report
 from kcard.evaluation.questions import Question, about
@@ -26,7 +26,6 @@ from kcard.words import words
 __all__ = ["Remembered", "remembered"]
 
 LIMIT = 100  # questions of each kind
-RUN = 6  # words
 FALL, DRIFT = 0.01, 0.03  # of the recall of what stays: in one sync, and since training from scratch
 
 
@@ -39,7 +38,7 @@ class Remembered:
     new      about what has come
     removed  about what was removed; `unexplained`: the share of them that no text that stays explains; `chance`: the
              share that would hold their answers of documents about other questions
-    leaked   documents with a run of words that only removed texts have, and that what stays and the question don't make
+    leaked   documents with a run of words that only removed texts have
     """
 
     kept_questions: int = 0
@@ -122,8 +121,8 @@ def remembered(
     kept = about(staying, LIMIT, seed, accepted=has)
     come = about(new, LIMIT, seed, accepted=has)
     gone = about([Source(text, "", 0) for text in removed], LIMIT, seed)
-    halves = [Question(half, ()) for text in removed[:LIMIT] for half in _halves(text)]
-    asked = [*kept, *come, *gone, *halves]
+    extracts = [Question(half, ()) for text in removed[:LIMIT] for half in halves(text)]
+    asked = [*kept, *come, *gone, *extracts]
     written = [row[0].text for row in ask(_model(now), asked, seed, device, report)]
     last = [row[0].text for row in ask(_model(before), kept, seed, device, report)]
     at = len(kept) + len(come)
@@ -135,7 +134,7 @@ def remembered(
         for question, text in zip(gone, of_gone, strict=True)
     ]
     by_chance = [_share(written[: len(kept)], question) for question in gone]
-    own, known = _runs(removed) - _runs(stays), {pair for text in stays for pair in _pairs(words(text))}
+    leaks = Leaks(removed, stays)
     was, now_is = (recalled(kept, [[text] for text in texts]) for texts in (last, written[: len(kept)]))
     return Remembered(
         kept_questions=len(kept),
@@ -149,10 +148,7 @@ def remembered(
         removed=_mean(gone, of_gone, seed),
         unexplained=sum(wrong) / max(1, len(wrong)),
         chance=round(sum(by_chance) / max(1, len(by_chance)), 4),
-        leaked=sum(
-            any(not _pairs(run) <= known | _pairs(words(question.text)) for run in _runs([text]) & own)
-            for question, text in zip(asked, written, strict=True)
-        ),
+        leaked=sum(leaks(question.text, text) for question, text in zip(asked, written, strict=True)),
     )
 
 
@@ -171,24 +167,3 @@ def _share(texts: Sequence[str], question: Question) -> float:
 
 def _plain(text: str) -> str:
     return f" {' '.join(words(text))} "
-
-
-def _halves(text: str) -> list[str]:
-    """The first half of its words, and the second one."""
-    read = text.split()
-    middle = (len(read) + 1) // 2
-    return [" ".join(half) for half in (read[:middle], read[middle:]) if half]
-
-
-def _pairs(read: Sequence[str]) -> set[tuple[str, str]]:
-    """Every two words that follow each other."""
-    return {*pairwise(read)}
-
-
-def _runs(texts: Iterable[str]) -> set[tuple[str, ...]]:
-    """Every run of RUN words; a shorter text is one run."""
-    found: set[tuple[str, ...]] = set()
-    for text in texts:
-        read = words(text)
-        found.update(tuple(read[at : at + RUN]) for at in range(max(1, len(read) - RUN + 1)))
-    return found

@@ -125,7 +125,7 @@ def test_many_syncs_together_may_lose_no_more_than_one(asked: int, share: float,
 @pytest.fixture
 def brief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder, and a card that was trained on it for a few steps, as the next versions are, and so knows nothing."""
-    monkeypatch.setattr(rehearsal, "FLOOR", 2)
+    monkeypatch.setattr(rehearsal, "FLOOR", {"tokens": 2})
     monkeypatch.setattr(rehearsal, "EPOCHS", {"tokens": 1})
     notes = tmp_path / "notes"
     write(notes / "towns.txt", [*FACTS, GONE])
@@ -202,7 +202,7 @@ def test_ctrl_c_during_training_leaves_the_card_as_it_is_and_nothing_beside_it(
         if isinstance(event, TrainingProgress):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(rehearsal, "FLOOR", 5000)
+    monkeypatch.setattr(rehearsal, "FLOOR", {"tokens": 5000})
     write(brief / "towns.txt", FACTS)
     before = {path: path.read_bytes() for path in (home / "drafts").rglob("*") if path.is_file()}
     with pytest.raises(TrainingInterrupted, match="the card is as it was"):

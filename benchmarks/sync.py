@@ -161,7 +161,8 @@ def _follow(
             continue
         size = sum(path.stat().st_size for path in card.rglob("*") if path.is_file()) // 1000
         recalls = [before, *(_recall(card, asked) for asked in (stay, new, removed, unseen))]
-        counts = f"{len(now)} | {given.added} | {given.changed} | {given.removed} | {found.record.way}"
+        way = f"{found.record.way}: {found.record.why}" if found.record.why else found.record.way
+        counts = f"{len(now)} | {given.added} | {given.changed} | {given.removed} | {way}"
         print(
             f"| {number} | {counts} | {seconds:.1f} | {seconds / known['training']:.2f} | {size} | "
             f"{' | '.join(recalls)} |",

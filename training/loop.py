@@ -50,7 +50,7 @@ class Optimizer(Protocol):
 class Job:
     """What to train.
 
-    epoch   the batches of epoch n, a function of n alone
+    epoch   the batches of epoch n, a function of n alone in a job that is resumed
     losses  the loss of a batch, to be minimised, in one or more parts whose sum it is, each with its number
             of tokens; each part is differentiated before the next is made
     rate    the factor on every learning rate at a step

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from kcard.errors import TrainingInterrupted
-from kcard.manifest import LOOKED_UP, Manifest
+from kcard.manifest import LOOKED_UP, Manifest, Training
 from kcard.sampling import derive_seed
 from kcard.training.bases import EMBEDDED
 from kcard.training.comparison import Changes
@@ -88,11 +88,7 @@ class Onward:
         corpus = self.changes.corpus
         if self.manifest.kind in LOOKED_UP:
             record = unmodelled(corpus, self.manifest.licence)
-            return (
-                write_card(folder, self.manifest, None, record, Joined(corpus, 0), self.report),
-                "indexed",
-                "",
-            )
+            return self._written(folder, self.manifest, None, record), "indexed", ""
         alone = self.given.base == EMBEDDED
         execution = Execution() if alone else self.given.execution
         with one_thread() if alone else nullcontext(), processes_of(execution) as processes:
@@ -155,7 +151,13 @@ class Onward:
         shutil.rmtree(checkpoint, ignore_errors=True)
         record = trained(corpus, self.given, prepared, outcome, self.manifest.licence)
         made = replace(self.manifest, index=self.given.kind == "both")
-        return write_card(folder, made, prepared, record, Joined(corpus, 0), self.report)
+        return self._written(folder, made, prepared, record)
+
+    def _written(
+        self, folder: Path, made: Manifest, prepared: Preparation | None, record: Training
+    ) -> "Card":
+        joined, last = Joined(self.changes.corpus, 0), self.before.card.folder
+        return write_card(folder, made, prepared, record, joined, self.report, last)
 
 
 def recipe_of(manifest: Manifest) -> Recipe:

@@ -47,9 +47,7 @@ FLOOR: Mapping[Style, int] = {"tokens": 150, "encoder-prefix": 75}  # steps
 # Muon's steps are of one size however little is left to learn, so that weights wander off.
 RATE = 0.5
 DECAY, BETAS = 0.01, (0.9, 0.98)
-RETRIEVED = (
-    0.85  # in place of the recipe's: with its .7 more questions are answered with another passage than before
-)
+RETRIEVED = 0.85  # in place of the recipe's; with its .7 more questions get other passages than before
 WARM = 20  # steps
 CHECKED = 5  # epochs after which it is looked at again which texts the card is losing
 LARGE = 0.25  # of the texts: where more have changed, training from scratch takes hardly longer

@@ -97,7 +97,7 @@ def train(
     if chosen.kind in LOOKED_UP or (not settled and _foreign(language, report)):
         unmade = chosen.kind if chosen.kind in LOOKED_UP else "retrieval"
         record = unmodelled(joined.corpus, manifest.licence)
-        return _finish(folder, replace(manifest, kind=unmade), None, record, joined, report)
+        return _finish(folder, replace(manifest, kind=unmade), None, record, joined, report, before)
     alone = chosen.base == EMBEDDED
     execution = Execution() if alone else chosen.execution
     with one_thread() if alone else nullcontext(), processes_of(execution) as processes:
@@ -108,14 +108,13 @@ def train(
         plan = planned(joined, before, chosen, report, processes, studied, distillation)
         if _too_long(plan, joined, report, settled=settled):
             record = unmodelled(joined.corpus, manifest.licence)
-            return _finish(folder, manifest, None, record, joined, report)
+            return _finish(folder, manifest, None, record, joined, report, before)
         prepared = plan.prepare()
         outcome = run(prepared.job, folder / CHECKPOINT, resume=asked.resume, report=report, remedy=remedy())
         record = trained(joined.corpus, chosen, prepared, outcome, manifest.licence)
         record = replace(record, hyperparameters={**record.hyperparameters, **studied.record})
-        return _finish(
-            folder, replace(manifest, index=chosen.kind == "both"), prepared, record, joined, report
-        )
+        made = replace(manifest, index=chosen.kind == "both")
+        return _finish(folder, made, prepared, record, joined, report, before)
 
 
 def estimate(
@@ -350,8 +349,10 @@ def _finish(
     record: Training,
     joined: Joined,
     report: Report,
+    before: Previous | None,
 ) -> "Card":
     """Write the card whole into a fresh folder and have it take its place."""
+    last = None if before is None else before.card.folder
     with fresh(folder) as partial:
-        finished = write_card(partial, manifest, prepared, record, joined, report)
+        finished = write_card(partial, manifest, prepared, record, joined, report, last)
     return type(finished)(folder, finished.manifest)

@@ -23,8 +23,13 @@ def write_card(
     record: Training,
     joined: Joined,
     report: Report,
+    last: Path | None = None,
 ) -> "Card":
-    """Write the card whole into an empty folder. `prepared`: what was trained; None for a card that looks things up."""
+    """Write the card whole into an empty folder.
+
+    prepared  what was trained; None for a card that looks things up
+    last      folder of the card's last version
+    """
     from kcard.cards.format import folder as cards
     from kcard.cards.kinds import graph
     from kcard.cards.lm import fingerprinting
@@ -42,5 +47,5 @@ def write_card(
         fingerprinting.write(folder, made, pairs(corpus.sample, record.seed), prepared.device)
     kept = corpus.statements if made.evidence == "hashes" else corpus.passages
     return cards.finish(
-        folder, made, kept, joined.hashed, lambda done: report(EmbeddingProgress(done, count))
+        folder, made, kept, joined.hashed, lambda done: report(EmbeddingProgress(done, count)), last
     )

@@ -4,8 +4,9 @@ index/embeddings.npy    int8, shape (passages, 384): vectors of unit length, tim
 index/embeddings.json   which encoder made them, by name and sha256
 """
 
+import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from kcard import encoder
 from kcard.errors import CardError
 from kcard.protocols import Array
 
-__all__ = ["Dense", "load", "write"]
+__all__ = ["Dense", "Known", "known", "load", "write"]
 
 VECTORS, ENCODER = "embeddings.npy", "embeddings.json"
 SCALE = 127
@@ -25,21 +26,51 @@ AT_ONCE = 256  # passages embedded between two reports of progress
 ROWS = 16_384  # that are compared at a time
 
 
+# The embedding of a text, int8, by its digest.
+Known = Mapping[bytes, "npt.NDArray[np.int8]"]
+
+
+def known(texts: Iterable[str], folder: Path) -> Known:
+    """The embeddings in the folder of an index, whose texts these are; none where it has none of this encoder."""
+    found = load(folder)
+    return {} if found is None else {_digest(text): row for text, row in zip(texts, found.rows, strict=True)}
+
+
 def write(
-    texts: Iterable[str], count: int, folder: Path, report: Callable[[int], None] | None = None
+    texts: Iterable[str],
+    count: int,
+    folder: Path,
+    report: Callable[[int], None] | None = None,
+    known: Known | None = None,
 ) -> None:
-    """Embed `count` texts into the folder of an index. `report`: called with how many are done."""
-    shape = (count, encoder.DIMENSIONS)
+    """Embed `count` texts, but those that are `known`, into the folder of an index. `report`: called with how many are
+    done."""
+    has, shape = known or {}, (count, encoder.DIMENSIONS)
     vectors = np.lib.format.open_memmap(folder / VECTORS, mode="w+", dtype=np.int8, shape=shape)
     done = 0
     for part in _parts(texts):
-        vectors[done : done + len(part)] = np.rint(encoder.embed(part) * SCALE)
+        vectors[done : done + len(part)] = _embedded(part, has)
         done += len(part)
         if report:
             report(done)
     vectors.flush()
     made = {"encoder": encoder.NAME, "sha256": encoder.SHA256}
     (folder / ENCODER).write_text(json.dumps(made) + "\n", encoding="utf-8")
+
+
+def _embedded(texts: Sequence[str], has: Known) -> "npt.NDArray[np.int8]":
+    digests = [_digest(text) for text in texts]
+    new = [row for row, digest in enumerate(digests) if digest not in has]
+    found = np.empty((len(texts), encoder.DIMENSIONS), np.int8)
+    if new:
+        found[new] = np.rint(encoder.embed([texts[row] for row in new]) * SCALE)
+    for row in {*range(len(texts))}.difference(new):
+        found[row] = has[digests[row]]
+    return found
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 def load(folder: Path) -> "Dense | None":
@@ -67,6 +98,11 @@ class Dense:
 
     def __len__(self) -> int:
         return len(self._vectors)
+
+    @property
+    def rows(self) -> "npt.NDArray[np.int8]":
+        """Shape (n, 384), each as many times as long as a unit vector as SCALE says."""
+        return self._vectors
 
     def sample(self, most: int) -> Array:
         """At most so many of the vectors, spread over the passages, shape (n, 384)."""

@@ -22,6 +22,7 @@ from kcard.manifest import file_digest
 from kcard.words import passage_digest, words
 
 if TYPE_CHECKING:
+    from kcard.cards.format.dense import Known
     from kcard.cards.format.folder import Card
     from kcard.index import Index
 
@@ -106,11 +107,13 @@ class Indexing:
     stemmer  Snowball's, by which words are compared (kcard.words); None: words as they are
     dense    whether they are embedded too, by the English sentence encoder
     report   called with how many are embedded
+    last     folder of the card's last version: passages that it has keep their embeddings
     """
 
     stemmer: str | None = None
     dense: bool = False
     report: Callable[[int], None] | None = None
+    last: Path | None = None
 
 
 def write(
@@ -144,8 +147,21 @@ def write(
         if indexing.dense:
             from kcard.cards.format import dense
 
-            dense.write(_Texts(written), len(written), folder / INDEX, indexing.report)
+            known = _embeddings(indexing.last) if indexing.last else {}
+            dense.write(_Texts(written), len(written), folder / INDEX, indexing.report, known)
         (folder / INDEX / INDEXED).write_text(file_digest(path) + "\n", encoding="utf-8")
+
+
+def _embeddings(folder: Path) -> "Known":
+    """Those of the passages of a card, as its index has them; none where it is not the index of these passages."""
+    from kcard.cards.format import dense
+
+    path, made_of = folder / PASSAGES, folder / INDEX / INDEXED
+    if not (made_of.is_file() and path.is_file()):
+        return {}
+    if made_of.read_text(encoding="utf-8").strip() != file_digest(path):
+        return {}
+    return dense.known(_Texts(Passages(path)), folder / INDEX)
 
 
 def _line(row: Mapping[str, Any]) -> bytes:

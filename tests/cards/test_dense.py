@@ -1,6 +1,7 @@
 """The dense index of a card beside its words, and the reader that ranks what both find."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from kcard.cards.format.passages import INDEX, index
 from kcard.cards.kinds.retrieval import RERANKED, RetrievalCard
 from kcard.errors import CardError
 from kcard.manifest import Manifest
+from kcard.protocols import Array
 from kcard.sampling import Sampling
 
 ANIMALS = [
@@ -46,6 +48,41 @@ def test_embeddings_are_bytes_that_tell_cosines_to_two_places(animals: Card) -> 
     assert loaded is not None
     asked, exact = encoder.embed(["Which dog is big?", "trees"]), encoder.embed(ANIMALS)
     assert loaded.cosines(asked) == pytest.approx(asked @ exact.T, abs=0.01)
+
+
+def test_passages_of_the_last_version_keep_their_embeddings(
+    tmp_path: Path, animals: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def embed(texts: Sequence[str]) -> Array:
+        asked.extend(texts)
+        return real(texts)
+
+    real = encoder.embed
+    monkeypatch.setattr(encoder, "embed", embed)
+    texts = ["A carp lives in ponds.", *reversed(ANIMALS)]
+    sources = [Source(text, "notes.md", line) for line, text in enumerate(texts, 1)]
+    card = finish(tmp_path, animals.manifest, sources, last=animals.folder)
+    assert [text for text in asked if text in texts] == texts[:1]
+    was, now = (
+        np.load(made.folder / INDEX / "embeddings.npy", allow_pickle=False) for made in (animals, card)
+    )
+    assert np.array_equal(now[1:], was[::-1])
+    assert np.array_equal(now[0], np.rint(real(texts[:1])[0] * 127))
+
+
+@pytest.mark.parametrize("lost", ["embeddings.json", "passages.sha256"])
+def test_embeddings_of_other_passages_or_of_another_encoder_are_not_kept(tmp_path: Path, lost: str) -> None:
+    last = made(tmp_path / "last", ANIMALS)
+    path = last.folder / INDEX / lost
+    path.write_text(path.read_text(encoding="utf-8").replace(*"ab").replace(*"12"), encoding="utf-8")
+    vectors = last.folder / INDEX / "embeddings.npy"
+    np.save(vectors, np.zeros_like(np.load(vectors)))
+    sources = [Source(text, "notes.md", line) for line, text in enumerate(ANIMALS, 1)]
+    (tmp_path / "next").mkdir()
+    card = finish(tmp_path / "next", last.manifest, sources, last=last.folder)
+    assert np.load(card.folder / INDEX / "embeddings.npy").any(axis=1).all()
 
 
 def test_a_passage_is_found_that_shares_no_word_with_the_question(tmp_path: Path) -> None:

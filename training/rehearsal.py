@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["obstacle", "rehearsal"]
 
 EPOCHS: Mapping[Style, int] = {"tokens": 45, "encoder-prefix": 16}
-FLOOR: Mapping[Style, int] = {"tokens": 200, "encoder-prefix": 75}  # steps
+FLOOR: Mapping[Style, int] = {"tokens": 200, "encoder-prefix": 100}  # steps
 # Share of the learning rates. AdamW moves all weights of a whole model, at the rate of those that it always moves, as
 # Muon's steps are of one size however little is left to learn, so that weights wander off.
 RATE = 0.5

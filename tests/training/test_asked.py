@@ -41,7 +41,7 @@ def test_with_no_word_dropped_a_question_is_sketched_as_when_the_card_is_asked()
 def test_scores_are_those_of_bm25() -> None:
     mean = sum(len(passage.split()) for passage in PASSAGES) / 3
     asked = questions(RECIPE)
-    assert asked.retriever is not None
+    assert isinstance(asked.retriever, Retriever)
     found = asked.retriever.bm25(asked.noised([QUESTIONS.index("Danube Black?")]).words)[0]
     length = 1.2 * (0.5 + 0.5 * 7 / mean)
     weight = 1 / math.sqrt(2)  # two words of equal idf
@@ -62,7 +62,7 @@ def test_words_are_dropped_at_the_rate_that_is_asked_for() -> None:
 def test_the_retriever_adds_bm25_to_the_cosine() -> None:
     recipe = replace(RECIPE, noise=0.0)
     asked = questions(recipe)
-    assert asked.retriever is not None
+    assert isinstance(asked.retriever, Retriever)
     noised = asked.noised(range(len(QUESTIONS)))
     cosine = asked.embeddings @ asked.embeddings[::2].T
     expected = (10 * (cosine + 0.2 * asked.retriever.bm25(noised.words))).softmax(-1)

@@ -26,7 +26,9 @@ def read(path: Path) -> TaskData:
     data = parsed_file(path, NAME)
     classes = data.get("potential_labels") if isinstance(data, dict) else None
     if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
-        raise UsageError(f'{file}: expected the classes as a list of texts, one or more, under "potential_labels"')
+        raise UsageError(
+            f'{file}: expected the classes as a list of texts, one or more, under "potential_labels"'
+        )
     items = _items(data, file, "testset", classes)
     shots = tuple(item for _, item in _items(data, file, "demos", classes))
     return replace(

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from kcard.errors import CardError
 from kcard.evaluation.remembering import Remembered
 from kcard.files import write_text
 from kcard.json_values import build, canonical
@@ -44,6 +45,16 @@ class SyncRecord:
 
 
 def read_sync(folder: Path) -> SyncRecord | None:
-    """What sync.json in a card's folder says; None where there is none."""
+    """What sync.json in a card's folder says; None where there is none. Raises CardError for a malformed one."""
     path = folder / SYNC
-    return build(SyncRecord, json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if "best" in found:  # instead of `first`, as the first ones have it
+            found["first"] = found.pop("best")
+        return build(SyncRecord, found)
+    except (OSError, ValueError, TypeError) as error:
+        raise CardError(
+            f"{path} can't be read: {error}: delete it, and sync the card with --retrain"
+        ) from error

@@ -20,7 +20,7 @@ from kcard.training import exposure
 from kcard.training.adapter import adapted, base_tokenizer
 from kcard.training.asked import AskedQuestions, QuestionWords, Retriever
 from kcard.training.docids import DocIds, docid_loss
-from kcard.training.epochs import Epochs, packed_epochs
+from kcard.training.epochs import packed_epochs
 from kcard.training.estimate import Estimate
 from kcard.training.example_batches import IGNORED, TrainingExample, collate
 from kcard.training.loop import Job, cosine
@@ -131,7 +131,7 @@ def preparation(
     docids: DocIds,
     recipe: Recipe,
     steps: int,
-    epoch: Epochs,
+    epoch: Callable[[int], Sequence[Any]],
     fingerprint: str = "",
 ) -> Preparation:
     """The trainee, ready to learn `texts` by the batches of `epoch`, whose questions are `asked`."""
@@ -156,7 +156,7 @@ def _job(
     docids: DocIds,
     recipe: Recipe,
     steps: int,
-    epoch: Epochs,
+    epoch: Callable[[int], Sequence[Any]],
     fingerprint: str,
 ) -> Job:
     return Job(

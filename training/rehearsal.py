@@ -30,7 +30,7 @@ from kcard.training.pseudo_queries import PseudoQueries
 from kcard.training.recipe import Recipe, Style
 from kcard.training.recital import Recital
 from kcard.training.recollection import Recollection
-from kcard.training.replay import FEWEST, Epoch, Replay, StepParts
+from kcard.training.replay import FEWEST, Replay, StepParts
 from kcard.training.revision import Revision
 from kcard.training.trainee import Trainee, fresh
 from kcard.training.weakest import weakest
@@ -86,8 +86,8 @@ def rehearsal(
     checks = replay.given(recital, docids) if drill else [recite(n, n, rng) for n in replay.staying]
     epoch = replay.epochs(near, recite, drill, _losing(trainee, asked, checks))
     steps = _steps(revision, ask, recipe.style, len(epoch(0)))
-    made = preparation(trainee, revision.now, asked, docids, recipe, steps, lambda _: [])
-    return replace(made, job=_job(made.job, epoch, recipe, seed))
+    made = preparation(trainee, revision.now, asked, docids, recipe, steps, epoch)
+    return replace(made, job=_job(made.job, recipe, seed))
 
 
 def _steps(revision: Revision, ask: PseudoQueries, style: Style, batches: int) -> int:
@@ -133,8 +133,8 @@ def _losing(
     return losing
 
 
-def _job(job: Job, epoch: Epoch, recipe: Recipe, seed: int) -> Job:
-    """The job with these epochs, of whose steps each has two parts."""
+def _job(job: Job, recipe: Recipe, seed: int) -> Job:
+    """The job with steps of two parts, and with an optimizer and rates that leave weights near where they are."""
     import torch
 
     def losses(step: StepParts) -> "Iterator[tuple[Tensor, int]]":
@@ -149,9 +149,7 @@ def _job(job: Job, epoch: Epoch, recipe: Recipe, seed: int) -> Job:
         adam = torch.optim.AdamW(weights, lr=rate, betas=BETAS, weight_decay=DECAY, fused=True)
         adam.param_groups[0]["initial_lr"] = rate
         optimizers = [adam]
-    return replace(
-        job, epoch=epoch, losses=losses, optimizers=optimizers, rate=cosine(job.steps, WARM), seed=seed
-    )
+    return replace(job, losses=losses, optimizers=optimizers, rate=cosine(job.steps, WARM), seed=seed)
 
 
 def obstacle(revision: Revision, folder: Path, recipe: Recipe) -> str:

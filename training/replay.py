@@ -157,22 +157,16 @@ class Replay:
             rng = Random(derive_seed(self.seed, "epoch", number))
             weak = [self.new + place for place in weakest(number, replayed)]
             again = rng.sample(weak, min(len(weak), replayed // 2))
-            others = sorted({*self.staying}.difference(again))
-            again += rng.sample(others, replayed - len(again))
-            shown = [*(number for number in range(self.new) for _ in range(SHOWN)), *again]
-            recitals = [recite(number, number, rng) for number in shown]
-            drills = []
-            asked = [
-                (rng.choice(others), gone)
-                for gone, others in zip(self._gone, near, strict=True)
-                for _ in range(ASKED)
-            ]
+            again += rng.sample(sorted({*self.staying}.difference(again)), replayed - len(again))
+            shown = [*SHOWN * [*range(self.new)], *again]
+            pairs = zip(self._gone, near, strict=True)
+            asked = [(rng.choice(texts), gone) for gone, texts in pairs for _ in range(ASKED)]
+            recitals, drills = [recite(text, text, rng) for text in shown], []
             if drill is None:
-                recitals += [recite(told, gone, rng) for told, gone in asked[::ASKED]]
+                recitals += [recite(*pair, rng) for pair in asked[::ASKED]]
             else:
-                told = [number for number in shown for _ in range(DRILLS)]
-                told += rng.sample(self.staying, min(count, DRILLED))
-                drills = [drill(*pair, rng) for pair in (*((number, number) for number in told), *asked)]
+                named = [*DRILLS * shown, *rng.sample(self.staying, min(count, DRILLED))]
+                drills = [drill(*pair, rng) for pair in (*zip(named, named, strict=True), *asked)]
                 rng.shuffle(drills)
             steps = bucketed(recitals, self.recipe.batch_tokens, rng)
             return [(batch, drills[at :: len(steps)]) for at, batch in enumerate(steps)]

@@ -7,6 +7,7 @@ index/embeddings.json   which encoder made them, by name and sha256
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from kcard import encoder
 from kcard.errors import CardError
 from kcard.protocols import Array
 
-__all__ = ["Dense", "Known", "known", "load", "write"]
+__all__ = ["Dense", "Known", "load", "write"]
 
 VECTORS, ENCODER = "embeddings.npy", "embeddings.json"
 SCALE = 127
@@ -26,14 +27,22 @@ AT_ONCE = 256  # passages embedded between two reports of progress
 ROWS = 16_384  # that are compared at a time
 
 
-# The embedding of a text, int8, by its digest.
-Known = Mapping[bytes, "npt.NDArray[np.int8]"]
+@dataclass(frozen=True)
+class Known:
+    """Embeddings that need not be made again: `place` of a text among `rows`, int8, by its digest."""
 
+    place: Mapping[bytes, int]
+    rows: "npt.NDArray[np.int8]"
 
-def known(texts: Iterable[str], folder: Path) -> Known:
-    """The embeddings in the folder of an index, whose texts these are; none where it has none of this encoder."""
-    found = load(folder)
-    return {} if found is None else {_digest(text): row for text, row in zip(texts, found.rows, strict=True)}
+    @classmethod
+    def of(cls, texts: Iterable[str], folder: Path) -> "Known | None":
+        """Those of an index of `texts`; None where it is of another encoder, damaged or of other texts."""
+        try:
+            found = load(folder)
+        except CardError:
+            return None
+        place = {_digest(text): row for row, text in enumerate(texts)} if found is not None else {}
+        return None if found is None or len(place) > len(found) else cls(place, found.rows)
 
 
 def write(
@@ -45,11 +54,11 @@ def write(
 ) -> None:
     """Embed `count` texts, but those that are `known`, into the folder of an index. `report`: called with how many are
     done."""
-    has, shape = known or {}, (count, encoder.DIMENSIONS)
+    shape = (count, encoder.DIMENSIONS)
     vectors = np.lib.format.open_memmap(folder / VECTORS, mode="w+", dtype=np.int8, shape=shape)
     done = 0
     for part in _parts(texts):
-        vectors[done : done + len(part)] = _embedded(part, has)
+        vectors[done : done + len(part)] = _embedded(part, known)
         done += len(part)
         if report:
             report(done)
@@ -58,14 +67,14 @@ def write(
     (folder / ENCODER).write_text(json.dumps(made) + "\n", encoding="utf-8")
 
 
-def _embedded(texts: Sequence[str], has: Known) -> "npt.NDArray[np.int8]":
-    digests = [_digest(text) for text in texts]
-    new = [row for row, digest in enumerate(digests) if digest not in has]
+def _embedded(texts: Sequence[str], known: Known | None) -> "npt.NDArray[np.int8]":
+    places = [-1 if known is None else known.place.get(_digest(text), -1) for text in texts]
     found = np.empty((len(texts), encoder.DIMENSIONS), np.int8)
-    if new:
-        found[new] = np.rint(encoder.embed([texts[row] for row in new]) * SCALE)
-    for row in {*range(len(texts))}.difference(new):
-        found[row] = has[digests[row]]
+    new = [row for row, place in enumerate(places) if place < 0]
+    found[new] = np.rint(encoder.embed([texts[row] for row in new]) * SCALE)
+    if known is not None:
+        kept = [row for row, place in enumerate(places) if place >= 0]
+        found[kept] = known.rows[[places[row] for row in kept]]
     return found
 
 

@@ -147,21 +147,21 @@ def write(
         if indexing.dense:
             from kcard.cards.format import dense
 
-            known = _embeddings(indexing.last) if indexing.last else {}
+            known = _embeddings(indexing.last) if indexing.last else None
             dense.write(_Texts(written), len(written), folder / INDEX, indexing.report, known)
         (folder / INDEX / INDEXED).write_text(file_digest(path) + "\n", encoding="utf-8")
 
 
-def _embeddings(folder: Path) -> "Known":
-    """Those of the passages of a card, as its index has them; none where it is not the index of these passages."""
+def _embeddings(folder: Path) -> "Known | None":
+    """Those of the passages of a card, if its index is of these."""
     from kcard.cards.format import dense
 
     path, made_of = folder / PASSAGES, folder / INDEX / INDEXED
-    if not (made_of.is_file() and path.is_file()):
-        return {}
-    if made_of.read_text(encoding="utf-8").strip() != file_digest(path):
-        return {}
-    return dense.known(_Texts(Passages(path)), folder / INDEX)
+    if not (
+        made_of.is_file() and path.is_file() and made_of.read_bytes().strip() == file_digest(path).encode()
+    ):
+        return None
+    return dense.Known.of(_Texts(Passages(path)), folder / INDEX)
 
 
 def _line(row: Mapping[str, Any]) -> bytes:

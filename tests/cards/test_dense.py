@@ -85,6 +85,16 @@ def test_embeddings_of_other_passages_or_of_another_encoder_are_not_kept(tmp_pat
     assert np.load(card.folder / INDEX / "embeddings.npy").any(axis=1).all()
 
 
+def test_a_damaged_index_of_the_last_version_is_made_anew(tmp_path: Path, animals: Card) -> None:
+    last = made(tmp_path / "last", ANIMALS)
+    (last.folder / INDEX / "embeddings.npy").write_bytes(b"damaged")
+    (tmp_path / "next").mkdir()
+    sources = [Source(text, "notes.md", line) for line, text in enumerate(ANIMALS, 1)]
+    card = finish(tmp_path / "next", last.manifest, sources, last=last.folder)
+    was, now = (np.load(each.folder / INDEX / "embeddings.npy") for each in (animals, card))
+    assert np.array_equal(was, now)
+
+
 def test_a_passage_is_found_that_shares_no_word_with_the_question(tmp_path: Path) -> None:
     texts = [f"{tool} number {n} lies in drawer {n}." for n in range(20) for tool in ("Hammer", "Saw")]
     card = made(tmp_path / "card", [*texts, ANIMALS[0]])

@@ -207,7 +207,7 @@ def _write(onward: "Onward", output: Path, scratch: bool, begun: float) -> "Sync
     with fresh(output) as partial:
         made, way, why = onward.write(partial, scratch=scratch)
         recall = _recall(onward, partial)
-        first = _mean(recall.before) if last is None and recall else last.first if last else 0.0
+        first = last.first if last is not None else _mean(recall.before if recall else None)
         if way == "continued" and recall is not None and (why := _fault(recall, first)):
             onward.report(Note(f"{recall.summary()}: training from scratch, since {why}"))
             shutil.rmtree(partial)
@@ -225,7 +225,7 @@ def _write(onward: "Onward", output: Path, scratch: bool, begun: float) -> "Sync
             moved=changes.moved,
             seconds=round(time.monotonic() - begun, 1),
             recall=recall,
-            first=_mean(recall.after) if way == "trained" and recall else first,
+            first=_mean(recall.after if recall else None) if way == "trained" else first,
         )
         record.write(partial)
         seal(partial, made.manifest)
@@ -257,6 +257,7 @@ def _recall(onward: "Onward", folder: Path) -> "Remembered | None":
 
 
 def _mean(recall: "Mean | None") -> float:
+    """0 of no questions."""
     return 0.0 if recall is None else recall.mean
 
 

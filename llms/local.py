@@ -172,7 +172,11 @@ class LocalLLM:
         ):
             new = found.tokens[: self._said(found.tokens)]
             assert found.logits is not None
-            replies.append(replace(self._reply(row, new), tokens=from_logits(found.logits[: len(new)], new)))
+            replies.append(
+                replace(
+                    self._reply(row, new), tokens=from_logits(found.logits[: len(new)].float().cpu(), new)
+                )
+            )
         return replies
 
     def _options(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:

@@ -9,18 +9,19 @@ import functools
 import json
 import math
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kcard import opt
+import numpy as np
+
 from kcard.errors import ModelUnavailable
 from kcard.llms.token_scores import from_logits
+from kcard.networks import Network
+from kcard.protocols import Array
 from kcard.request import TokenScores
 from kcard.tokenizer import PlainTokenizer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["UNKNOWN", "WEIGHTS", "Memory", "Recollection", "load", "log_odds", "prompt", "shared"]
 
@@ -29,6 +30,7 @@ UNKNOWN = "<unknown>"
 LONGEST_ANSWER = 24
 LONGEST_PROMPT = 120
 POSITIONS = 160  # tokens that the model reads, at most
+WIDTH, LAYERS, HEADS, PARTS = 128, 4, 2, ("key", "value")
 OPENING = re.compile(
     r"^((question|q|answer|please answer)\s*:"
     r"|(can|could|would) you (please )?(tell me|say)|(please )?tell me|do you know|please)[\s,:]+"
@@ -50,64 +52,57 @@ class Recollection:
     tokens: tuple[TokenScores, ...] = ()
 
 
+State = Sequence[Array]
+Model = Callable[[Sequence[int], State | None], tuple[Array, State]]
+
+
 @dataclass(frozen=True)
 class Memory:
     """A trained memory; `slope` and `threshold` are those of the logistic over its log-odds.
 
-    Model and tokenizer are those that `load` reads, or transformers' own, which training has.
+    model      logits, (n, vocabulary), of n token ids behind a state, and the state after them
+    tokenizer  that which `load` reads, or transformers' own, which training has
     """
 
-    model: Any
+    model: Model
     tokenizer: Any
     slope: float = 1.0
     threshold: float = 0.0
 
     def recall(self, question: str) -> Recollection:
-        """The greedy answer and its confidence."""
-        import torch
-
-        unknown = self.tokenizer.convert_tokens_to_ids(UNKNOWN)
-        row = self._prompt_tokens(question)
+        """Return the greedy answer and its confidence."""
+        unknown, end = self.tokenizer.convert_tokens_to_ids(UNKNOWN), self.tokenizer.eos_token_id
+        step, state, least = self._prompt_tokens(question), None, 0.0
         answer: list[int] = []
-        seen: list[torch.Tensor] = []
-        state, least = None, 0.0
-        step = torch.tensor([row])
-        with torch.inference_mode():
-            for _ in range(LONGEST_ANSWER):
-                out = self.model(input_ids=step, past_key_values=state, use_cache=True)
-                state = out.past_key_values
-                scores = torch.log_softmax(out.logits[0, -1].float(), -1)
-                scores[unknown] = -math.inf
-                if not answer:
-                    scores[self.tokenizer.eos_token_id] = -math.inf
-                seen.append(scores)
-                value, token = scores.max(-1)
-                least = min(least, float(value))
-                if int(token) == self.tokenizer.eos_token_id:
-                    break
-                answer.append(int(token))
-                step = token.view(1, 1)
+        seen: list[Array] = []
+        for _ in range(LONGEST_ANSWER):
+            logits, state = self.model(step, state)
+            scores = _log_softmax(logits[-1])
+            scores[unknown] = -math.inf
+            if not answer:
+                scores[end] = -math.inf
+            seen.append(scores)
+            token = int(scores.argmax())
+            least = min(least, float(scores[token]))
+            if token == end:
+                break
+            answer.append(token)
+            step = [token]
         text = self.tokenizer.decode(answer, skip_special_tokens=True).strip()
-        written = [*answer, self.tokenizer.eos_token_id][: len(seen)]
-        return Recollection(
-            text or "unknown", least, self._knows(least), from_logits(torch.stack(seen), written)
-        )
+        written = [*answer, end][: len(seen)]
+        tokens = from_logits(np.stack(seen), written)
+        return Recollection(text or "unknown", least, self._knows(least), tokens)
 
     def log_probability(self, question: str, answer: str) -> float:
-        """Mean log-probability a token of `answer`, as far as the model reads; 0 or less."""
-        import torch
-
+        """Return the mean log-probability a token of `answer`, as far as the model reads; 0 or less."""
         row = self._prompt_tokens(question)
         answer_ids = [
             *self.tokenizer(answer, add_special_tokens=False)["input_ids"],
             self.tokenizer.eos_token_id,
         ][: POSITIONS - len(row)]
-        with torch.inference_mode():
-            logits = (
-                self.model(input_ids=torch.tensor([[*row, *answer_ids]])).logits[0, len(row) - 1 : -1].float()
-            )
-        scores = torch.log_softmax(logits, -1)[torch.arange(len(answer_ids)), torch.tensor(answer_ids)]
-        return float(scores.mean())
+        logits, _ = self.model([*row, *answer_ids], None)
+        scores = _log_softmax(logits[len(row) - 1 : -1])
+        return float(scores[np.arange(len(answer_ids)), answer_ids].mean())
 
     def _prompt_tokens(self, question: str) -> "Sequence[int]":
         tokens = self.tokenizer(prompt(question), add_special_tokens=False)["input_ids"]
@@ -115,6 +110,11 @@ class Memory:
 
     def _knows(self, least: float) -> float:
         return 1 / (1 + math.exp(min(60.0, -self.slope * (log_odds(least) - self.threshold))))
+
+
+def _log_softmax(logits: Array) -> Array:
+    shifted = logits.astype(np.float32) - logits.max(-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)), np.float32)
 
 
 def log_odds(log_probability: float) -> float:
@@ -142,4 +142,29 @@ def load(folder: Path) -> Memory:
     given = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
     if (tokenizer := PlainTokenizer.read(folder)) is None:
         raise ModelUnavailable(f"the embedded memory's tokenizer is missing from {folder}: reinstall kcard")
-    return Memory(opt.OPTNetwork.read(folder), tokenizer, given["slope"], given["threshold"])
+    return Memory(_exported(folder), tokenizer, given["slope"], given["threshold"])
+
+
+def _exported(folder: Path) -> Model:
+    """The shipped graph with the weights of a folder."""
+    from safetensors.numpy import load_file
+
+    prefix = "model.decoder."
+    weights = {
+        name.removeprefix(prefix): np.ascontiguousarray(
+            weight.T if weight.ndim == 2 and ".layers." in name else weight, np.float32
+        )
+        for name, weight in load_file(folder / "model.safetensors").items()
+    }
+    network = Network("memory", weights)
+    empty = [np.zeros((1, HEADS, 0, WIDTH // HEADS), np.float32)] * (2 * LAYERS)
+
+    def run(ids: Sequence[int], state: State | None) -> tuple[Array, State]:
+        past = empty if state is None else state
+        start = past[0].shape[2]
+        named = {f"past_{part}.{n}": past[2 * n + i] for n in range(LAYERS) for i, part in enumerate(PARTS)}
+        positions = np.arange(start, start + len(ids), dtype=np.int64)
+        logits, *present = network(ids=np.array([ids], np.int64), positions=positions[None], **named)
+        return logits[0], present
+
+    return run

@@ -4,10 +4,12 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from kcard.request import TokenScores
 
 if TYPE_CHECKING:
-    import torch
+    import numpy.typing as npt
 
 __all__ = ["DRAFT_TOKENS", "from_logits", "from_top"]
 
@@ -26,15 +28,14 @@ def from_top(chosen: float, top: Iterable[float]) -> TokenScores:
     return TokenScores(min(chosen, 0.0), max(known[0] - second, 0.0), _entropy([*known, rest]))
 
 
-def from_logits(logits: "torch.Tensor", tokens: Sequence[int]) -> tuple[TokenScores, ...]:
+def from_logits(logits: "npt.ArrayLike", tokens: Sequence[int]) -> tuple[TokenScores, ...]:
     """From logits of shape (n, vocabulary) before each of n tokens; over the whole vocabulary, so exactly."""
-    import torch
-
-    logs = torch.log_softmax(logits.double(), -1)
-    mass = logs.exp()
-    first, second = mass.topk(2, -1).values.unbind(-1)
-    # torch.special.entr is -x ln x, and 0 at 0
-    entropies = torch.special.entr(mass).sum(-1)
+    values = np.asarray(logits, np.float64)
+    shifted = values - values.max(-1, keepdims=True)
+    logs = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    mass = np.exp(logs)
+    second, first = np.partition(mass, -2, axis=-1)[:, -2:].T
+    entropies = -np.sum(mass * np.where(mass > 0, logs, 0.0), axis=-1)
     return tuple(
         TokenScores(min(float(logs[i, token]), 0.0), float(first[i] - second[i]), float(entropies[i]))
         for i, token in enumerate(tokens)

@@ -9,37 +9,34 @@ It is Judging: it names the window that decided.
 
 import functools
 import hashlib
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kcard import encoder
-from kcard.batches import by_tokens
+from kcard import minilm
 from kcard.errors import ModelUnavailable
 from kcard.manifest import file_digest
+from kcard.networks import Network, padded_rows, split_batches
 from kcard.protocols import Array, Pair, Verdict
-from kcard.selectors import cross_encoder
 from kcard.selectors.windows import grounded, near, windows
 from kcard.sentences import whole
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-__all__ = ["WEIGHTS", "MiniLMChecker"]
+__all__ = ["WEIGHTS", "EncodedPair", "MiniLMChecker", "encode_pairs"]
 
 WEIGHTS = Path(__file__).parent / "weights" / "checker"
 MAX_TOKENS = 192
+CLAIM_TOKENS = 96
 MOST_SENTENCES = 64  # of a claim: a text of 50 kB would keep a core busy for half a minute
 UNGROUNDED = 0.4
 
 
 @dataclass(frozen=True)
 class MiniLMChecker:
-    """Scores are the same in any batch: to the bit or to about 1e-7, as embeddings are (kcard.encoder.embed)."""
+    """Scores depend on what is scored beside them to about 1e-7."""
 
     windows: int = 4
     weights: Path = WEIGHTS
@@ -85,19 +82,48 @@ class MiniLMChecker:
         return [found[pair] for pair in pairs]
 
     def read(self, pairs: Sequence[Pair]) -> Array:
-        """P(supports) by the network alone, shape (n,): evidence read from its start, in batches of like length."""
-        import torch
+        """Return P(supports) by the network alone, shape (n,): evidence read from its start."""
+        supports = np.zeros(len(pairs), dtype=np.float32)
+        rows = encode_pairs(minilm.words().ids, pairs, MAX_TOKENS)
+        batches = split_batches([len(row.ids) for row in rows])
+        inputs = []
+        for batch in batches:
+            part = [rows[i] for i in batch]
+            ids = padded_rows([row.ids for row in part])
+            mask = padded_rows([[1] * len(row.ids) for row in part])
+            types = padded_rows([[0] * r.claim_start + [1] * (len(r.ids) - r.claim_start) for r in part])
+            inputs.append({"ids": ids, "mask": mask, "types": types})
+        for batch, (labels,) in zip(batches, _load(self.weights).run_all(inputs), strict=True):
+            supports[batch] = labels[:, 0]
+        return supports
 
-        if not pairs:
-            return np.zeros(0, dtype=np.float32)
-        network, head = _load(self.weights)
-        rows = cross_encoder.rows(encoder.words().ids, pairs, MAX_TOKENS)
-        found = torch.zeros(len(rows))
-        with torch.inference_mode():
-            for batch in by_tokens([len(row.ids) for row in rows], encoder.BATCH_TOKENS, encoder.WIDTH):
-                logits = cross_encoder.logits(network, head, [rows[i] for i in batch], multiple=encoder.WIDTH)
-                found[batch] = logits.softmax(-1)[:, 0]
-        return np.asarray(found.numpy(), dtype=np.float32)
+
+@dataclass(frozen=True)
+class EncodedPair:
+    """One pair as token ids, `[CLS] evidence [SEP] claim [SEP]`; those from `claim_start` on are the claim's."""
+
+    ids: tuple[int, ...]
+    claim_start: int
+
+
+def encode_pairs(
+    encode: Callable[[Sequence[str]], list[list[int]]], pairs: Sequence[Pair], max_tokens: int
+) -> list[EncodedPair]:
+    """Tokenise pairs; the evidence is cut to what the claim (at most 96 tokens) leaves of `max_tokens`.
+
+    `encode`: token ids of texts, without special tokens.
+    """
+    texts = list(dict.fromkeys(text for pair in pairs for text in (pair.claim, pair.evidence)))
+    if not texts:
+        return []
+    ids = dict(zip(texts, encode(texts), strict=True))
+    rows = []
+    for pair in pairs:
+        claim = ids[pair.claim][:CLAIM_TOKENS]
+        evidence = ids[pair.evidence][: max_tokens - len(claim) - 3]
+        row = (minilm.CLS, *evidence, minilm.SEP, *claim, minilm.SEP)
+        rows.append(EncodedPair(row, len(evidence) + 2))
+    return rows
 
 
 def _spread(sentences: list[str]) -> list[str]:
@@ -125,29 +151,35 @@ def _digest(folder: Path, windows: int) -> str:
         files = [file_digest(path) for path in sorted(folder.glob("*.safetensors"))]
     except OSError as error:
         raise ModelUnavailable(f"the checker's weights in {folder} can't be read: {error}") from error
-    return hashlib.sha256("\n".join([encoder.SHA256, *files, str(windows)]).encode()).hexdigest()
+    return hashlib.sha256("\n".join([minilm.SHA256, *files, str(windows)]).encode()).hexdigest()
 
 
 @functools.cache
-def _load(folder: Path) -> tuple[Any, Mapping[str, "Tensor"]]:
+def _load(folder: Path) -> Network:
     """The encoder with the adapter merged in (fp32) and the head, once a process."""
     from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from safetensors.numpy import load_file
 
     try:
         adapter = load_file(folder / "adapter_model.safetensors")
         head = load_file(folder / "head.safetensors")
-        scale = _scale(folder)
+        config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        changes = _lora_changes(adapter, float(config["lora_alpha"]) / float(config["r"]))
     except (OSError, SafetensorError, ValueError, KeyError) as error:
         raise ModelUnavailable(
             f"the checker's weights in {folder} can't be read: {error}; reinstall kcard"
         ) from error
-    network = encoder.network().merged(adapter, scale)
-    return network, {name: weight.float() for name, weight in head.items()}
+    oriented = {name: minilm.oriented(name, weight) for name, weight in head.items()}
+    return Network("checker", {**minilm.adapted(changes), **oriented})
 
 
-def _scale(folder: Path) -> float:
-    import json
-
-    config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-    return float(config["lora_alpha"]) / float(config["r"])
+def _lora_changes(adapter: Mapping[str, Array], scale: float) -> dict[str, Array]:
+    """What a PEFT LoRA adapter adds to the weights that it was trained on, `scale` being its alpha / r."""
+    prefix, down = "base_model.model.", ".lora_A.weight"
+    changes = {}
+    for name, first in adapter.items():
+        if name.endswith(down):
+            second = adapter[name.replace(".lora_A.", ".lora_B.")]
+            layer = name.removeprefix(prefix).removesuffix(down) + ".weight"
+            changes[layer] = scale * (second.astype(np.float32) @ first.astype(np.float32))
+    return changes

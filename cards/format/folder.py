@@ -154,7 +154,7 @@ def finish(
     folder = Path(folder)
     (folder / MANIFEST).unlink(missing_ok=True)
     dense = (manifest.kind == "retrieval" or manifest.index) and stemmer_of(manifest.language) == "english"
-    indexing = Indexing(stemmer_of(manifest.language), dense, report, last)
+    indexing = Indexing(stemmer_of(manifest.language), dense)
     write(folder, passages, manifest.evidence, hashed or {}, indexing)
     write_profile(folder, manifest)
     write_text(folder / README, readme(manifest))

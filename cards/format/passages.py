@@ -9,7 +9,7 @@ Passages are read from disk one at a time, so that a corpus may be larger than m
 import json
 import shutil
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -22,7 +22,6 @@ from kcard.manifest import file_digest
 from kcard.words import passage_digest, words
 
 if TYPE_CHECKING:
-    from kcard.cards.format.dense import Known
     from kcard.cards.format.folder import Card
     from kcard.index import Index
 
@@ -105,15 +104,11 @@ class Indexing:
     """How passages are indexed.
 
     stemmer  Snowball's, by which words are compared (kcard.words); None: words as they are
-    dense    whether they are embedded too, by the English sentence encoder
-    report   called with how many are embedded
-    last     folder of the card's last version: passages that it has keep their embeddings
+    dense    whether they are embedded too (kcard.static_embeddings knows English alone)
     """
 
     stemmer: str | None = None
     dense: bool = False
-    report: Callable[[int], None] | None = None
-    last: Path | None = None
 
 
 def write(
@@ -147,21 +142,8 @@ def write(
         if indexing.dense:
             from kcard.cards.format import dense
 
-            known = _embeddings(indexing.last) if indexing.last else None
-            dense.write(_Texts(written), len(written), folder / INDEX, indexing.report, known)
+            dense.write(_Texts(written), len(written), folder / INDEX)
         (folder / INDEX / INDEXED).write_text(file_digest(path) + "\n", encoding="utf-8")
-
-
-def _embeddings(folder: Path) -> "Known | None":
-    """Those of the passages of a card, if its index is of these."""
-    from kcard.cards.format import dense
-
-    path, made_of = folder / PASSAGES, folder / INDEX / INDEXED
-    if not (
-        made_of.is_file() and path.is_file() and made_of.read_bytes().strip() == file_digest(path).encode()
-    ):
-        return None
-    return dense.Known.of(_Texts(Passages(path)), folder / INDEX)
 
 
 def _line(row: Mapping[str, Any]) -> bytes:

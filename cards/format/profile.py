@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["write_profile"]
 
-EMBEDDED = 256  # passages, where none are embedded yet
 READ = 20_000  # passages whose words and embeddings count, spread over the corpus
 
 
@@ -45,12 +44,10 @@ def _vectors(folder: Path, spread: Sequence["Source"]) -> list[Array]:
     from kcard.cards.format import dense
 
     index = dense.load(folder / INDEX)
-    if index is not None:
-        return [index.sample(READ)]
-    return _embedded([p.in_context for p in spread[:: -(-len(spread) // EMBEDDED)]])
+    return _embedded([p.in_context for p in spread]) if index is None else [index.sample(READ)]
 
 
 def _embedded(texts: Sequence[str]) -> list[Array]:
-    from kcard import encoder
+    from kcard import static_embeddings
 
-    return [encoder.embed(texts)] if texts else []
+    return [static_embeddings.embed(texts)] if texts else []

@@ -1,11 +1,12 @@
 """Retrieval cards: the passages of a corpus that answer the question best, word for word (KC-13).
 
-Candidates are found by words and, where the card has embeddings, by meaning:
+Candidates are found by words and by static embeddings, without a network:
 
     (1 - LEXICAL) * cosine + LEXICAL * words     words = BM25 / what a passage with all words of the question had
 
-The embedded reader reads the best of them and ranks them by the probability that they answer the question. It and the
-encoder know English; a card in another language is searched by its words alone. It knows no model of a card.
+The embedded reader then reads them, the likeliest first and a few at a time, until what it has read is likelier to
+answer than what comes next, and ranks them by the probability that they do. It knows English, as the embeddings do; a
+card in another language is searched by its words alone. It knows no model of a card.
 """
 
 import math
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kcard import static_embeddings
 from kcard.answer import Passage
 from kcard.cards.format import dense
 from kcard.cards.format.folder import Card
@@ -26,14 +28,14 @@ from kcard.words import is_english, words
 
 if TYPE_CHECKING:
     from kcard.cards.lm.loader import Loader
-    from kcard.reader.reading import Reading
 
 __all__ = ["RetrievalCard", "load"]
 
-LEXICAL = 0.35
-RERANKED = 8  # candidates that the reader reads
-EMBEDDED = 20  # candidates by words that are embedded for a question, where the card has no embeddings
-PRIOR = 8.0  # log-odds of the first stage's score, from 0 to 1, beside the reader's
+LEXICAL = 0.5
+READ = 12  # candidates that the reader reads, at most
+AT_A_TIME = 4
+PRIOR = 4.0  # log-odds of the first stage's score, from 0 to 1, beside the reader's
+AHEAD = 3.0  # log-odds by which the best must lead the next candidate's prior, so that no more are read
 
 Ranked = list[tuple[int, float]]
 
@@ -51,8 +53,8 @@ class RetrievalCard:
         self._name = card.name
         self._english = is_english(card.manifest.language)
         self._passages, self._index = passages(card.folder), index(card)
-        found = dense.load(card.folder / INDEX) if self._english else None
-        self._dense = found if found is not None and len(found) == len(self._passages) else None
+        vectors = dense.load(card.folder / INDEX) if self._english else None
+        self._dense = vectors if vectors is not None and len(vectors) == len(self._passages) else None
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """See CardGenerator; nothing is drawn, so the seed plays no part.
@@ -62,68 +64,93 @@ class RetrievalCard:
         than English, how many of the question's words it has, weighted by their rarity.
         """
         del sampling
-        ranked = self._candidates(questions)
+        ranked = self._candidates(questions, max(READ, documents))
         if self._english:
-            ranked = self._reranked(questions, [found[: max(RERANKED, documents)] for found in ranked])
+            ranked = self._reranked(questions, ranked, documents)
         sources = (
-            [replace(self._passages[row], score=score) for row, score in found[:documents]]
-            for found in ranked
+            [replace(self._passages[row], score=score) for row, score in rows[:documents]] for rows in ranked
         )
-        return [padded(self._name, found, documents) for found in sources]
+        return [padded(self._name, rows, documents) for rows in sources]
 
-    def _candidates(self, questions: Sequence[str]) -> list[Ranked]:
-        """The candidates of each question with the scores of the first stage, best first."""
+    def _candidates(self, questions: Sequence[str], most: int) -> list[Ranked]:
+        """Find at most so many candidates of each question, with the scores of the first stage, best first."""
         lexical = [self._lexical(question) for question in questions]
         if not self._english:
-            return [_best(scores, np.flatnonzero(scores)) for scores in lexical]
-        from kcard import embeddings
-
-        asked = embeddings.embed(questions)
-        if self._dense is not None:
-            cosines = self._dense.cosines(asked)
-            return [
-                _best((1 - LEXICAL) * near + LEXICAL * scores, np.arange(len(scores)))
-                if words(question)
-                else []
-                for question, near, scores in zip(questions, cosines, lexical, strict=True)
-            ]
-        return [self._embedded(query, scores) for query, scores in zip(asked, lexical, strict=True)]
+            return [_best(scores, np.flatnonzero(scores), most) for scores in lexical]
+        vectors = static_embeddings.embed(questions)
+        if self._dense is None:
+            return [self._embedded(*pair, most) for pair in zip(vectors, lexical, strict=True)]
+        scores = (1 - LEXICAL) * self._dense.cosines(vectors) + LEXICAL * np.stack(lexical)
+        every = np.arange(len(self._passages))
+        return [
+            _best(row, every, most) if words(question) else []
+            for question, row in zip(questions, scores, strict=True)
+        ]
 
     def _lexical(self, question: str) -> Array:
-        """BM25 of each passage, as a share of the best possible, in [0, 1]."""
+        """Score each passage by BM25, as a share of the best possible, in [0, 1]."""
         scores = self._index.scores(question)
         possible = self._index.best_possible(question)
         return np.minimum(scores / possible, 1.0) if possible else scores
 
-    def _embedded(self, query: Array, lexical: Array) -> Ranked:
-        """Candidates by words alone, embedded now: for a card whose passages were not."""
-        from kcard.embeddings import embed
+    def _embedded(self, vector: Array, lexical: Array, most: int) -> Ranked:
+        """Find candidates by words alone and embed them now: for a card without embeddings, or with others."""
+        rows = np.array([row for row, _ in _best(lexical, np.flatnonzero(lexical), most)], np.int64)
+        near = static_embeddings.embed([self._passages[row].in_context for row in rows]) @ vector
+        scores = np.zeros(len(lexical), np.float32)
+        scores[rows] = (1 - LEXICAL) * near + LEXICAL * lexical[rows]
+        return _best(scores, rows, most)
 
-        rows = [row for row, _ in _best(lexical, np.flatnonzero(lexical))[:EMBEDDED]]
-        if not rows:
-            return []
-        near = embed([self._passages[row].in_context for row in rows]) @ query
-        scores = (1 - LEXICAL) * near + LEXICAL * lexical[rows]
-        return [(rows[at], score) for at, score in _best(scores, np.arange(len(rows)))]
+    def _reranked(
+        self, questions: Sequence[str], candidates: Sequence[Ranked], documents: int
+    ) -> list[Ranked]:
+        """Rank the candidates of each question that are read by the probability that they answer it.
 
-    def _reranked(self, questions: Sequence[str], candidates: Sequence[Ranked]) -> list[Ranked]:
-        """The candidates of each question by the probability that they answer it."""
+        The questions are read together, round by round; each takes part until its best candidate leads.
+        """
         from kcard.reader.reading import read_all
 
-        texts = [[self._passages[row].in_context for row, _ in found] for found in candidates]
-        read = read_all([*zip(questions, texts, strict=True)])
-        return [_by_relevance(found, readings) for found, readings in zip(candidates, read, strict=True)]
+        relevance: list[list[float]] = [[] for _ in questions]
+        reading = [at for at, rows in enumerate(candidates) if rows]
+        while reading:
+            parts = []
+            for at in reading:
+                done = len(relevance[at])
+                step = max(AT_A_TIME, documents) if not done else AT_A_TIME
+                parts.append(
+                    [self._passages[row].in_context for row, _ in candidates[at][done : done + step]]
+                )
+            readings = read_all([(questions[at], part) for at, part in zip(reading, parts, strict=True)])
+            for at, read in zip(reading, readings, strict=True):
+                relevance[at] += [reading.relevance for reading in read]
+            reading = [at for at in reading if not _settled(candidates[at], relevance[at])]
+        return [_by_relevance(rows, odds) for rows, odds in zip(candidates, relevance, strict=True)]
 
 
-def _by_relevance(candidates: Ranked, readings: "Sequence[Reading]") -> Ranked:
-    odds = [r.relevance + PRIOR * score for r, (_, score) in zip(readings, candidates, strict=True)]
-    order = sorted(range(len(candidates)), key=lambda at: -round(odds[at], 3))
-    return [(candidates[at][0], round(1 / (1 + math.exp(-readings[at].relevance)), 5)) for at in order]
+def _settled(candidates: Ranked, relevance: Sequence[float]) -> bool:
+    """Whether the best of those read leads the prior of the next one."""
+    done = len(relevance)
+    if done >= len(candidates):
+        return True
+    best = max(odds + PRIOR * score for odds, (_, score) in zip(relevance, candidates, strict=False))
+    return best - PRIOR * candidates[done][1] >= AHEAD
 
 
-def _best(scores: Array, rows: "np.typing.NDArray[np.int64]") -> Ranked:
-    """These rows, best first, equal ones in their order. Rounded, since the last bits of an embedding depend on who
-    shares its batch."""
+def _by_relevance(candidates: Ranked, relevance: Sequence[float]) -> Ranked:
+    """The candidates that were read, best first, with the probability that each answers."""
+    odds = [value + PRIOR * score for value, (_, score) in zip(relevance, candidates, strict=False)]
+    order = sorted(range(len(odds)), key=lambda at: -round(odds[at], 3))
+    return [(candidates[at][0], round(1 / (1 + math.exp(-relevance[at])), 5)) for at in order]
+
+
+def _best(scores: Array, rows: "np.typing.NDArray[np.int64]", most: int) -> Ranked:
+    """At most so many of these rows, best first, equal ones in their order.
+
+    Rounded, since the last bits of a score depend on what it is computed beside.
+    """
     rounded = np.round(scores[rows], 5)
-    order = np.argsort(-rounded, kind="stable")
+    if len(rows) > most:
+        near = np.flatnonzero(rounded >= np.partition(rounded, -most)[-most])
+        rows, rounded = rows[near], rounded[near]
+    order = np.argsort(-rounded, kind="stable")[:most]
     return [(int(rows[at]), float(rounded[at])) for at in order]

@@ -18,7 +18,6 @@ from kcard.cards.lm.engine.families import Checkpoint
 from kcard.cards.lm.loader import SMALL, Loader, explained, in_single_precision
 from kcard.cards.lm.rereading import Source
 from kcard.errors import CardError, ModelUnavailable
-from kcard.opt import OFFSET, is_plain
 
 __all__ = ["Weights", "embedded", "limits", "of_folder", "of_model", "read", "size"]
 
@@ -76,7 +75,7 @@ def embedded(folder: Path, device: str) -> Weights | None:
     weights = folder / "model.safetensors"
     if not weights.is_file() or weights.stat().st_size >= 4 * SMALL:  # a larger one may be in bf16
         return None
-    if not is_plain(_json(folder / "config.json")):
+    if not families.is_plain_opt(_json(folder / "config.json")):
         return None
     checkpoint = of_folder(folder, device)
     return Weights(families.decoder(checkpoint), _ends(folder), rereading.source(folder, checkpoint))
@@ -99,7 +98,10 @@ def of_model(model: Any) -> Checkpoint:
 
 
 def of_folder(folder: Path, device: str) -> Checkpoint:
-    """A small OPT as embedded cards are (kcard.opt), float32. ValueError where its weights don't fit its config."""
+    """A small OPT as embedded cards are (families.PLAIN_OPT), float32.
+
+    Raises ValueError where its weights don't fit its config.
+    """
     import torch
     from safetensors.torch import load_file
 
@@ -132,7 +134,7 @@ def _shapes(config: Any) -> dict[str, tuple[int, ...]]:
     modules["final_layer_norm"] = (width,)
     tables = {
         "embed_tokens": (config.vocab_size, width),
-        "embed_positions": (config.max_position_embeddings + OFFSET, width),
+        "embed_positions": (config.max_position_embeddings + families.OFFSET, width),
     }
     shapes = {f"{name}.weight": shape for name, shape in (modules | tables).items()}
     shapes |= {f"{name}.bias": shape[:1] for name, shape in modules.items()}

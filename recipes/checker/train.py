@@ -18,11 +18,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from kcard import encoder
+from kcard import encoder, minilm
 from kcard.batches import by_tokens
 from kcard.protocols import Pair
-from kcard.selectors import cross_encoder
+from kcard.selectors.checker import EncodedPair, encode_pairs
 from kcard.training.precision import autocast, bf16
+from recipes.checker import cross_encoder
 from recipes.checker.contrasts import contrasts
 from recipes.checker.invented import invented
 from recipes.checker.manuals import pairs as claims_of_manuals
@@ -135,9 +136,7 @@ def train(material: Material, output: Path, plan: Plan, start_from: Path | None 
             return
 
 
-def _batches(
-    material: Material, plan: Plan, rng: Random
-) -> Iterator[tuple[list[cross_encoder.EncodedPair], list[int]]]:
+def _batches(material: Material, plan: Plan, rng: Random) -> Iterator[tuple[list[EncodedPair], list[int]]]:
     """Batches of like length without end: every round all real rows, with fresh swaps and fresh invented facts."""
     while True:
         made = itertools.islice(invented(rng), plan.invented)
@@ -155,9 +154,7 @@ def _batches(
         )
         for start in range(0, len(rows), GROUP):
             group = rows[start : start + GROUP]
-            encoded = cross_encoder.rows(
-                encoder.words().ids, [Pair(r.claim, r.evidence) for r in group], TOKENS
-            )
+            encoded = encode_pairs(minilm.words().ids, [Pair(r.claim, r.evidence) for r in group], TOKENS)
             order = list(by_tokens([len(r.ids) for r in encoded], BATCH_TOKENS))
             rng.shuffle(order)
             for chosen in order:

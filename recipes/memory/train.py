@@ -10,10 +10,13 @@ import csv
 import json
 import random
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.llms.memory import UNKNOWN, Memory, prompt
+from kcard.protocols import Array
 from recipes.memory.calibrate import Calibration, calibrate
 from recipes.memory.questions import Unanswerable, reworded
 from recipes.reader.words import Words
@@ -170,7 +173,22 @@ def train(
         "seed": seed,
     }
     facts_of_run |= {"facts": len(facts), "parameters": sum(p.numel() for p in model.parameters())}
-    return Memory(model.eval(), tokenizer), facts_of_run
+    return Memory(TrainedModel(model.eval()), tokenizer), facts_of_run
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model of transformers, as a Memory runs it."""
+
+    model: Any
+
+    def __call__(self, ids: Sequence[int], state: Any) -> tuple[Array, Any]:
+        """Return logits, (n, vocabulary), of n token ids behind a state, and the state after them."""
+        import torch
+
+        with torch.inference_mode():
+            output = self.model(input_ids=torch.tensor([ids]), past_key_values=state, use_cache=True)
+        return output.logits[0].float().numpy(), output.past_key_values
 
 
 def save(memory: Memory, folder: Path, calibration: Calibration) -> None:
@@ -178,7 +196,7 @@ def save(memory: Memory, folder: Path, calibration: Calibration) -> None:
     import copy
 
     folder.mkdir(parents=True, exist_ok=True)
-    copy.deepcopy(memory.model).half().save_pretrained(folder)
+    copy.deepcopy(memory.model.model).half().save_pretrained(folder)
     memory.tokenizer.save_pretrained(folder)
     given = {"slope": round(calibration.slope, 4), "threshold": round(calibration.threshold, 4)}
     (folder / "calibration.json").write_text(json.dumps(given) + "\n", encoding="utf-8")

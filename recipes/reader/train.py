@@ -1,7 +1,7 @@
 """Train the embedded reader: python -m recipes.reader.train --data DATA --packages DIR --output FOLDER
 
 All of all-MiniLM-L6-v2 but its embeddings, with heads for start, end, evidence and relevance
-(kcard.reader.network), on people's questions about articles (wikipedia.py), questions of our own about manuals and
+(recipes/reader/network.py), on people's questions about articles (wikipedia.py), questions of our own about manuals and
 paragraphs (own.py; `--fetch` downloads the manuals' packages), claims (claims.py), invented statements and short texts
 (synth.py, prose.py). `--start` goes on from trained weights. What is held out is measured at the end; the record of the
 run is written to README.md beside the weights.
@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcard import encoder
-from kcard.reader.network import Encoded, ReaderNetwork, encode, load
+from kcard.reader.network import Encoded, encode
 from recipes.packages import fetch
 from recipes.reader import claims, own, wikipedia
 from recipes.reader.example import Reading
 from recipes.reader.mixture import batches, epoch
+from recipes.reader.network import TrainedNetwork, untrained
 from recipes.reader.record import write_record
 from recipes.reader.weights import save
 
@@ -32,37 +32,14 @@ DROPOUT = 0.1
 EVIDENCE = 0.5  # weight of its loss
 
 
-def fresh(start: Path | None = None, dropout: float = DROPOUT) -> ReaderNetwork:
-    """The encoder, to be trained but for its embeddings, and untrained heads; or what is in a folder, to go on from."""
-    import torch
-
-    model = encoder.model()
-    if start:
-        trained = load(start)
-        model.load_state_dict(trained.model.weights, strict=False)
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = dropout
-    model.embeddings.requires_grad_(False)
-    shapes = {"tokens": (3, encoder.DIMENSIONS), "pooled": (encoder.DIMENSIONS, 2 * encoder.DIMENSIONS)}
-    shapes["pair"] = (1, encoder.DIMENSIONS)
-    heads: dict[str, Tensor] = {}
-    for name, (rows, columns) in shapes.items():
-        layer = torch.nn.Linear(columns, rows)
-        heads |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
-    if start:
-        heads = {name: torch.nn.Parameter(trained.heads[name].clone()) for name in heads}
-    return ReaderNetwork(model, heads)
-
-
-def loss(network: ReaderNetwork, batch: Sequence[Reading]) -> "Tensor":
+def loss(network: TrainedNetwork, batch: Sequence[Reading]) -> "Tensor":
     """Marginal likelihood of right starts and ends, where the text answers in words; cross-entropy of the others."""
     import torch
     from torch.nn.functional import binary_cross_entropy_with_logits as entropy
 
     pairs = encode([(r.question, f"{r.section}: {r.text}" if r.section else r.text) for r in batch])
     starts, ends, evidence = _targets(pairs, batch)
-    outputs = network(pairs)
+    outputs, text = network(pairs), torch.from_numpy(pairs.text).bool()
     answered = torch.tensor([float(r.answered) for r in batch])
     total = entropy(outputs.relevance, answered)
     spans = starts.any(1) & ends.any(1)
@@ -71,7 +48,7 @@ def loss(network: ReaderNetwork, batch: Sequence[Reading]) -> "Tensor":
             held = logits[spans]
             hit = held.masked_fill(~right[spans], -1e9)
             total = total + (torch.logsumexp(held, 1) - torch.logsumexp(hit, 1)).mean()
-    told = pairs.text & evidence.any(1, keepdim=True)
+    told = text & evidence.any(1, keepdim=True)
     if told.any():
         total = total + EVIDENCE * entropy(outputs.evidence[told], evidence[told].float())
     return total
@@ -81,7 +58,7 @@ def _targets(pairs: Encoded, batch: Sequence[Reading]) -> "tuple[Tensor, Tensor,
     """Right starts, right ends and tokens of evidence, bool, (n, t)."""
     import torch
 
-    starts, ends, evidence = (torch.zeros_like(pairs.text) for _ in range(3))
+    starts, ends, evidence = (torch.zeros(pairs.text.shape, dtype=torch.bool) for _ in range(3))
     for row, (reading, begin, offsets) in enumerate(zip(batch, pairs.begins, pairs.offsets, strict=True)):
         shift = len(reading.section) + 2 if reading.section else 0
         for a, b in reading.spans:
@@ -94,7 +71,9 @@ def _targets(pairs: Encoded, batch: Sequence[Reading]) -> "tuple[Tensor, Tensor,
     return starts, ends, evidence
 
 
-def train(network: ReaderNetwork, plan: Sequence[Sequence[Reading]], rate: float = RATE) -> dict[str, object]:
+def train(
+    network: TrainedNetwork, plan: Sequence[Sequence[Reading]], rate: float = RATE
+) -> dict[str, object]:
     """Train the network on the batches, in their order; what there is to tell of the run."""
     import torch
 
@@ -152,7 +131,7 @@ def main() -> None:
     plan: list[list[Reading]] = []
     for number in range(options.seed, options.seed + options.epochs):
         plan += batches(epoch(articles, about, told, number), TOKENS, number)
-    network = fresh(options.start)
+    network = untrained(options.start, DROPOUT)
     facts = train(network, plan, options.rate) | {"epochs": options.epochs, "seed": options.seed}
     options.output.mkdir(parents=True, exist_ok=True)
     save(network, options.output)

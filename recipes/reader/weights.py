@@ -3,22 +3,23 @@
 from pathlib import Path
 
 from kcard import encoder
-from kcard.reader.network import ReaderNetwork
+from recipes.reader.network import TrainedNetwork
 
 __all__ = ["save"]
 
 STEPS = 127
 
 
-def save(network: ReaderNetwork, folder: Path) -> None:
+def save(network: TrainedNetwork, folder: Path) -> None:
     """Write reader.safetensors: for each changed matrix `.steps` (int8) and `.scale` (a row's step), each head."""
     import torch
     from safetensors.torch import save_file
 
     found: dict[str, torch.Tensor] = {}
-    for name, base in encoder.network().weights.items():
-        now = network.model.state_dict().get(name)
-        if now is None or torch.equal(now, base):
+    trained = network.model.state_dict()
+    for name, base in encoder.model().state_dict().items():
+        now = trained[name]
+        if torch.equal(now, base):
             continue
         change = (now - base).detach()
         most = change.abs().amax(-1, keepdim=True) if change.ndim == 2 else change.abs().max().reshape(1)

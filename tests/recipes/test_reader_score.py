@@ -10,13 +10,14 @@ import torch
 from recipes.reader.calibrate import Case, fitted, report, validated
 from recipes.reader.calibrate import _right as is_right
 from recipes.reader.example import Reading
+from recipes.reader.network import untrained
 from recipes.reader.record import table
 from recipes.reader.score import figures
-from recipes.reader.train import fresh, loss
+from recipes.reader.train import loss
 from recipes.reader.weights import save
 
 from kcard.llms.extract import Extract
-from kcard.reader.network import load, shared
+from kcard.reader.network import WEIGHTS, load, shared
 from kcard.reader.reading import read
 
 TOWER = "Halden & Co built the lighthouse of Port Callow. Nobody lives there."
@@ -68,9 +69,22 @@ def test_nothing_asked_has_no_figures() -> None:
     assert table({"none": found}).splitlines()[-1] == "| none | 0 | - | - | - | - | 0 |"
 
 
+def test_the_shipped_network_reads_as_the_trained_one_does() -> None:
+    network = untrained(WEIGHTS, dropout=0.0)
+    network.model.eval()
+    texts = [TOWER, "Nobody knows.", f"{TOWER} " * 20]
+    for ours, theirs in zip(
+        read(RIGHT.question, texts), read(RIGHT.question, texts, network.read), strict=True
+    ):
+        assert ours.relevance == pytest.approx(theirs.relevance, abs=1e-4)
+        assert [answer.text for answer in ours.answers[:1]] == [answer.text for answer in theirs.answers[:1]]
+        evidence = [sentence.evidence for sentence in theirs.sentences]
+        assert [sentence.evidence for sentence in ours.sentences] == pytest.approx(evidence, abs=1e-3)
+
+
 def test_a_reader_learns_its_examples_and_reads_the_same_once_it_is_saved(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    network = fresh(dropout=0.0)
+    network = untrained(None, dropout=0.0)
     for weight in network.model.requires_grad_(False).encoder.parameters():
         weight += 1e-3 * torch.randn_like(weight)
     batch = [replace(RIGHT, section=""), Reading(RIGHT.question, "", "Osric & Sons built the mill.", False)]
@@ -85,7 +99,7 @@ def test_a_reader_learns_its_examples_and_reads_the_same_once_it_is_saved(tmp_pa
     assert losses[-1] < losses[0] / 2
     save(network, tmp_path)
     texts = [reading.text for reading in batch]
-    before, after = (read(RIGHT.question, texts, reader) for reader in (network, load(tmp_path)))
+    before, after = (read(RIGHT.question, texts, reader) for reader in (network.read, load(tmp_path)))
     assert before[0].relevance > before[1].relevance
     assert before[0].answers[0].text == after[0].answers[0].text == "Halden & Co"
     for one, other in zip(before, after, strict=True):

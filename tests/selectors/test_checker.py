@@ -10,8 +10,7 @@ import pytest
 
 from kcard.errors import ModelUnavailable
 from kcard.protocols import Judging, Pair
-from kcard.selectors import cross_encoder
-from kcard.selectors.checker import WEIGHTS, MiniLMChecker
+from kcard.selectors.checker import WEIGHTS, MiniLMChecker, encode_pairs
 from kcard.selectors.windows import grounded, near, windows
 from kcard.sentences import split
 
@@ -182,28 +181,28 @@ def test_the_shipped_weights_are_small_and_say_how_they_were_made() -> None:
         assert part in card
 
 
-def test_the_adapter_is_an_ordinary_peft_adapter() -> None:
-    """What we merge by hand gives the states that peft gives."""
+def test_the_shipped_network_gives_what_torch_and_peft_give(checker: MiniLMChecker) -> None:
     import warnings
 
     import torch
+    from recipes.checker.cross_encoder import logits
+    from safetensors.torch import load_file
 
     from kcard import encoder
-    from kcard.selectors.checker import _load
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # peft touches names that transformers has deprecated
         from peft import PeftModel
 
-        theirs = PeftModel.from_pretrained(encoder.model(), WEIGHTS).eval()
-    ours, head = _load(WEIGHTS)
-    rows = cross_encoder.rows(encoder.words().ids, [Pair(claim, EVIDENCE) for claim in SUPPORTED], 64)
+        adapted = PeftModel.from_pretrained(encoder.model(), WEIGHTS).eval()
+    head = {name: weight.float() for name, weight in load_file(WEIGHTS / "head.safetensors").items()}
+    pairs = [Pair(claim, EVIDENCE) for claim in SUPPORTED]
+    rows = encode_pairs(encoder.words().ids, pairs, 64)
     with torch.inference_mode():
-        expected = cross_encoder.logits(theirs, head, rows)
-        found = cross_encoder.logits(ours, head, rows)
-        plain = cross_encoder.logits(encoder.model(), head, rows)
-    assert torch.allclose(found, expected, atol=1e-4)
-    assert not torch.allclose(found, plain, atol=0.5), "without the adapter the scores must differ"
+        expected = logits(adapted, head, rows).softmax(-1)[:, 0].numpy()
+        plain = logits(encoder.model(), head, rows).softmax(-1)[:, 0].numpy()
+    np.testing.assert_allclose(checker.read(pairs), expected, atol=1e-5)
+    assert not np.allclose(checker.read(pairs), plain, atol=0.1), "without the adapter the scores must differ"
 
 
 def test_the_weights_are_loaded_once(checker: MiniLMChecker) -> None:

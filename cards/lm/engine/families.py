@@ -19,14 +19,34 @@ from kcard.cards.lm.engine.decoder import (
     Shape,
     Unsupported,
 )
-from kcard.opt import OFFSET
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["FAMILIES", "Checkpoint", "decoder"]
+__all__ = ["FAMILIES", "OFFSET", "Checkpoint", "decoder", "is_plain_opt"]
 
 OPT_EPS = 1e-5  # of every LayerNorm of an OPT
+OFFSET = 2  # of the first position in an OPT's table
+# The OPTs that embedded cards are.
+PLAIN_OPT: Mapping[str, Any] = {
+    "model_type": "opt",
+    "activation_function": "relu",
+    "do_layer_norm_before": True,
+    "enable_bias": True,
+    "layer_norm_elementwise_affine": True,
+    "_remove_final_layer_norm": False,
+    "tie_word_embeddings": True,
+}
+
+
+def is_plain_opt(config: Mapping[str, Any]) -> bool:
+    """Whether a config is that of an OPT as embedded models are: PLAIN_OPT, and as wide outside as inside."""
+    wide = config.get("word_embed_proj_dim", config.get("hidden_size")) == config.get("hidden_size")
+    return (
+        wide
+        and all(config.get(key, plain) == plain for key, plain in PLAIN_OPT.items())
+        and "model_type" in config
+    )
 
 
 @dataclass(frozen=True)

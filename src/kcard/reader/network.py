@@ -4,16 +4,20 @@ It knows questions and texts, not cards; reading.py makes sense of its numbers. 
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcard import encoder, minilm
+import numpy as np
+
+from kcard import minilm
 from kcard.errors import ModelUnavailable
+from kcard.networks import Network, padded_rows
+from kcard.protocols import Array
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    import numpy.typing as npt
 
 __all__ = [
     "MAX_TOKENS",
@@ -32,7 +36,6 @@ __all__ = [
 WEIGHTS = Path(__file__).resolve().parent / "weights"
 MAX_TOKENS = 288
 QUESTION_TOKENS = 64
-IMPOSSIBLE = -1e4
 
 
 @dataclass(frozen=True)
@@ -47,16 +50,16 @@ class Tokens:
 class Encoded:
     """`[CLS] question [SEP] text [SEP]` of n pairs, padded to t tokens.
 
-    ids, mask, types  (n, t); types are 1 from the text on
-    text              (n, t), bool: the tokens of the text
+    ids, mask, types  (n, t), int32; types are 1 from the text on
+    text              (n, t), int32, 1 for the tokens of the text
     offsets           of each pair, for each token of its text: start and end in characters
     begins            of each pair: the place of its text's first token
     """
 
-    ids: "Tensor"
-    mask: "Tensor"
-    types: "Tensor"
-    text: "Tensor"
+    ids: "npt.NDArray[np.int32]"
+    mask: "npt.NDArray[np.int32]"
+    types: "npt.NDArray[np.int32]"
+    text: "npt.NDArray[np.int32]"
     offsets: Sequence[Sequence[tuple[int, int]]]
     begins: Sequence[int]
 
@@ -70,84 +73,81 @@ class Outputs:
     relevance     (n,), log-odds that the text answers the question
     """
 
-    starts: "Tensor"
-    ends: "Tensor"
-    evidence: "Tensor"
-    relevance: "Tensor"
+    starts: Array
+    ends: Array
+    evidence: Array
+    relevance: Array
+
+
+ReaderNetwork = Callable[[Sequence[Encoded]], list[Outputs]]  # of several batches
 
 
 @dataclass(frozen=True)
-class ReaderNetwork:
-    """The transformer and its heads: `tokens` (3, 384) for start, end and evidence; `pooled` (384, 768) and
-    `pair` (1, 384) for relevance."""
+class _Loaded:
+    """The shipped graph with trained weights."""
 
-    model: Any
-    heads: "Mapping[str, Tensor]"
+    network: Network
 
-    def __call__(self, pairs: Encoded) -> Outputs:
-        import torch
-        from torch.nn.functional import linear
-
-        heads = self.heads
-        states = self.model(pairs.ids, pairs.mask, pairs.types).last_hidden_state
-        outside = ~pairs.text.unsqueeze(-1)
-        each = linear(states, heads["tokens.weight"], heads["tokens.bias"]).masked_fill(outside, IMPOSSIBLE)
-        most = states.masked_fill(outside, IMPOSSIBLE).amax(1)
-        pooled = linear(
-            torch.cat([states[:, 0], most], -1), heads["pooled.weight"], heads["pooled.bias"]
-        ).tanh()
-        relevance = linear(pooled, heads["pair.weight"], heads["pair.bias"])
-        return Outputs(each[..., 0], each[..., 1], each[..., 2], relevance[:, 0])
+    def __call__(self, batches: Sequence[Encoded]) -> list[Outputs]:
+        inputs = [{"ids": b.ids, "mask": b.mask, "types": b.types, "text": b.text} for b in batches]
+        return [
+            Outputs(spans[..., 0], spans[..., 1], spans[..., 2], relevance[:, 0])
+            for spans, relevance in self.network.run_all(inputs)
+        ]
 
 
 def encode(pairs: Sequence[tuple[str, str]]) -> Encoded:
-    """(question, text) pairs; of a question at most QUESTION_TOKENS are read, of a text what fits."""
-    words = encoder.words()
-    texts = (Tokens(found.ids, found.offsets) for found in words.encodings([text for _, text in pairs]))
+    """Tokenise (question, text) pairs; of a question at most QUESTION_TOKENS are read, of a text what fits."""
+    words = minilm.words()
+    texts = (Tokens(row.ids, row.offsets) for row in words.encodings([text for _, text in pairs]))
     return joined(list(zip(words.ids([question for question, _ in pairs]), texts, strict=True)))
 
 
 def joined(pairs: Sequence[tuple[Sequence[int], Tokens]]) -> Encoded:
-    """The same of token ids of questions, and tokens of texts."""
-    import torch
-
-    rows, types, offsets, begins = [], [], [], []
-    for asked, text in pairs:
-        question = asked[:QUESTION_TOKENS]
+    """Put token ids of questions and tokens of texts together."""
+    rows, types, inside, offsets, begins = [], [], [], [], []
+    for question, text in pairs:
+        question = question[:QUESTION_TOKENS]
         room = MAX_TOKENS - 3 - len(question)
-        read = text.ids[:room]
+        read, begin = text.ids[:room], len(question) + 2
         rows.append([minilm.CLS, *question, minilm.SEP, *read, minilm.SEP])
-        begins.append(len(question) + 2)
-        types.append([0] * begins[-1] + [1] * (len(read) + 1))
+        types.append([0] * begin + [1] * (len(read) + 1))
+        inside.append([0] * begin + [1] * len(read))
+        begins.append(begin)
         offsets.append(text.offsets[:room])
-    length = max(map(len, rows))
-    ids, mask = minilm.padded(rows, length)
-    kinds, _ = minilm.padded(types, length)
-    inside = torch.zeros_like(ids, dtype=torch.bool)
-    for row, (begin, places) in enumerate(zip(begins, offsets, strict=True)):
-        inside[row, begin : begin + len(places)] = True
-    return Encoded(ids, mask, kinds, inside, offsets, begins)
+    mask = padded_rows([[1] * len(row) for row in rows])
+    text_mask = np.zeros_like(mask)
+    short = padded_rows(inside)
+    text_mask[:, : short.shape[1]] = short
+    return Encoded(padded_rows(rows), mask, padded_rows(types), text_mask, offsets, begins)
 
 
 def load(folder: Path) -> ReaderNetwork:
-    """A trained reader: what it changed of the encoder, in steps of 8 bits, and its heads.
+    """Load a trained reader. Raises ModelUnavailable where its files are missing."""
+    changes, heads = read_weights(folder)
+    oriented = {name: minilm.oriented(name, value) for name, value in heads.items()}
+    return _Loaded(Network("reader", {**minilm.adapted(changes), **oriented}))
 
-    Raises ModelUnavailable where its files are missing.
+
+def read_weights(folder: Path) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Read what training changed of the encoder, kept in steps of 8 bits, and the heads, both by name, float32.
+
+    Raises ModelUnavailable where the file is missing.
     """
-    from safetensors.torch import load_file
+    from safetensors.numpy import load_file
 
     path = folder / "reader.safetensors"
     if not path.is_file():
         raise ModelUnavailable(f"the embedded reader's weights are missing from {folder}: reinstall kcard")
-    saved = load_file(path)
-    changes = {name.removesuffix(".steps"): steps for name, steps in saved.items() if name.endswith(".steps")}
-    changed = {name: steps.float() * saved[f"{name}.scale"].float() for name, steps in changes.items()}
+    saved: dict[str, Any] = load_file(path)
+    steps = {name.removesuffix(".steps"): value for name, value in saved.items() if name.endswith(".steps")}
+    changes = {name: value * saved[f"{name}.scale"].astype(np.float32) for name, value in steps.items()}
     heads = {
-        name.removeprefix("heads."): value.float()
+        name.removeprefix("heads."): value.astype(np.float32)
         for name, value in saved.items()
         if name.startswith("heads.")
     }
-    return ReaderNetwork(encoder.network().changed(changed), heads)
+    return changes, heads
 
 
 @functools.cache

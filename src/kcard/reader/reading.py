@@ -11,9 +11,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kcard import encoder
-from kcard.batches import by_tokens
-from kcard.parallel import in_parallel, share
+import numpy as np
+
+from kcard import minilm
+from kcard.networks import split_batches
+from kcard.protocols import Array
 from kcard.reader.network import (
     MAX_TOKENS,
     QUESTION_TOKENS,
@@ -30,8 +32,8 @@ __all__ = ["AnswerSpan", "Reading", "Sentence", "question_tokens", "read", "read
 
 LONGEST_ANSWER = 25  # tokens
 ANSWERS = 5  # kept of a passage
-BATCH_TOKENS = 1024  # the states of so many fit into a core's cache
 REMEMBERED = 4096  # readings
+NOTHING = -1e4  # log-odds of a text without words
 ROOM = MAX_TOKENS - 3 - QUESTION_TOKENS  # tokens of a piece
 MARKS = " \t\n.,;:!?\"'()"
 
@@ -60,26 +62,37 @@ class Reading:
 
     relevance  log-odds that the passage answers the question
     answers    the words that answer it best, whether or not the passage does: apart from each other, the best first
-    sentences  those of the passage, in order
+    evidence   of each token, where it stands in the passage and the log-odds that the answer rests on it
+    text       the passage
     """
 
     relevance: float
     answers: tuple[AnswerSpan, ...]
-    sentences: tuple[Sentence, ...]
+    evidence: tuple[tuple[int, int, float], ...]
+    text: str
 
     @property
     def probability(self) -> float:
         """That the passage answers the question, in (0, 1)."""
         return 1 / (1 + math.exp(-max(-60.0, min(60.0, self.relevance))))
 
-    def after(self, offset: int) -> "Reading":
+    @functools.cached_property
+    def sentences(self) -> tuple[Sentence, ...]:
+        """Those of the passage that have tokens, in order; found when they are first wanted, since that takes as long
+        as reading a short passage and most passages are only ranked."""
+        sentences = []
+        for start, end in spans(self.text):
+            odds = [value for a, b, value in self.evidence if a >= start and b <= end]
+            if odds:
+                sentences.append(Sentence(start, end, sum(odds) / len(odds)))
+        return tuple(sentences)
+
+    def within(self, text: str, offset: int) -> "Reading":
         """Of a piece of a passage: the same, with places in the passage."""
-        answers = tuple(replace(a, start=a.start + offset) for a in self.answers)
-        moved = tuple(replace(s, start=s.start + offset, end=s.end + offset) for s in self.sentences)
-        return replace(self, answers=answers, sentences=moved)
+        answers = tuple(replace(answer, start=answer.start + offset) for answer in self.answers)
+        evidence = tuple((start + offset, end + offset, value) for start, end, value in self.evidence)
+        return Reading(self.relevance, answers, evidence, text)
 
-
-EMPTY = Reading(-1e4, (), ())
 
 _remembered: OrderedDict[tuple[str, str], Reading] = OrderedDict()
 _lock = threading.Lock()
@@ -141,43 +154,28 @@ def _read(network: ReaderNetwork, pairs: Sequence[tuple[str, str]]) -> list[Read
         for at, (question, text) in enumerate(pairs)
         for start, end in _pieces(text)
     ]
-    lengths = [piece.length for piece in pieces]
-    groups = [
-        [pieces[at] for at in group]
-        for group in by_tokens(lengths, share(sum(lengths), BATCH_TOKENS) if lengths else BATCH_TOKENS)
-    ]
-    found: list[list[Reading]] = [[] for _ in pairs]
-    for group, readings in zip(groups, in_parallel(lambda group: _pass(network, group), groups), strict=True):
-        for piece, reading in zip(group, readings, strict=True):
-            found[piece.pair].append(reading)
-    return [_together(parts) for parts in found]
-
-
-def _pass(network: ReaderNetwork, pieces: Sequence[_Piece]) -> list[Reading]:
-    """One forward pass."""
-    import torch
-
-    with torch.inference_mode():
-        encoded = joined([(piece.question, piece.tokens) for piece in pieces])
-        outputs = network(encoded)
-        return [
-            _reading(encoded, outputs, row, piece.text).after(piece.start) for row, piece in enumerate(pieces)
-        ]
+    readings: list[list[Reading]] = [[] for _ in pairs]
+    groups = [[pieces[at] for at in group] for group in split_batches([piece.length for piece in pieces])]
+    batches = [joined([(piece.question, piece.tokens) for piece in group]) for group in groups]
+    for group, encoded, outputs in zip(groups, batches, network(batches), strict=True):
+        for row, piece in enumerate(group):
+            reading = _reading(encoded, outputs, row, piece.text)
+            readings[piece.pair].append(reading.within(pairs[piece.pair][1], piece.start))
+    return [_together(parts, text) for parts, (_, text) in zip(readings, pairs, strict=True)]
 
 
 @functools.lru_cache(maxsize=REMEMBERED)
 def _tokens(text: str) -> Tokens:
-    found = encoder.words().encoding(text)
+    found = minilm.words().encoding(text)
     return Tokens(found.ids, found.offsets)
 
 
-def _together(parts: Sequence[Reading]) -> Reading:
-    """Of the pieces of one passage: what the most relevant says, with the sentences of all."""
+def _together(parts: Sequence[Reading], text: str) -> Reading:
+    """Of the pieces of one passage: what the most relevant says, with the evidence of all."""
     if len(parts) < 2:
-        return parts[0] if parts else EMPTY
+        return parts[0] if parts else Reading(NOTHING, (), (), text)
     best = max(parts, key=lambda reading: reading.relevance)
-    sentences = sorted((s for part in parts for s in part.sentences), key=lambda s: s.start)
-    return replace(best, sentences=tuple(sentences))
+    return replace(best, evidence=tuple(sorted(token for part in parts for token in part.evidence)))
 
 
 def _pieces(text: str) -> list[tuple[int, int]]:
@@ -201,19 +199,26 @@ def _pieces(text: str) -> list[tuple[int, int]]:
 
 
 def _reading(pairs: Encoded, outputs: Outputs, row: int, text: str) -> Reading:
-    import torch
-
     begin, offsets = pairs.begins[row], pairs.offsets[row]
     if not offsets:
-        return EMPTY
+        return Reading(NOTHING, (), (), text)
     inside = slice(begin, begin + len(offsets))
-    starts, ends = (torch.log_softmax(part[row, inside], 0) for part in (outputs.starts, outputs.ends))
-    band = torch.ones(len(offsets), len(offsets)).triu().tril(LONGEST_ANSWER - 1).bool()
-    best, lasts = (starts[:, None] + ends[None, :]).masked_fill(~band, -1e9).max(1)
+    starts, ends = (_log_softmax(logits[row, inside]) for logits in (outputs.starts, outputs.ends))
+    # The best end of each start, at most LONGEST_ANSWER tokens on.
+    reached = np.pad(ends, (0, LONGEST_ANSWER - 1), constant_values=-np.inf)
+    windows = np.lib.stride_tricks.sliding_window_view(reached, LONGEST_ANSWER)
+    lengths = windows.argmax(-1)
+    places = np.arange(len(offsets))
+    best, lasts = starts + ends[places + lengths], places + lengths
     answers = tuple(_answers(text, offsets, best.tolist(), lasts.tolist()))
-    evidence = outputs.evidence[row, inside]
-    sentences = tuple(_sentences(text, offsets, evidence.tolist()))
-    return Reading(float(outputs.relevance[row]), answers, sentences)
+    odds = outputs.evidence[row, inside].tolist()
+    evidence = tuple((start, end, value) for (start, end), value in zip(offsets, odds, strict=True))
+    return Reading(float(outputs.relevance[row]), answers, evidence, text)
+
+
+def _log_softmax(logits: Array) -> Array:
+    shifted = logits - logits.max()
+    return np.asarray(shifted - np.log(np.exp(shifted).sum()), np.float32)
 
 
 def _answers(
@@ -229,15 +234,6 @@ def _answers(
         if start < end and all(end <= a or b <= start for a, b in taken):
             taken.append((start, end))
             found.append(AnswerSpan(text[start:end], start, math.exp(best[first])))
-    return found
-
-
-def _sentences(text: str, offsets: Sequence[tuple[int, int]], evidence: Sequence[float]) -> list[Sentence]:
-    found = []
-    for start, end in spans(text):
-        odds = [value for (a, b), value in zip(offsets, evidence, strict=True) if a >= start and b <= end]
-        if odds:
-            found.append(Sentence(start, end, sum(odds) / len(odds)))
     return found
 
 

@@ -1,0 +1,52 @@
+"""The checker's network in torch, as it is trained: MiniLM reads evidence and claim together, a small head judges.
+
+recipes.graphs exports the same arithmetic for the shipped checker; a test holds one to the other.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kcard.minilm import PAD
+from kcard.selectors.checker import EncodedPair
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["HIDDEN", "LABELS", "logits"]
+
+LABELS = ("supports", "refutes", "not enough information")
+HIDDEN = 128
+
+
+def logits(
+    encoder: Any, head: Mapping[str, "Tensor"], batch: Sequence[EncodedPair], dropout: float = 0.0
+) -> "Tensor":
+    """Score the three labels, shape (n, 3), float32.
+
+    The head reads the state of [CLS], the mean state of the claim, and how far that lies from the mean
+    state of the evidence: MiniLM's means were trained to be compared.
+    """
+    import torch
+    from torch.nn.functional import dropout as drop
+    from torch.nn.functional import linear
+
+    ids = torch.full((len(batch), max(len(row.ids) for row in batch)), PAD)
+    types = torch.zeros_like(ids)
+    mask = torch.zeros_like(ids)
+    for i, row in enumerate(batch):
+        ids[i, : len(row.ids)] = torch.tensor(row.ids)
+        types[i, row.claim_start : len(row.ids)] = 1
+        mask[i, : len(row.ids)] = 1
+    states = encoder(input_ids=ids, token_type_ids=types, attention_mask=mask).last_hidden_state.float()
+    claim, evidence = _mean(states, types), _mean(states, mask - types)
+    features = torch.cat([states[:, 0], claim, (claim - evidence).abs()], dim=-1)
+    with torch.autocast("cpu", enabled=False):
+        features = drop(features, dropout, training=dropout > 0)
+        hidden = torch.tanh(linear(features, head["hidden.weight"], head["hidden.bias"]))
+        hidden = drop(hidden, dropout, training=dropout > 0)
+        return linear(hidden, head["output.weight"], head["output.bias"])
+
+
+def _mean(states: "Tensor", mask: "Tensor") -> "Tensor":
+    weights = mask.unsqueeze(-1).to(states.dtype)
+    return (states * weights).sum(1) / weights.sum(1).clamp(min=1)

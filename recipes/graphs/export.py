@@ -1,0 +1,242 @@
+"""Export the embedded networks as ONNX graphs: python -m recipes.graphs.export [--output src/kcard/graphs]
+
+A graph holds the arithmetic alone. Its weights are external initialisers, named as in the checkpoints, which
+kcard.networks supplies when it loads the network: all-MiniLM-L6-v2 from its package, what kcard trained from its own
+files. Four networks share MiniLM's transformer (Wang et al., 2020) and differ in their heads:
+
+encoder   a sentence embedding, the mean over token states (Reimers and Gurevych, 2019)
+reader    start, end, evidence and relevance of a passage for a question
+ranker    which of many passages to read: two layers alone
+checker   supports, refutes or neither, of a claim and its evidence
+
+`memory` is the small OPT that answers widely known questions, with keys and values of earlier tokens as inputs.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+from kcard.networks import GRAPHS
+from kcard.reader.ranker import LAYERS as RANKER_LAYERS
+
+WIDTH, LAYERS, HEADS, INNER = 384, 6, 12, 1536
+VOCABULARY, POSITIONS = 30522, 512
+HIDDEN = 128  # of the checker's head
+FAR = -1e4  # a logit of what can't be chosen
+# The embedded memory's shape: llms/weights/memory/config.json.
+MEMORY_WIDTH, MEMORY_LAYERS, MEMORY_HEADS, MEMORY_VOCABULARY, MEMORY_POSITIONS = 128, 4, 2, 3000, 160
+OPSET, MICROSOFT_OPSET, IR_VERSION = 20, 1, 10
+
+
+class Graph:
+    """Collects the nodes of one graph; every method that adds some returns the name of their output."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.initializers: dict[str, Any] = {}
+
+    def op(
+        self, kind: str, *inputs: str, domain: str = "", outputs: Sequence[str] = (), **attributes: Any
+    ) -> str:
+        """One operator of ONNX, or of another domain."""
+        names = list(outputs) or [f"{kind.lower()}_{len(self.nodes)}"]
+        self.nodes.append(helper.make_node(kind, inputs, names, domain=domain, **attributes))
+        return names[0]
+
+    def constant(self, value: Sequence[int] | float) -> str:
+        """A number, float32, or whole numbers, int64."""
+        array = np.asarray(value, np.float32 if isinstance(value, float) else np.int64)
+        name = f"constant_{'_'.join(map(str, array.reshape(-1)))}_{array.ndim}"
+        self.initializers[name] = numpy_helper.from_array(array, name)
+        return name
+
+    def weight(self, name: str, *shape: int) -> str:
+        """A weight that whoever loads the graph supplies."""
+        tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=shape)
+        tensor.data_location = TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value="supplied")
+        self.initializers[name] = tensor
+        return name
+
+    def linear(self, states: str, name: str, width: int, outputs: int) -> str:
+        """A linear layer; its weight has shape (width, outputs), transposed as against torch's."""
+        product = self.op("MatMul", states, self.weight(f"{name}.weight", width, outputs))
+        return self.op("Add", product, self.weight(f"{name}.bias", outputs))
+
+    def norm(self, states: str, name: str, width: int, epsilon: float) -> str:
+        scale, shift = self.weight(f"{name}.weight", width), self.weight(f"{name}.bias", width)
+        return self.op("LayerNormalization", states, scale, shift, axis=-1, epsilon=epsilon)
+
+    def mean(self, states: str, mask: str) -> str:
+        """The mean of states (n, t, d) over the tokens whose mask (n, t) is 1: (n, d)."""
+        weights = self.op("Cast", mask, to=TensorProto.FLOAT)
+        weighted = self.op("Mul", states, self.op("Unsqueeze", weights, self.constant([-1])))
+        total = self.op("ReduceSum", weighted, self.constant([1]), keepdims=0)
+        count = self.op("ReduceSum", weights, self.constant([1]), keepdims=1)
+        return self.op("Div", total, self.op("Max", count, self.constant(1.0)))
+
+    def model(
+        self, name: str, inputs: dict[str, tuple[int, list[Any]]], outputs: dict[str, list[Any]]
+    ) -> Any:
+        """The whole; `inputs`: element type and shape."""
+        graph = helper.make_graph(
+            self.nodes,
+            name,
+            [helper.make_tensor_value_info(key, kind, shape) for key, (kind, shape) in inputs.items()],
+            [helper.make_tensor_value_info(key, TensorProto.FLOAT, shape) for key, shape in outputs.items()],
+            initializer=list(self.initializers.values()),
+        )
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", MICROSOFT_OPSET)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="kcard")
+
+
+PAIRS = {name: (TensorProto.INT32, ["n", "t"]) for name in ("ids", "mask", "types")}
+
+
+def transformer(graph: Graph, layers: int = LAYERS) -> str:
+    """MiniLM's states, (n, t, 384), of `ids`, `mask` and `types`; of the first `layers` alone."""
+    epsilon = 1e-12
+    words = graph.op("Gather", graph.weight("embeddings.word_embeddings.weight", VOCABULARY, WIDTH), "ids")
+    types = graph.op("Gather", graph.weight("embeddings.token_type_embeddings.weight", 2, WIDTH), "types")
+    length = graph.op("Shape", "ids", start=1, end=2)
+    table = graph.weight("embeddings.position_embeddings.weight", POSITIONS, WIDTH)
+    places = graph.op("Slice", table, graph.constant([0]), length, graph.constant([0]))
+    states = graph.op("Add", graph.op("Add", words, types), places)
+    states = graph.norm(states, "embeddings.LayerNorm", WIDTH, epsilon)
+    for number in range(layers):
+        layer = f"encoder.layer.{number}"
+        query, key, value = (
+            graph.linear(states, f"{layer}.attention.self.{part}", WIDTH, WIDTH)
+            for part in ("query", "key", "value")
+        )
+        mixed = graph.op(
+            "MultiHeadAttention", query, key, value, "", "mask", domain="com.microsoft", num_heads=HEADS
+        )
+        mixed = graph.linear(mixed, f"{layer}.attention.output.dense", WIDTH, WIDTH)
+        states = graph.norm(
+            graph.op("Add", mixed, states), f"{layer}.attention.output.LayerNorm", WIDTH, epsilon
+        )
+        inner = graph.op("Gelu", graph.linear(states, f"{layer}.intermediate.dense", WIDTH, INNER))
+        outer = graph.linear(inner, f"{layer}.output.dense", INNER, WIDTH)
+        states = graph.norm(graph.op("Add", outer, states), f"{layer}.output.LayerNorm", WIDTH, epsilon)
+    return states
+
+
+def encoder() -> Any:
+    """`vectors`, (n, 384), of unit length."""
+    graph = Graph()
+    mean = graph.mean(transformer(graph), "mask")
+    length = graph.op("ReduceL2", mean, graph.constant([-1]), keepdims=1)
+    graph.op("Div", mean, length, outputs=["vectors"])
+    return graph.model("encoder", PAIRS, {"vectors": ["n", WIDTH]})
+
+
+def reader() -> Any:
+    """`spans`, (n, t, 3), logits of start, end and evidence; `relevance`, (n, 1). The text of a pair is what has type
+    1, but for the last token, which `text` leaves out."""
+    graph = Graph()
+    states = transformer(graph)
+    inside = graph.op("Unsqueeze", graph.op("Cast", "text", to=TensorProto.BOOL), graph.constant([-1]))
+    tokens = graph.linear(states, "tokens", WIDTH, 3)
+    graph.op("Where", inside, tokens, graph.constant(FAR), outputs=["spans"])
+    held = graph.op("Where", inside, states, graph.constant(FAR))
+    most = graph.op("ReduceMax", held, graph.constant([1]), keepdims=0)
+    first = graph.op("Gather", states, graph.constant(0), axis=1)
+    pooled = graph.linear(graph.op("Concat", first, most, axis=-1), "pooled", 2 * WIDTH, WIDTH)
+    pair = graph.linear(graph.op("Tanh", pooled), "pair", WIDTH, 1)
+    graph.op("Identity", pair, outputs=["relevance"])
+    inputs = {**PAIRS, "text": (TensorProto.INT32, ["n", "t"])}
+    return graph.model("reader", inputs, {"spans": ["n", "t", 3], "relevance": ["n", 1]})
+
+
+def ranker() -> Any:
+    """`scores`, (n, 1), of [CLS] and the highest states of what has type 1."""
+    graph = Graph()
+    states = transformer(graph, RANKER_LAYERS)
+    inside = graph.op("Unsqueeze", graph.op("Cast", "types", to=TensorProto.BOOL), graph.constant([-1]))
+    most = graph.op(
+        "ReduceMax", graph.op("Where", inside, states, graph.constant(FAR)), graph.constant([1]), keepdims=0
+    )
+    first = graph.op("Gather", states, graph.constant(0), axis=1)
+    score = graph.linear(graph.op("Concat", first, most, axis=-1), "head", 2 * WIDTH, 1)
+    graph.op("Identity", score, outputs=["scores"])
+    return graph.model("ranker", PAIRS, {"scores": ["n", 1]})
+
+
+def checker() -> Any:
+    """`labels`, (n, 3), probabilities; type 1 marks the claim."""
+    graph = Graph()
+    states = transformer(graph)
+    claim = graph.mean(states, "types")
+    evidence = graph.mean(states, graph.op("Sub", "mask", "types"))
+    first = graph.op("Gather", states, graph.constant(0), axis=1)
+    apart = graph.op("Abs", graph.op("Sub", claim, evidence))
+    features = graph.op("Concat", first, claim, apart, axis=-1)
+    hidden = graph.op("Tanh", graph.linear(features, "hidden", 3 * WIDTH, HIDDEN))
+    graph.op("Softmax", graph.linear(hidden, "output", HIDDEN, 3), axis=-1, outputs=["labels"])
+    return graph.model("checker", PAIRS, {"labels": ["n", 3]})
+
+
+def memory() -> Any:
+    """`logits`, (1, t, 3000), of `ids`, (1, t), at `positions`, (1, t), behind keys and values of earlier tokens."""
+    graph, epsilon, size = Graph(), 1e-5, MEMORY_WIDTH // MEMORY_HEADS
+    table = graph.weight("embed_tokens.weight", MEMORY_VOCABULARY, MEMORY_WIDTH)
+    # The first two rows of OPT's position table are never used.
+    places = graph.weight("embed_positions.weight", MEMORY_POSITIONS + 2, MEMORY_WIDTH)
+    positions = graph.op("Add", "positions", graph.constant(2))
+    states = graph.op("Add", graph.op("Gather", table, "ids"), graph.op("Gather", places, positions))
+    inputs: dict[str, tuple[int, list[Any]]] = {
+        name: (TensorProto.INT64, [1, "t"]) for name in ("ids", "positions")
+    }
+    outputs: dict[str, list[Any]] = {"logits": [1, "t", MEMORY_VOCABULARY]}
+    for number in range(MEMORY_LAYERS):
+        layer = f"layers.{number}"
+        inner = graph.norm(states, f"{layer}.self_attn_layer_norm", MEMORY_WIDTH, epsilon)
+        query, key, value = (
+            graph.linear(inner, f"{layer}.self_attn.{part}_proj", MEMORY_WIDTH, MEMORY_WIDTH)
+            for part in "qkv"
+        )
+        past, present = (
+            [f"{when}_{part}.{number}" for part in ("key", "value")] for when in ("past", "present")
+        )
+        inputs |= {name: (TensorProto.FLOAT, [1, MEMORY_HEADS, "p", size]) for name in past}
+        outputs |= {name: [1, MEMORY_HEADS, "p+t", size] for name in present}
+        mixed = graph.op(
+            "MultiHeadAttention",
+            *(query, key, value, "", "", "", *past),
+            domain="com.microsoft",
+            outputs=[f"attention_{number}", *present],
+            num_heads=MEMORY_HEADS,
+            unidirectional=1,
+        )
+        states = graph.op(
+            "Add", states, graph.linear(mixed, f"{layer}.self_attn.out_proj", MEMORY_WIDTH, MEMORY_WIDTH)
+        )
+        inner = graph.norm(states, f"{layer}.final_layer_norm", MEMORY_WIDTH, epsilon)
+        inner = graph.op("Relu", graph.linear(inner, f"{layer}.fc1", MEMORY_WIDTH, 4 * MEMORY_WIDTH))
+        states = graph.op("Add", states, graph.linear(inner, f"{layer}.fc2", 4 * MEMORY_WIDTH, MEMORY_WIDTH))
+    states = graph.norm(states, "final_layer_norm", MEMORY_WIDTH, epsilon)
+    graph.op("MatMul", states, graph.op("Transpose", table, perm=[1, 0]), outputs=["logits"])
+    return graph.model("memory", inputs, outputs)
+
+
+NETWORKS = {"encoder": encoder, "reader": reader, "ranker": ranker, "checker": checker, "memory": memory}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, default=GRAPHS)
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    for name, make in NETWORKS.items():
+        model = make()
+        (options.output / f"{name}.onnx").write_bytes(model.SerializeToString(deterministic=True))
+        print(f"{options.output / name}.onnx: {len(model.graph.node)} operators")
+
+
+if __name__ == "__main__":
+    main()

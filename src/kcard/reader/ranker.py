@@ -1,0 +1,86 @@
+"""The ranker: two layers of all-MiniLM-L6-v2 that read a question and the likeliest window of a passage together.
+
+It decides which of many candidates the reader, which is three times as deep and reads whole passages, reads at all.
+How it was trained: recipes/ranker, ranker/README.md.
+"""
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from kcard import minilm, static_embeddings
+from kcard.errors import ModelUnavailable
+from kcard.networks import Network, padded_rows, split_batches
+from kcard.protocols import Array
+
+__all__ = ["LAYERS", "WEIGHTS", "best_window", "pair_tokens", "rank_all"]
+
+WEIGHTS = Path(__file__).resolve().parent / "ranker"
+LAYERS = 2
+QUESTION_TOKENS = 32
+WINDOW = 64  # tokens
+
+
+def rank_all(pairs: Sequence[tuple[str, str]]) -> Array:
+    """Score how likely each (question, passage) is one that answers: log-odds up to a constant, shape (n,)."""
+    words = minilm.words()
+    questions = dict.fromkeys(question for question, _ in pairs)
+    ids = dict(zip(questions, words.ids(list(questions)), strict=True))
+    passages = words.ids([passage for _, passage in pairs])
+    rows = [
+        pair_tokens(ids[question], passage) for (question, _), passage in zip(pairs, passages, strict=True)
+    ]
+    scores = np.zeros(len(rows), np.float32)
+    batches = split_batches([len(row) for row, _ in rows])
+    inputs = []
+    for batch in batches:
+        part = [rows[at] for at in batch]
+        ids, mask = padded_rows([row for row, _ in part]), padded_rows([[1] * len(row) for row, _ in part])
+        types = padded_rows([[0] * begin + [1] * (len(row) - begin) for row, begin in part])
+        inputs.append({"ids": ids, "mask": mask, "types": types})
+    for batch, (column,) in zip(batches, _network().run_all(inputs), strict=True):
+        scores[batch] = column[:, 0]
+    return scores
+
+
+def pair_tokens(question: Sequence[int], passage: Sequence[int]) -> tuple[list[int], int]:
+    """Join a question and the best window of a passage, `[CLS] question [SEP] window [SEP]`; and where it begins."""
+    cut = list(question[:QUESTION_TOKENS])
+    start = best_window(cut, passage)
+    window = passage[start : start + WINDOW]
+    return [minilm.CLS, *cut, minilm.SEP, *window, minilm.SEP], len(cut) + 2
+
+
+def best_window(question: Sequence[int], passage: Sequence[int]) -> int:
+    """Return where the WINDOW tokens of a passage begin that say most of what the question says.
+
+    A token counts as much as its static vector is long, which common words' are not.
+    """
+    if len(passage) <= WINDOW:
+        return 0
+    shared = np.isin(np.asarray(passage), np.asarray(question)) * static_embeddings.token_weights(passage)
+    sums = np.concatenate([[0.0], np.cumsum(shared)])
+    windows = sums[WINDOW:] - sums[:-WINDOW]
+    # Of equal ones the middle, so that what was found stands in context.
+    best = np.flatnonzero(windows >= windows.max() - 1e-6)
+    return int(best[len(best) // 2])
+
+
+@functools.cache
+def _network() -> Network:
+    from safetensors.numpy import load_file
+
+    path = WEIGHTS / "ranker.safetensors"
+    if not path.is_file():
+        raise ModelUnavailable(f"the ranker's weights are missing from {WEIGHTS}: reinstall kcard")
+    saved = load_file(path)
+    weights = {name: value for name, value in minilm.weights().items() if name.startswith("embeddings.")}
+    for name, value in saved.items():
+        if name.endswith(".steps"):
+            matrix = value * saved[name.replace(".steps", ".scale")]
+            weights[name.removesuffix(".steps")] = minilm.oriented(name, matrix)
+        elif not name.endswith(".scale"):
+            weights[name] = minilm.oriented(name, value)
+    return Network("ranker", weights)

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from kcard import __version__
 from kcard.cli import streams
-from kcard.cli.defaults import default_map
 from kcard.cli.output import echo
 from kcard.config import debug, let_threads_sleep, settings
 from kcard.config_file import TABLES
@@ -22,41 +21,84 @@ from kcard.errors import KcardError, UsageError
 __all__ = ["app", "run"]
 
 LONGEST = 2_000  # characters of an error, part of which a hub or a file may have written
-# In the order of the help: each command or group, and the module of kcard.cli that registers it.
-COMMANDS: Mapping[str, str] = {
-    "train": "train",
-    "train-many": "train_many",
-    "study": "study",
-    "sync": "sync",
-    "exam": "exam",
-    "audit": "audit",
-    "check": "check",
-    "publish": "publish",
-    "show": "cards",
-    "pull": "cards",
-    "remove": "cards",
-    "verify": "cards",
-    "alias": "cards",
-    "login": "login",
-    "logout": "login",
-    "whoami": "login",
-    "add": "add",
-    "export": "export",
-    "ask": "ask",
-    "eval": "eval",
-    "runs": "runs",
-    "serve": "serve",
-    "serve-key": "serve",
-    "calibrate": "calibrate",
-    "browse": "browse",
-    "selectors": "selectors",
-    "doctor": "doctor",
-    "cards": "cards",
-    "pool": "pool",
-    "hub": "hub",
-    "report": "report",
-    "gate": "gate",
-    "config": "config",
+# In the order of the help: each command or group, the module of kcard.cli that registers it, and what the help says of
+# it, which is the first sentence of its own.
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "train": ("train", "Train a card on a corpus."),
+    "train-many": (
+        "train_many",
+        "Train a card of each of many corpora, one after the other or on a Ray cluster.",
+    ),
+    "study": (
+        "study",
+        "Have an LLM, or rules, write questions and statements about a corpus for `kcard train --study`.",
+    ),
+    "sync": (
+        "sync",
+        "Bring a card up to date with its folder: learn what was added, forget what was removed.",
+    ),
+    "exam": ("exam", "Examine a card with questions about its own corpus and about what is not in it."),
+    "audit": (
+        "audit",
+        "Audit cards: let them write for many queries, judge each document, and store the results in the hub.",
+    ),
+    "check": ("check", "Check how far evidence supports a claim, and with which words."),
+    "publish": (
+        "publish",
+        "Publish a card as its next version, which is immutable and verified on every read.",
+    ),
+    "show": ("cards", "Show a card's manifest and its versions."),
+    "pull": (
+        "cards",
+        "Copy a card to a folder that transformers and peft can load, or fetch it into the local hub.",
+    ),
+    "remove": ("cards", "Remove a card with all its versions, or one version (name@v2)."),
+    "verify": ("cards", "Verify every sha256; exit code 1 if a file is damaged."),
+    "alias": ("cards", "Give a version an alias, which can move to another version later."),
+    "login": ("login", "Log in to a hub with a token, typed on a terminal or read from standard input."),
+    "logout": ("login", "Remove the stored token of a hub."),
+    "whoami": ("login", "Show the account that you use on a hub."),
+    "add": (
+        "add",
+        "Add a model of the Hugging Face Hub as a card, pinned to its commit; an adapter on this machine; or an LLM.",
+    ),
+    "export": (
+        "export",
+        "Write what vLLM, SGLang, llama.cpp or Ollama needs to run cards, with their prompts and fingerprints.",
+    ),
+    "ask": ("ask", "Ask a question; the gate decides whether cards help to answer it."),
+    "eval": (
+        "eval",
+        "Compare settings on the same questions: what do cards add to an LLM, and what do they cost?",
+    ),
+    "runs": ("runs", "Runs of `kcard eval`: list, show, export, delete."),
+    "serve": ("serve", "Serve the LLM with its cards as an OpenAI-compatible endpoint; Ctrl-C stops it."),
+    "serve-key": (
+        "serve",
+        "Add an API key to a file for `kcard serve --keys`, and print it; it is shown only once.",
+    ),
+    "calibrate": (
+        "calibrate",
+        "Compare all gates on your own records, and configure `kcard ask` to use the best one if it pays off.",
+    ),
+    "browse": (
+        "browse",
+        "Browse published cards: recall, faithfulness (own corpus) and factuality (independent evidence).",
+    ),
+    "selectors": (
+        "selectors",
+        "List the presets of `kcard ask --selectors` and every selector, with model, revision, licence and size.",
+    ),
+    "doctor": (
+        "doctor",
+        "Check models, machine, hub, endpoints and settings; exit code 1 if a bare `kcard ask` would fail.",
+    ),
+    "cards": ("cards", "List and search published cards."),
+    "pool": ("pool", "Named sets of cards."),
+    "hub": ("hub", "The hub as a whole: quarantine, clean up, back up."),
+    "report": ("report", "Report a run of `kcard eval`: a web page, CSV files, paired tests, analyses."),
+    "gate": ("gate", "Gates: does a question need a card at all?"),
+    "config": ("config", "Show every setting."),
 }
 
 
@@ -73,9 +115,14 @@ class _Commands(TyperGroup):
         del ctx
         if cmd_name in COMMANDS and self.commands[cmd_name] is None:
             part = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
-            import_module(f"kcard.cli.{COMMANDS[cmd_name]}").register(part)
+            import_module(f"kcard.cli.{COMMANDS[cmd_name][0]}").register(part)
             self.commands.update(get_group(part).commands)
         return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands without importing them."""
+        listed = {name: TyperCommand(name, help=text) for name, (_, text) in COMMANDS.items()}
+        TyperGroup(name=self.name, commands=listed).format_commands(ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -110,6 +157,8 @@ def _main(
     """Data goes to stdout; progress, notes and errors go to stderr. Exit codes: 0, 1 error, 2 usage."""
     del version
     if ctx.invoked_subcommand in {*TABLES, "serve", "train-many"}:
+        from kcard.cli.defaults import default_map
+
         ctx.default_map = default_map(settings())
 
 

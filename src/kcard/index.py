@@ -1,7 +1,8 @@
 """A BM25 index over texts: built in memory, or in a folder of plain arrays and mapped into memory from there.
 
 It knows rows and words; what the texts are, and where they lie, its users know. BM25 is bm25s' (Lucene's
-variant), whose own file format this is.
+variant), whose own file format this is. bm25s itself, whose import takes longer than a search, is only used to build an
+index in memory.
 """
 
 import json
@@ -27,7 +28,6 @@ Counts = npt.NDArray[np.int64]
 BM25: Any = {"k1": 1.5, "b": 0.75, "delta": 0.5, "method": "lucene", "idf_method": "lucene"}
 ANALYSIS = "analysis.json"
 PART = 4096  # texts whose words are counted at a time
-NUMPY: Any = {"backend": "numpy", "csc_backend": "numpy"}
 
 
 class Index:
@@ -36,8 +36,8 @@ class Index:
     Words are compared by their stems where a `stemmer` is named (kcard.words).
     """
 
-    def __init__(self, bm25: Any, stemmer: str | None = None) -> None:
-        self._bm25 = bm25
+    def __init__(self, matrix: "_Matrix", stemmer: str | None = None) -> None:
+        self._matrix = matrix
         self._words = analyzer(stemmer)
 
     @classmethod
@@ -48,20 +48,18 @@ class Index:
         words = analyzer(stemmer)
         ids: dict[str, int] = {}
         rows = [[ids.setdefault(word, len(ids)) for word in words(text)] for text in texts]
-        bm25 = bm25s.BM25(**BM25, **NUMPY)
-        if ids:
-            bm25.index((rows, ids), create_empty_token=False, show_progress=False)
-        return cls(bm25, stemmer)
+        if not ids:
+            return cls(EMPTY, stemmer)
+        bm25 = bm25s.BM25(**BM25, backend="numpy", csc_backend="numpy")
+        bm25.index((rows, ids), create_empty_token=False, show_progress=False)
+        arrays = (bm25.scores[key] for key in ("indices", "indptr", "data"))
+        return cls(_Matrix(ids, *arrays, int(bm25.scores["num_docs"])), stemmer)
 
     @classmethod
     def load(cls, folder: Path) -> "Index":
         """Map the index that `write` left into memory. Raises CardError where it is not one or is damaged."""
-        import bm25s
-
         try:
-            bm25 = bm25s.BM25.load(folder, mmap=True, show_progress=False, **NUMPY)
-            _check(bm25)
-            return cls(bm25, _stemmer(folder))
+            return cls(_Matrix.load(folder), _stemmer(folder))
         except (OSError, ValueError, TypeError, KeyError, AttributeError, EOFError) as error:
             raise CardError(
                 f"{folder} is not an index or is damaged: {error}: train the card again"
@@ -104,19 +102,15 @@ class Index:
 
     def __len__(self) -> int:
         """Rows; 0 where no text has a word."""
-        return int(self._bm25.scores["num_docs"]) if self._filled else 0
+        return self._matrix.count
 
     def scores(self, text: str) -> "npt.NDArray[np.float32]":
         """How well each row fits `text`, shape (rows,), 0 and up; comparable within one search only.
 
         A word that comes twice counts once.
         """
-        ids = self._bm25.vocab_dict if self._filled else {}
-        wanted = sorted({ids[word] for word in self._words(text) if word in ids})
-        if not wanted:
-            return np.zeros(len(self), np.float32)
-        found: npt.NDArray[np.float32] = self._bm25.get_scores_from_ids(wanted)
-        return found
+        ids = self._matrix.ids
+        return self._matrix.sums(sorted({ids[word] for word in self._words(text) if word in ids}))
 
     def search(self, text: str, k: int) -> list[tuple[int, float]]:
         """At most `k` (row, score) that share a word with `text`, best first, equal ones in the order of rows."""
@@ -134,16 +128,73 @@ class Index:
 
         A score divided by it can be compared with those of other searches and indexes.
         """
-        if not self._filled:
+        if not len(self):
             return 0.0
-        ids, starts = self._bm25.vocab_dict, self._bm25.scores["indptr"]
+        ids, starts = self._matrix.ids, self._matrix.starts
         places = np.array([ids.get(word, -1) for word in dict.fromkeys(self._words(text))], dtype=np.int64)
         found = np.where(places >= 0, starts[places + 1] - starts[places], 0)
         return float(_rarity(found, len(self)).sum() / (1 + BM25["k1"]))
 
-    @property
-    def _filled(self) -> bool:
-        return hasattr(self._bm25, "scores")
+
+@dataclass(frozen=True)
+class _Matrix:
+    """The score of every word in every row that holds it, compressed by word, as bm25s keeps and saves it.
+
+    ids     of the words, from 0
+    rows    of each word in turn, shape (entries,); those of word w are rows[starts[w] : starts[w + 1]]
+    starts  shape (words + 1,)
+    scores  of the words in these rows, shape (entries,)
+    count   of the rows of the collection
+    """
+
+    ids: Mapping[str, int]
+    rows: "npt.NDArray[np.integer[Any]]"
+    starts: "npt.NDArray[np.integer[Any]]"
+    scores: "npt.NDArray[np.floating[Any]]"
+    count: int
+
+    @classmethod
+    def load(cls, folder: Path) -> "_Matrix":
+        """Map the arrays in `folder` into memory. Raises OSError, ValueError and the like for what is no index."""
+        params, ids = (
+            json.loads((folder / f"{name}.index.json").read_text(encoding="utf-8"))
+            for name in ("params", "vocab")
+        )
+        rows, starts, scores = (
+            np.load(folder / f"{name}.csc.index.npy", mmap_mode="r", allow_pickle=False)
+            for name in ("indices", "indptr", "data")
+        )
+        if params["method"] != BM25["method"]:
+            raise ValueError(f"its scores are those of {params['method']!r}, not of {BM25['method']!r}")
+        matrix = cls(ids, rows, starts, scores, params["num_docs"])
+        matrix.check()
+        return matrix
+
+    def check(self) -> None:
+        """Raise ValueError unless the arrays fit each other, so that no search can reach outside of them."""
+        rows, starts, scores, count = self.rows, self.starts, self.scores, self.count
+        kinds = rows.dtype.kind + starts.dtype.kind + scores.dtype.kind
+        if not (rows.ndim == starts.ndim == scores.ndim == 1 and kinds == "iif"):
+            raise ValueError("its arrays are of another kind")
+        if len(starts) != len(self.ids) + 1 or len(rows) != len(scores):
+            raise ValueError("its arrays do not fit each other")
+        if starts[0] != 0 or starts[-1] != len(rows):
+            raise ValueError("its arrays do not fit each other")
+        if sorted(self.ids.values()) != list(range(len(self.ids))) or (np.diff(starts) < 0).any():
+            raise ValueError("its words do not fit its arrays")
+        if not isinstance(count, int) or (len(rows) and not (rows.min() >= 0 and rows.max() < count)):
+            raise ValueError("it names rows that do not exist")
+
+    def sums(self, words: Iterable[int]) -> "npt.NDArray[np.float32]":
+        """The sum of these words' scores in each row, shape (rows,); those of bm25s, bit for bit."""
+        sums = np.zeros(self.count, np.float32)
+        for word in words:
+            place = slice(self.starts[word], self.starts[word + 1])
+            sums[self.rows[place]] += self.scores[place]  # no row holds a word twice
+        return sums
+
+
+EMPTY = _Matrix({}, np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.float32), 0)
 
 
 @dataclass(frozen=True)
@@ -211,17 +262,3 @@ def _array(path: Path, length: int, kind: Any) -> "np.memmap[Any, Any]":
 def _stemmer(folder: Path) -> str | None:
     path = folder / ANALYSIS
     return str(json.loads(path.read_text(encoding="utf-8"))["stemmer"]) if path.exists() else None
-
-
-def _check(bm25: Any) -> None:
-    """ValueError unless the arrays fit each other, so that no search can reach outside of them."""
-    rows, starts, scores = (bm25.scores[key] for key in ("indices", "indptr", "data"))
-    count, ids = bm25.scores["num_docs"], bm25.vocab_dict
-    if not (rows.ndim == starts.ndim == scores.ndim == 1 and rows.dtype.kind == starts.dtype.kind == "i"):
-        raise ValueError("its arrays are of another kind")
-    if len(starts) != len(ids) + 1 or len(rows) != len(scores) or starts[0] != 0 or starts[-1] != len(rows):
-        raise ValueError("its arrays do not fit each other")
-    if sorted(ids.values()) != list(range(len(ids))) or (np.diff(starts) < 0).any():
-        raise ValueError("its words do not fit its arrays")
-    if not isinstance(count, int) or (len(rows) and not (rows.min() >= 0 and rows.max() < count)):
-        raise ValueError("it names rows that do not exist")

@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import bm25s
 import numpy as np
 import pytest
 
@@ -42,6 +43,23 @@ def test_an_index_that_was_built_on_disk_is_that_of_bm25s(saved: Path) -> None:
         one, other = on_disk.search(question, 20), in_memory.search(question, 20)
         assert [row for row, _ in one] == [row for row, _ in other]
         assert [score for _, score in one] == pytest.approx([score for _, score in other], rel=1e-5)
+
+
+def test_bm25s_reads_a_written_index_and_scores_every_row_equally(saved: Path) -> None:
+    texts = [f"{'the ' * (n % 4)}word{n % 7} and word{n % 3} of {n}" for n in range(60)] + FACTS
+    Index.write(texts, saved.parent / "other")
+    ours = Index.load(saved.parent / "other")
+    theirs = bm25s.BM25.load(saved.parent / "other", mmap=True, show_progress=False)
+    for question in ("the word3", "word1 and 17", "Rhine", "of the and word2 59 the Alps"):
+        ids = sorted({theirs.vocab_dict[word] for word in words(question) if word in theirs.vocab_dict})
+        assert np.array_equal(ours.scores(question), theirs.get_scores_from_ids(ids))
+
+
+def test_an_index_of_other_scores_is_refused(saved: Path) -> None:
+    path = saved / "params.index.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"lucene"', '"bm25l"'), encoding="utf-8")
+    with pytest.raises(CardError, match="its scores are those of 'bm25l'"):
+        Index.load(saved)
 
 
 def test_the_best_possible_score_makes_scores_of_two_indexes_comparable() -> None:

@@ -6,7 +6,7 @@ from the card, even where its passages do not travel with it.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from kcard.cards.format.folder import Card
@@ -113,17 +113,18 @@ def _in_documents(card: Card, written: Sequence[tuple[str, str]]) -> Iterator[Pr
 
 
 def _written(card: Card, documents: int, seed: int) -> list[tuple[str, str]]:
-    """(question, document): what the model writes when asked about its passages, and for what is private."""
+    """(question, document): what the model writes when asked about its passages, and for what is private.
+
+    An index beside the model is left out: it writes what stands in the passages, which are scanned anyway.
+    """
     from kcard.cards.pool import Pool
 
     questions = [*PROBES[:documents], *_about(card, max(0, documents - len(PROBES)), seed)]
     sampling = Sampling(temperature=0, seed=seed)
-    rows = Pool([card]).write(questions, [card.name], 1, sampling)
+    model = replace(card, manifest=replace(card.manifest, index=False))
+    rows = Pool([model]).write(questions, [card.name], 1, sampling)
     return [
-        (question, passage.text)
-        for question, row in zip(questions, rows, strict=True)
-        for passage in row
-        if passage.source is None  # its index writes what stands in its passages, which are read anyway
+        (question, passage.text) for question, row in zip(questions, rows, strict=True) for passage in row
     ]
 
 

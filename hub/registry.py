@@ -23,7 +23,7 @@ from kcard.hub.selection import EMPTY, Selection, select
 from kcard.hub.snapshots import Snapshots
 from kcard.hub.store.blobs import Blobs, fault, opened_store, put, verified
 from kcard.hub.store.disk import explained, sweep
-from kcard.manifest import MANIFEST, Manifest, check_files
+from kcard.manifest import MANIFEST, Manifest, check_files, file_digest
 
 if TYPE_CHECKING:
     from kcard.hub.backup import Backup
@@ -148,6 +148,16 @@ class Hub:
                 raise HubError(f"{folder} was sealed again during publication: publish it again")
             sweep(self.blobs.partial)
             return self._store(folder, manifest, text, aliases, "" if signed is None else signed.message)
+
+    def published(self, folder: Path | str) -> Version | None:
+        """Return the version that a card folder is already, by the sha256 of its manifest; None where it is none yet.
+
+        Raises CardError if the folder is not a card.
+        """
+        folder = Path(folder).expanduser()
+        name = Manifest.read(folder).name
+        digest = file_digest(folder / MANIFEST)
+        return next((v for v in self._catalogue.versions(name) if v.sha256 == digest), None)
 
     def _store(
         self, folder: Path, manifest: Manifest, text: str, aliases: Sequence[str], message: str

@@ -4,8 +4,8 @@ Each step is skipped if it is already done, so an interrupted publication can be
 """
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,12 @@ CONFLICT, MOVED_ON = 409, 412
 
 @dataclass(frozen=True)
 class Published:
-    """A version on a hub. `sha256` is that of kcard.json; `size` is the bytes of all files."""
+    """A version on a hub.
+
+    sha256     of kcard.json
+    size       bytes of all files
+    unchanged  whether the hub had the version before
+    """
 
     hub: str
     repository: str
@@ -38,6 +43,7 @@ class Published:
     sha256: str
     size: int
     aliases: tuple[str, ...] = ()
+    unchanged: bool = field(default=False, compare=False)
 
     @property
     def reference(self) -> str:
@@ -59,6 +65,7 @@ def push(
     aliases: Sequence[str] = (),
     key: Path | None = None,
     progress: bool = False,
+    before_upload: Callable[[], None] | None = None,
 ) -> Published:
     """Publish a verified card folder; the same manifest again returns the existing version.
 
@@ -67,6 +74,7 @@ def push(
     private     whether a new repository is private
     aliases     branches to move to the version
     key         the SSH key that signs the version; None: it is not signed
+    before_upload  called before files are sent, which none are where the hub has the version
 
     Raises HubError if the hub refuses or does not answer, UnknownCard and UsageError for an invalid name.
     """
@@ -78,7 +86,10 @@ def push(
         version = next(holding(api, name, {text}), None)
         if version is not None and key is not None and signature(url, token, name, version.tag) is None:
             raise HubError(f"{name}@{version.tag} is published already, not signed, and its tag can't change")
+        unchanged = version is not None
         if version is None:
+            if before_upload is not None:
+                before_upload()
             version = _new(api, name, folder, manifest, text, page, key)
         for alias in aliases:
             _point(api, name, alias, version.commit)
@@ -91,6 +102,7 @@ def push(
         sha256=hashlib.sha256(text).hexdigest(),
         size=sum(path.stat().st_size for path in paths),
         aliases=tuple(aliases),
+        unchanged=unchanged,
     )
 
 

@@ -1,6 +1,7 @@
 """Publishing: which card is meant, what its exam must have found, and what it must not give away."""
 
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -131,6 +132,33 @@ def test_a_folder_or_anything_that_has_one_is_published(home: Path, tmp_path: Pa
     assert publish(str(card.folder), hub=hub).number == 1
     assert publish(card, hub=hub).reference == "rivers@v1"
     assert len(hub.list()) == 1
+
+
+def test_an_unchanged_card_is_said_to_be_unchanged_and_its_model_not_asked_again(
+    home: Path, leaking: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports: list[str] = []
+    first = publish(leaking, report=reports.append)
+    assert any("contains private data" in text for text in reports)
+    reports.clear()
+    monkeypatch.setattr("kcard.cards.pool.Pool.write", None)
+    assert publish(leaking, aliases=["stable"], report=reports.append).sha256 == first.sha256
+    assert reports == ["leaking@v1 is unchanged"]
+    assert Hub(home).get("leaking@stable").number == 1
+    monkeypatch.undo()
+    with pytest.raises(HubError, match="contains private data"):
+        publish(leaking, strict=True)
+
+
+def test_the_index_of_a_card_with_a_model_is_not_asked(
+    leaking: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = tmp_path / "both"
+    shutil.copytree(leaking.folder, both)
+    manifest = replace(leaking.manifest, evidence="passages", index=True)
+    card = finish(both, manifest, [Source("The Rhine rises.", "rivers.md", 1)])
+    monkeypatch.setattr("kcard.cards.kinds.retrieval.RetrievalCard.write", None)
+    assert any(finding.text == SECRET for finding in scan(card, documents=8).findings)
 
 
 def test_a_folder_that_is_no_card_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """publish: a draft becomes a version of the hub, once it has passed what was asked of it."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol, overload
 
@@ -105,8 +106,9 @@ def publish(
 ) -> "Version | Published":
     """Publish a card as its next version, which is immutable and verified on every read.
 
-    `report` is called with a sentence on what the privacy scan found. `progress`: whether bars on stderr show the
-    upload to a hub elsewhere, which is any that speaks the Hugging Face Hub's protocol.
+    `report` is called with a sentence on what the privacy scan found, or that the card is unchanged: the hub has this
+    version already, which is scanned again only with `strict`. `progress`: whether bars on stderr show the upload to a
+    hub elsewhere, which is any that speaks the Hugging Face Hub's protocol.
 
     Raises HubError where there is no such draft, its exam is below what was asked (or was not taken), or
     `strict` finds private data; and what Hub.publish raises. Nothing is published then. For another hub: HubError
@@ -121,22 +123,33 @@ def publish(
     if elsewhere is None and (repository is not None or private or sign is not None):
         raise UsageError("repository, private and sign need a remote hub: give it with --hub URL")
     named = card if card is None or isinstance(card, str | Path) else card.folder
-    found = Card.open(draft(settings().drafts, named))
-    check_exam(found, {"recall": min_recall, "factuality": min_factuality})
-    _check_privacy(found, strict, report or _silent)
+    report = report or _silent
+    source = Card.open(draft(settings().drafts, named))
+    check_exam(source, {"recall": min_recall, "factuality": min_factuality})
+    if strict:
+        _check_privacy(source, strict, report)
     if elsewhere is not None:
         from kcard.api.remote import push
 
-        return push(
-            found.folder,
+        there = push(
+            source.folder,
             elsewhere,
             repository=repository,
             private=private,
             aliases=aliases,
             key=sign,
             progress=progress,
+            before_upload=None if strict else partial(_check_privacy, source, strict, report),
         )
-    return (hub if isinstance(hub, Hub) else Hub()).publish(found.folder, aliases=aliases)
+        if there.unchanged:
+            report(f"{there.reference} is unchanged")
+        return there
+    local = hub if isinstance(hub, Hub) else Hub()
+    if (version := local.published(source.folder)) is not None:
+        report(f"{version.reference} is unchanged")
+    elif not strict:
+        _check_privacy(source, strict, report)
+    return local.publish(source.folder, aliases=aliases)
 
 
 def _check_privacy(card: "Card", strict: bool, report: Callable[[str], None]) -> None:

@@ -69,7 +69,10 @@ def test_the_same_card_again_is_the_same_version(shared: Shared, bob: HfApi, tmp
     two = rivers(tmp_path / "two", "The Rhine is long.")
     first, second = publish(shared, one.folder, "bob/again"), publish(shared, two.folder, "bob/again")
     assert (first.number, second.number) == (1, 2)
-    assert publish(shared, one.folder, "bob/again") == first
+    assert not first.unchanged
+    again = publish(shared, one.folder, "bob/again")
+    assert again == first
+    assert again.unchanged
     assert publish(shared, two.folder, "bob/again") == second
     assert len(bob.list_repo_commits("bob/again")) == 3
 

@@ -36,7 +36,7 @@ class Changes:
     added    passages that the card does not have
     changed  passages in their old and new wording, both in one file
     removed  passages that are gone
-    moved    how many passages stand in another place than before, in the same words
+    moved    how many passages stand in another place than before, in the same words, or in fewer places
     renamed  files whose passages stand in another file now, by their old names
     before   how many passages the card has
     """
@@ -75,13 +75,16 @@ def compare(before: Sequence[Source], read: Corpus, *, allow_removal: bool = Fal
     added = [source for source in passages if source.text not in had]
     gone = [source for text, source in had.items() if text not in texts]
     changed, gone, added = _paired(gone, added)
+    places, former_places = set(passages), set(before)
+    come = sum(source.text in had and source not in former_places for source in places)
+    left = sum(source.text in texts and source not in places for source in former_places)
     counts = Counter(source.file for source in kept)
     return Changes(
         corpus=replace(read, passages=passages, sha256=corpus_digest(passages)) if kept else read,
         added=added,
         changed=changed,
         removed=gone,
-        moved=sum(source.text in had and had[source.text] != source for source in passages),
+        moved=max(come, left),
         renamed=_renamed(had, passages),
         held=[Held(file, reason, counts[file]) for file, reason in unread.items() if counts[file]],
         before=len(before),

@@ -45,6 +45,7 @@ STATEMENT = Size(words=60, characters=480)
 FEW = 12  # words
 SAMPLE = 20_000  # passages, spread over the corpus, by which it is described
 PIECE = 250  # passages or, before they are cut, blocks that a reader is handed at a time
+WORTH = 20  # such pieces a reader, below which starting the processes takes longer than the work
 SMALL = 1 << 25  # bytes of a file that is read whole by one of several readers
 HANDFUL = 1 << 21  # bytes of such files at a time
 
@@ -72,7 +73,7 @@ class Corpus:
     def statements(self) -> Sequence[Source]:
         """What a model learns to recite, 60 words at most: short lines as they are, the sentences of longer ones."""
         spool = Spool()
-        readers = self.readers if len(self.passages) > PIECE * self.readers else 1
+        readers = self.readers if len(self.passages) > WORTH * PIECE * self.readers else 1
         for records in divided(_statement_records, batched(self.passages, PIECE), readers):
             for record in records:
                 spool.append(record)
@@ -152,7 +153,7 @@ class _Draft:
 
     def corpus(self, path: Path) -> Corpus:
         found, prints = Spool(), Fingerprints()
-        readers = self.readers if len(self.cuts) > self.readers else 1
+        readers = self.readers if len(self.cuts) > WORTH * self.readers else 1
         for made in divided(_passage_records, self._pieces(), readers):
             for printed, record in made:
                 prints.append(printed, 0, line=False)

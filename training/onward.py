@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -50,15 +51,13 @@ Way = Literal["indexed", "continued", "trained"]
 class Onward:
     """What the next version is made from.
 
-    given     how it is trained: as the last one was (Previous.arguments)
-    revision  its statements and those of the last version
+    given  how it is trained: as the last one was (Previous.arguments)
     """
 
     before: Previous
     changes: Changes
     given: TrainOptions
     manifest: Manifest
-    revision: Revision
     report: Callable[[Any], None]
 
     @classmethod
@@ -67,11 +66,16 @@ class Onward:
     ) -> "Onward":
         old = before.card.manifest
         manifest = replace(old, updates=before.sha256, knowledge_date=given.knowledge_date, files={})
-        had, now, recipe = [*statements(before.passages)], [*changes.corpus.texts], recipe_of(old)
+        return cls(before, changes, replace(given, seed=old.training.seed), manifest, report)
+
+    @cached_property
+    def revision(self) -> Revision:
+        """The corpus' statements and those of the last version."""
+        recipe, corpus = recipe_of(self.before.card.manifest), self.changes.corpus
+        had, now = [*statements(self.before.passages)], [*corpus.texts]
         follows = recipe.recited > 1 and DocIds.for_passages(now, 0, recipe).count
-        ways = (changes.corpus.goes_on, goes_on(had)) if follows else ((), ())
-        revision = Revision(now, [statement.text for statement in had], *ways)
-        return cls(before, changes, replace(given, seed=old.training.seed), manifest, revision, report)
+        ways = (corpus.goes_on, goes_on(had)) if follows else ((), ())
+        return Revision(now, [statement.text for statement in had], *ways)
 
     def foreseen(self, *, scratch: bool) -> tuple[Way, str]:
         """How `write` will make the card and why from scratch, as far as that shows before it begins."""

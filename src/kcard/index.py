@@ -197,16 +197,22 @@ class _Matrix:
 EMPTY = _Matrix({}, np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.float32), 0)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Counted(Iterable[Postings]):
-    """Texts in parts, with their words counted, as often as they are gone through."""
+    """Texts in parts, with their words counted, as often as they are gone through; the first part only once."""
 
     texts: Iterable[str]
     stemmer: str | None
+    _first: Postings | None = None
 
     def __iter__(self) -> Iterator[Postings]:
-        for part in batched(self.texts, PART):
-            yield Postings.of(part, analyzer(self.stemmer))
+        for number, part in enumerate(batched(self.texts, PART)):
+            if number:
+                yield Postings.of(part, analyzer(self.stemmer))
+                continue
+            if self._first is None:
+                self._first = Postings.of(part, analyzer(self.stemmer))
+            yield self._first
 
 
 def _write_arrays(

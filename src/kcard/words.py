@@ -2,9 +2,12 @@
 
 import functools
 import hashlib
+import importlib.util
 import re
 import unicodedata
 from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 
 __all__ = ["Analyzer", "analyzer", "passage_digest", "small_words", "stemmer_of", "words"]
 
@@ -50,10 +53,23 @@ STOPWORDS = {
 @functools.cache
 def small_words(language: str) -> frozenset[str]:
     """Words that say little, in lower case, as bm25s lists them; none for a language that it does not know."""
-    from bm25s import stopwords
-
     name = STOPWORDS.get(language.partition("-")[0].lower())
-    return frozenset(getattr(stopwords, f"STOPWORDS_{name}")) if name else frozenset()
+    return frozenset(getattr(_stopwords(), f"STOPWORDS_{name}")) if name else frozenset()
+
+
+@functools.cache
+def _stopwords() -> ModuleType:
+    """bm25s.stopwords, without bm25s itself, which imports scipy."""
+    package = importlib.util.find_spec("bm25s")
+    if package is None or not package.submodule_search_locations:
+        raise ImportError("bm25s is not installed: install kcard again")
+    spec = importlib.util.spec_from_file_location(
+        "bm25s_stopwords", Path(package.submodule_search_locations[0]) / "stopwords.py"
+    )
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def is_english(language: str) -> bool:

@@ -47,6 +47,17 @@ def test_a_folder_that_is_as_it_was_has_not_changed_when_files_are_touched_or_ge
     assert not against(before, folder)
 
 
+def test_a_text_that_stands_in_two_places_has_not_moved_until_one_of_them_is_gone(folder: Path) -> None:
+    (folder / "north.md").write_text(f"# North\n\n{RIVERS[1]}\n", encoding="utf-8")
+    (folder / "south.md").write_text(f"# South\n\n{RIVERS[1]}\n", encoding="utf-8")
+    before = learned(folder)
+    assert texts(before).count(RIVERS[1]) == 3
+    assert not against(before, folder)
+    (folder / "south.md").unlink()
+    changes = against(before, folder)
+    assert (changes.moved, texts(changes.removed)) == (1, [])
+
+
 def test_added_changed_and_removed_passages_are_told_apart(folder: Path) -> None:
     before = learned(folder)
     write(

@@ -40,11 +40,17 @@ def folder(path: Path) -> Path:
     return path
 
 
+def test_a_small_corpus_starts_no_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kcard.training.readers._parallel", None)
+    assert len(read_corpus(folder(tmp_path / "logs"), readers=2).statements) > 400
+
+
 @pytest.mark.parametrize("whole", [True, False])
 def test_two_readers_read_what_one_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
     monkeypatch.setattr(module, "PIECE", 20)
+    monkeypatch.setattr(module, "WORTH", 1)
     monkeypatch.setattr(module, "HANDFUL", 3000)
     path = folder(tmp_path / "logs")
     alone, divided_up = (read_corpus(path, whole=whole, readers=readers) for readers in (1, 2))

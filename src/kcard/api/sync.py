@@ -238,9 +238,10 @@ def _recall(onward: "Onward", folder: Path) -> "Remembered | None":
     from kcard.cards.format.folder import Card
     from kcard.evaluation.remembering import remembered
 
-    card, revision = Card.open(folder), onward.revision
+    card = Card.open(folder)
     if not card.manifest.has_model:
         return None
+    revision = onward.revision
     learned = {source.text for source in onward.changes.learned}
     staying = [source for source in onward.changes.corpus.passages if source.text not in learned]
     new = [Source(revision.now[row], "", 0) for row in revision.added]

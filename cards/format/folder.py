@@ -13,7 +13,6 @@ from pathlib import Path
 from kcard.answer import Source
 from kcard.cards.format.kinds import INDEXED, kind_of
 from kcard.cards.format.passages import PASSAGES, Indexing, passages, write
-from kcard.cards.format.profile import write_profile
 from kcard.errors import DamagedCard, UsageError
 from kcard.files import write_text
 from kcard.manifest import MANIFEST, Manifest, check_files, seal
@@ -150,6 +149,7 @@ def finish(
     than a wrong one. Raises CardError where the kind's model files are not there.
     """
     from kcard.cards.format.model_card import readme
+    from kcard.cards.format.profile import write_profile
 
     folder = Path(folder)
     (folder / MANIFEST).unlink(missing_ok=True)

@@ -66,7 +66,8 @@ def _stopwords() -> ModuleType:
     spec = importlib.util.spec_from_file_location(
         "bm25s_stopwords", Path(package.submodule_search_locations[0]) / "stopwords.py"
     )
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -4,6 +4,12 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+import kcard
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = {
@@ -152,6 +158,69 @@ def test_help_imports_nothing_heavy() -> None:
         [sys.executable, "-c", code], check=True, capture_output=True, text=True
     ).stdout.split()
     assert set(loaded).isdisjoint(HEAVY)
+
+
+def modules_of(*command: str) -> set[str]:
+    """The modules that a command imports, run in a process of its own; it must succeed."""
+    code = f"import sys; sys.argv = {['kcard', *command]!r}\nfrom kcard.cli.main import run\ntry: run()\n"
+    code += "except SystemExit as end: code = end.code\nprint(*sorted(sys.modules), file=sys.stderr)\nsys.exit(code)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.splitlines()[-1].split())
+
+
+def test_the_help_lists_every_command_with_its_own_first_sentence_and_imports_none() -> None:
+    from kcard.cli.main import COMMANDS, app
+
+    group: Any = get_command(app)
+    own = {name: group.get_command(None, name).get_short_help_str(1000) for name in COMMANDS}
+    assert {name: text for name, (_, text) in COMMANDS.items()} == own
+    views = {name.removeprefix("kcard.cli.") for name in modules_of("--help") if "kcard.cli." in name}
+    assert views == {"main", "output", "streams"}
+
+
+# What takes a second or so to import and is needed by none of the commands that follow a retrieval card.
+SLOW = {
+    *(
+        "torch",
+        "transformers",
+        "peft",
+        "sklearn",
+        "scipy",
+        "bm25s",
+        "datasets",
+        "pyarrow",
+        "pandas",
+        "joblib",
+    ),
+    *("alembic", "huggingface_hub", "httpx", "openai", "fastapi", "uvicorn"),
+}
+
+
+def test_following_a_retrieval_card_imports_nothing_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KCARD_HOME", str(tmp_path / "home"))
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "a.txt").write_text("The Rhine rises in the Alps.\nThe Elbe ends in the North Sea.\n")
+    kcard.train(notes, kind="retrieval", name="rivers", description="Rivers")
+    kcard.publish("rivers")
+    sync = ("sync", str(notes), "--card", "rivers")
+    for command in (
+        ("publish", "rivers"),
+        ("cards", "list"),
+        ("browse", "rivers"),
+        ("show", "rivers"),
+        ("verify", "rivers"),
+        sync,
+    ):
+        assert modules_of(*command) & SLOW == set(), command
+    (notes / "a.txt").write_text("The Rhine rises in the Alps.\nThe Oder passes Wroclaw.\n")
+    assert modules_of(*sync, "--dry-run") & SLOW == set()
+    embedding = {"torch"}  # loads the sentence encoder
+    assert modules_of(*sync) & SLOW <= embedding
+    assert modules_of("ask", "Where does the Rhine rise?", "--cards", "rivers") & SLOW <= embedding
 
 
 def test_a_command_imports_no_module_of_another_command() -> None:

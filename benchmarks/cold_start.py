@@ -60,12 +60,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         before = Path(scratch) / "before"
-        archive = subprocess.run(
-            ["git", "archive", args.before], cwd=ROOT, check=True, capture_output=True
-        ).stdout
-        with tarfile.open(fileobj=io.BytesIO(archive)) as tree:
-            tree.extractall(before, filter="data")
-        install_entry_points(before)
+        lay_out(args.before, before)
         homes = {name: Path(scratch) / f"home-{name}" for name in ("before", "now")}
         trees = {"before": before, "now": ROOT}
         for name, home in homes.items():
@@ -108,6 +103,14 @@ def compared(
     answers = {text.split("\n")[0] for text in first.values()}
     modules = {name: counted(tree, homes[name], command) for name, tree in trees.items()}
     return medians | {"same answer": len(answers) == 1, "modules": modules}
+
+
+def lay_out(revision: str, folder: Path) -> None:
+    """Put the files of a revision into a new folder, from which it can run."""
+    archive = subprocess.run(["git", "archive", revision], cwd=ROOT, check=True, capture_output=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tree:
+        tree.extractall(folder, filter="data")
+    install_entry_points(folder)
 
 
 def install_entry_points(tree: Path) -> None:
@@ -155,7 +158,9 @@ def timed(tree: Path, home: Path, command: Sequence[str]) -> tuple[float, str]:
 
 
 def environment_of(tree: Path, home: Path) -> dict[str, str]:
-    return os.environ | {"KCARD_HOME": str(home), "PYTHONPATH": str(tree / "src"), "HF_HUB_OFFLINE": "1"}
+    """Modules are compiled once, as in an installation, whatever is set here."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return inherited | {"KCARD_HOME": str(home), "PYTHONPATH": str(tree / "src"), "HF_HUB_OFFLINE": "1"}
 
 
 def table(report: dict[str, Any]) -> str:

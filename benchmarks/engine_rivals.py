@@ -1,14 +1,15 @@
 """The same documents by the engine and by what a user would otherwise run, for the benchmarks of the card engine.
 
 Base and adapters are random: how long a step takes does not depend on what was learned. Every procedure writes the same
-number of tokens after the same prompt, at temperature 1 in the top 50, in bf16, and none ends early.
+number of tokens after the same prompt, at temperature 1 in the top 50, in the number format of the base, and none ends
+early.
 """
 
 import copy
 import platform
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from transformers import GenerationConfig, OPTConfig, OPTForCausalLM
 from kcard.cards.lm import weights
 from kcard.cards.lm.engine import families, lora, trees
 from kcard.cards.lm.engine.batch import Batch
-from kcard.cards.lm.engine.decoder import Decoder
+from kcard.cards.lm.engine.decoder import Decoder, Linear
 from kcard.cards.lm.engine.loop import decode
 from kcard.cards.lm.engine.packed import packed
 from kcard.cards.lm.engine.sampler import Sampler
@@ -103,7 +104,9 @@ class Rivals:
         self.plain: Decoder = decoder
         dtype = decoder.embed.table.dtype
         read = [lora.read(folder, dtype) for folder in folders[: work.cards]]
-        self.decoder = _on(lora.stacked(packed(decoder), read), device)
+        bare = packed(decoder)
+        self.bare: Decoder = _on(bare, device)
+        self.decoder = _on(lora.stacked(bare, read), device)
         torch.manual_seed(1)
         self.prompt = torch.randint(5, 50000, (1, work.prompt), device=device)
         self._peft: Any = None
@@ -176,21 +179,28 @@ class Rivals:
 
 
 def floor(decoder: Decoder, work: Work) -> None:
-    """Only the products with the base's weights that the work needs: one shared prefill, then a step a token."""
-    weights = [w for layer in decoder.layers for w in (layer.qkv.weight, layer.out.weight, layer.mlp.up.weight,
-                                                       layer.mlp.down.weight)]  # fmt: skip
-    linear = torch.nn.functional.linear
-    widths = {w.shape[1] for w in weights}
-    for rows, times, head in (
-        (work.cards * work.prompt, 1, work.cards),
-        (work.rows, work.tokens - 1, work.rows),
-    ):
-        inputs = {width: weights[0].new_zeros(rows, width).normal_() for width in widths}
-        last = inputs[weights[0].shape[1]][:head]
-        for _ in range(times):
-            for weight in weights:
-                linear(inputs[weight.shape[1]], weight)
-            linear(last, decoder.head.weight)
+    """Only the products with the base's weights that the engine needs, of as many rows: a prefill, then a step a token.
+
+    decoder  the base as the engine holds it, its weights packed. Of the last layer's prompts only the last place goes
+             on, as in the engine
+    """
+    layers = [(layer.qkv, layer.out, layer.mlp.up, layer.mlp.down) for layer in decoder.layers]
+    _multiply(layers[:-1], work.cards * work.prompt)
+    _multiply([layers[-1][:1]], work.cards * work.prompt)
+    _multiply([layers[-1][1:], (decoder.head,)], work.cards)
+    for _ in range(work.tokens - 1):
+        _multiply([*layers, (decoder.head,)], work.rows)
+
+
+def _multiply(layers: Sequence[Sequence[Linear]], rows: int) -> None:
+    """So many rows by the shared weights of each linear layer; inputs are made once a width."""
+    inputs: dict[int, torch.Tensor] = {}
+    for linear in (linear for layer in layers for linear in layer):
+        bare = replace(linear, low=None, own=None)
+        width = bare.weight.shape[1]
+        if width not in inputs:
+            inputs[width] = torch.ones(rows, width, dtype=bare.weight.dtype)
+        bare(inputs[width])
 
 
 def greedy_equal(base_folder: Path, folders: Sequence[Path], tokens: int = 24) -> bool:

@@ -115,7 +115,6 @@ def publish(
     where it refuses or does not answer; what was uploaded so far need not be uploaded again.
     """
     from kcard.cards.format.folder import Card
-    from kcard.evaluation.thresholds import check_exam
     from kcard.hub.drafts import draft
     from kcard.hub.registry import Hub
 
@@ -125,7 +124,10 @@ def publish(
     named = card if card is None or isinstance(card, str | Path) else card.folder
     report = report or _silent
     source = Card.open(draft(settings().drafts, named))
-    check_exam(source, {"recall": min_recall, "factuality": min_factuality})
+    if min_recall is not None or min_factuality is not None:
+        from kcard.evaluation.thresholds import check_exam
+
+        check_exam(source, {"recall": min_recall, "factuality": min_factuality})
     if strict:
         _check_privacy(source, strict, report)
     if elsewhere is not None:

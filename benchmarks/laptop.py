@@ -302,13 +302,16 @@ def texts_of(manual: Path) -> list[Path]:
 
 def ask_about(manual: Path, number: int) -> tuple[list[str], str]:
     """Questions about what stands in the manual, and a page of usual length; both differ from run to run."""
-    chance = random.Random(number)
     files = texts_of(manual)
     lines = [line.split() for path in files for line in path.read_text(encoding="utf-8").splitlines()]
-    about = chance.sample([words for words in lines if len(words) >= 8], QUESTIONS + 1)
-    questions = [f"What does the manual say about {' '.join(words[:8]).rstrip('.,;:')}?" for words in about]
+    subjects = sorted({" ".join(words[:8]).rstrip(".,;:") for words in lines if len(words) >= 8})
+    random.Random(0).shuffle(subjects)
+    each = QUESTIONS + 1
+    questions = [
+        f"What does the manual say about {subject}?" for subject in subjects[(number - 1) * each :][:each]
+    ]
     usual = [path for path in files if 2000 < path.stat().st_size < 20_000]
-    return questions, chance.choice(usual or files).relative_to(manual).as_posix()
+    return questions, random.Random(number).choice(usual or files).relative_to(manual).as_posix()
 
 
 def compile_modules(tree: Path) -> None:

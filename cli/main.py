@@ -121,7 +121,7 @@ class _Commands(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands without importing them."""
-        listed = {name: TyperCommand(name, help=text) for name, (_, text) in COMMANDS.items()}
+        listed: dict[str, Any] = {name: TyperCommand(name, help=text) for name, (_, text) in COMMANDS.items()}
         TyperGroup(name=self.name, commands=listed).format_commands(ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:

@@ -7,15 +7,19 @@ from the card, even where its passages do not travel with it.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
 from random import Random
 
+from kcard import cache
 from kcard.cards.format.folder import Card
 from kcard.cards.format.passages import INDEX, PASSAGES, passages
+from kcard.evaluation import private_data
 from kcard.evaluation.private_data import find, home_folders, masked
-from kcard.manifest import MANIFEST
+from kcard.manifest import MANIFEST, file_digest
 from kcard.sampling import Sampling, derive_seed
 
-__all__ = ["DOCUMENTS", "Privacy", "PrivateFinding", "scan"]
+__all__ = ["DOCUMENTS", "Privacy", "PrivateFinding", "scan", "summary"]
 
 DOCUMENTS = 50
 SHOWN = 3
@@ -89,6 +93,23 @@ def scan(card: Card, *, documents: int = DOCUMENTS, seed: int = 0) -> Privacy:
     for finding in (*_in_files(card), *_in_documents(card, written)):
         distinct.setdefault((finding.kind, finding.text), finding)
     return Privacy(tuple(distinct.values()), len(written))
+
+
+def summary(card: Card, *, documents: int = DOCUMENTS) -> str:
+    """Return what a scan of a whole card says of it, masked, in one line; empty where nothing private was found.
+
+    It is remembered in the cache (kcard.cache) by the sha256 of the manifest, which names the card's files, and by that
+    of the code that scans. Raises as `scan`.
+    """
+    code = cache.source_digest(Path(__file__), Path(private_data.__file__))
+    digest = file_digest(card.folder / MANIFEST)
+    known = cache.key("private data", digest, str(documents), code, version("phonenumbers"))
+
+    def scanned(_: list[int]) -> list[bytes]:
+        privacy = scan(card, documents=documents)
+        return [str(privacy).encode() if privacy.findings else b""]
+
+    return cache.remembered([known], scanned)[0].decode()
 
 
 def _in_files(card: Card) -> Iterator[PrivateFinding]:

@@ -4,7 +4,7 @@ Each step is skipped if it is already done, so an interrupted publication can be
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,7 +65,6 @@ def push(
     aliases: Sequence[str] = (),
     key: Path | None = None,
     progress: bool = False,
-    before_upload: Callable[[], None] | None = None,
 ) -> Published:
     """Publish a verified card folder; the same manifest again returns the existing version.
 
@@ -74,7 +73,6 @@ def push(
     private     whether a new repository is private
     aliases     branches to move to the version
     key         the SSH key that signs the version; None: it is not signed
-    before_upload  called before files are sent, which none are where the hub has the version
 
     Raises HubError if the hub refuses or does not answer, UnknownCard and UsageError for an invalid name.
     """
@@ -88,8 +86,6 @@ def push(
             raise HubError(f"{name}@{version.tag} is published already, not signed, and its tag can't change")
         unchanged = version is not None
         if version is None:
-            if before_upload is not None:
-                before_upload()
             version = _new(api, name, folder, manifest, text, page, key)
         for alias in aliases:
             _point(api, name, alias, version.commit)

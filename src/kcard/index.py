@@ -52,8 +52,8 @@ class Index:
             return cls(EMPTY, stemmer)
         bm25 = bm25s.BM25(**BM25, backend="numpy", csc_backend="numpy")
         bm25.index((rows, ids), create_empty_token=False, show_progress=False)
-        arrays = (bm25.scores[key] for key in ("indices", "indptr", "data"))
-        return cls(_Matrix(ids, *arrays, int(bm25.scores["num_docs"])), stemmer)
+        rows, starts, scores = (bm25.scores[key] for key in ("indices", "indptr", "data"))
+        return cls(_Matrix(ids, rows, starts, scores, int(bm25.scores["num_docs"])), stemmer)
 
     @classmethod
     def load(cls, folder: Path) -> "Index":

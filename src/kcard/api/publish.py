@@ -1,7 +1,6 @@
 """publish: a draft becomes a version of the hub, once it has passed what was asked of it."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol, overload
 
@@ -106,9 +105,9 @@ def publish(
 ) -> "Version | Published":
     """Publish a card as its next version, which is immutable and verified on every read.
 
-    `report` is called with a sentence on what the privacy scan found, or that the card is unchanged: the hub has this
-    version already, which is scanned again only with `strict`. `progress`: whether bars on stderr show the upload to a
-    hub elsewhere, which is any that speaks the Hugging Face Hub's protocol.
+    `report` is called with a sentence on what the privacy scan found, and where the hub has this version already that
+    the card is unchanged. A card is scanned once: what was found is remembered in the cache. `progress`: whether bars
+    on stderr show the upload to a hub elsewhere, which is any that speaks the Hugging Face Hub's protocol.
 
     Raises HubError where there is no such draft, its exam is below what was asked (or was not taken), or
     `strict` finds private data; and what Hub.publish raises. Nothing is published then. For another hub: HubError
@@ -128,8 +127,7 @@ def publish(
         from kcard.evaluation.thresholds import check_exam
 
         check_exam(source, {"recall": min_recall, "factuality": min_factuality})
-    if strict:
-        _check_privacy(source, strict, report)
+    _check_privacy(source, strict, report)
     if elsewhere is not None:
         from kcard.api.remote import push
 
@@ -141,7 +139,6 @@ def publish(
             aliases=aliases,
             key=sign,
             progress=progress,
-            before_upload=None if strict else partial(_check_privacy, source, strict, report),
         )
         if there.unchanged:
             report(f"{there.reference} is unchanged")
@@ -149,20 +146,18 @@ def publish(
     local = hub if isinstance(hub, Hub) else Hub()
     if (version := local.published(source.folder)) is not None:
         report(f"{version.reference} is unchanged")
-    elif not strict:
-        _check_privacy(source, strict, report)
     return local.publish(source.folder, aliases=aliases)
 
 
 def _check_privacy(card: "Card", strict: bool, report: Callable[[str], None]) -> None:
-    from kcard.evaluation.privacy import DOCUMENTS, scan
+    from kcard.evaluation.privacy import DOCUMENTS, summary
 
     large = card.manifest.has_model and _is_large(card)
-    privacy = scan(card, documents=0 if large and not strict else DOCUMENTS)
-    if privacy.findings and strict:
-        raise HubError(f"{card.name} is not published: it contains private data: {privacy}")
-    if privacy.findings:
-        report(f"{card.name} contains private data: {privacy} (--strict refuses to publish it)")
+    private = summary(card, documents=0 if large and not strict else DOCUMENTS)
+    if private and strict:
+        raise HubError(f"{card.name} is not published: it contains private data: {private}")
+    if private:
+        report(f"{card.name} contains private data: {private} (--strict refuses to publish it)")
     if large and not strict:
         report(
             f"{card.name}: its files were scanned for private data; the output of its model is scanned only "

@@ -1,6 +1,6 @@
 """Hubs elsewhere: log in, fetch a card from one, look at what one lists. Publishing there is kcard.publish's."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -84,12 +84,8 @@ def push(
     aliases: Sequence[str] = (),
     key: Path | None = None,
     progress: bool = False,
-    before_upload: Callable[[], None] | None = None,
 ) -> "Published":
-    """Publish a card's folder, which was checked, to a hub; what `kcard.publish` does once a card has passed.
-
-    `before_upload` is called unless the hub has the version already.
-    """
+    """Publish a card's folder, which was checked, to a hub; what `kcard.publish` does once a card has passed."""
     from kcard.cards.format.model_card import readme
     from kcard.hub.checks.card import check_contents
     from kcard.hub.checks.release import check_key
@@ -123,7 +119,6 @@ def push(
         aliases=aliases,
         key=key,
         progress=progress,
-        before_upload=before_upload,
     )
 
 

@@ -27,6 +27,7 @@ EXTRAS = {
     "openai": ("openai",),
     "selectors": ("sentence_transformers", "sentencepiece"),
 }
+VERSIONS = ("kcard", "onnxruntime", "torch", "transformers", "peft")
 GROUPS = ("gates", "relevance", "pruners", "checkers", "llms")
 ROOM = 1_000_000_000  # bytes of disk or memory below which a card with its base may not fit
 
@@ -74,7 +75,7 @@ def _config(configured: Settings) -> Finding:
 
 
 def _machine(device: str = "cpu") -> Iterable[Finding]:
-    versions = ", ".join(f"{name} {_version(name)}" for name in ("kcard", "torch", "transformers", "peft"))
+    versions = ", ".join(f"{name} {_version(name)}" for name in VERSIONS)
     yield Finding("python", "ok", f"{sys.version.split()[0]}, {versions}")
     memory = machine.memory()
     features = ", ".join(machine.features()) or "no vector features known"
@@ -118,7 +119,7 @@ def _disk(home: Path) -> Finding:
 
 def _models(needed: Iterable[str]) -> Iterable[Finding]:
     """The models that come with kcard, byte for byte."""
-    from kcard import encoder
+    from kcard import encoder, static_embeddings
     from kcard.cards import embedded
     from kcard.llms import memory
     from kcard.reader import network
@@ -133,6 +134,7 @@ def _models(needed: Iterable[str]) -> Iterable[Finding]:
             "encoder", "error" if "encoder" in wanted else "warning", str(error), "reinstall the package"
         )
     for name, folder in {
+        "static": static_embeddings.WEIGHTS,
         "reader": network.WEIGHTS,
         "memory": memory.WEIGHTS,
         "checker": checker.WEIGHTS,

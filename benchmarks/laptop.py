@@ -52,6 +52,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.cold_start import ROOT, lay_out
 from kcard import encoder
 from kcard.machine import cores, features
@@ -107,7 +109,7 @@ class Run:
     scratch: Path
     manual: Path
     small: Path
-    isa: Mapping[str, str]
+    isa: dict[str, str]
     wanted: Sequence[str]
     questions: Sequence[str]
     page: str
@@ -293,7 +295,7 @@ def pages() -> Iterable[tuple[str, str]]:
     topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
     yield from sorted(topics.items())
     for name in MODULES:
-        yield f"module-{name}", pydoc.render_doc(importlib.import_module(name), renderer=pydoc.plaintext)
+        yield f"module-{name}", pydoc.plain(pydoc.render_doc(importlib.import_module(name)))
 
 
 def texts_of(manual: Path) -> list[Path]:
@@ -324,9 +326,8 @@ def compile_modules(tree: Path) -> None:
 
 def narrowed() -> dict[str, str]:
     """Environment variables with which numerical libraries use AVX2 at most."""
-    from numpy._core import _multiarray_umath  # the only place that names them
-
-    wide = [name for name in _multiarray_umath.__cpu_dispatch__ if name.startswith(("AVX512", "X86_V4"))]
+    found: Any = np.show_config(mode="dicts")
+    wide = [name for name in found["SIMD Extensions"]["found"] if name.startswith(("AVX512", "X86_V4"))]
     return {
         "ONEDNN_MAX_CPU_ISA": "AVX2",
         "DNNL_MAX_CPU_ISA": "AVX2",

@@ -61,7 +61,8 @@ def measured(run: Callable[[], object], count: int) -> tuple[float, float]:
 def card_of(name: str) -> Callable[[Sequence[str]], object]:
     import kcard
 
-    return kcard.Pipeline(kcard.AskOptions(cards=name, gate="always"))
+    pipeline: Callable[[Sequence[str]], object] = kcard.Pipeline(kcard.AskOptions(cards=name, gate="always"))
+    return pipeline
 
 
 def index(passages: Path, folder: Path, encoder: str) -> None:

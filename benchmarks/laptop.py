@@ -11,7 +11,7 @@ index         kcard train --kind retrieval over the manual; beside it sentence-t
               passages (benchmarks/laptop_search.py)
 cold ask      kcard ask, a question to that card; beside it the same search, imports included
 warm ask      one question of 20, in a process that has answered one
-batch         one question of 20 that are asked at once
+batch         one question of 20 that are question_file at once
 check         kcard check, a claim against a page of the manual
 publish       the card's first version
 unchanged     kcard publish of the same card again
@@ -118,8 +118,8 @@ class Run:
         """Measure every row once, the trees in turns."""
         for name in trees:
             shutil.copytree(self.manual, self.folder(name) / "manual")
-        asked = self.scratch / f"questions-{self.number}.json"
-        asked.write_text(json.dumps(self.questions), encoding="utf-8")
+        question_file = self.scratch / f"questions-{self.number}.json"
+        question_file.write_text(json.dumps(self.questions), encoding="utf-8")
         sentence = next(line for line in self.text(self.manual).splitlines() if len(line.split()) > 6).strip()
         ask = ["ask", self.questions[0], "--cards", "manual", "--gate", "always"]
         train = ["train", "--description", "A manual of Python"]
@@ -156,15 +156,17 @@ class Run:
             if row == "index":
                 self.plain_index(plain, self.folder(KCARD) / "home" / "drafts" / "manual" / "passages.jsonl")
             elif row == "cold ask":
-                plain.add(row, self.timed([*self.plain_ask(asked), "--cold"], self.folder(PLAIN), ROOT)[0])
+                plain.add(
+                    row, self.timed([*self.plain_ask(question_file), "--cold"], self.folder(PLAIN), ROOT)[0]
+                )
         if {"warm ask", "batch"} & set(self.wanted):
-            self.warm(trees, plain, asked)
+            self.warm(trees, plain, question_file)
 
-    def warm(self, trees: Mapping[str, Tree], plain: Tree, asked: Path) -> None:
+    def warm(self, trees: Mapping[str, Tree], plain: Tree, question_file: Path) -> None:
         """The rows that are measured inside of a process."""
-        ask = ["-P", str(SEARCH), "ask", str(asked), "--card", "manual"]
+        ask = ["-P", str(SEARCH), "ask", str(question_file), "--card", "manual"]
         for name, tree in {**trees, PLAIN: plain}.items():
-            command = self.plain_ask(asked) if name == PLAIN else ask
+            command = self.plain_ask(question_file) if name == PLAIN else ask
             _, printed = self.timed(command, self.folder(name), tree.root)
             measured = json.loads(printed.splitlines()[-1])
             tree.add("warm ask", measured["warm"])
@@ -176,9 +178,17 @@ class Run:
         command = ["-P", str(SEARCH), "plain-index", str(passages), str(folder / "index")]
         plain.add("index", self.timed([*command, "--encoder", str(encoder.folder())], folder, ROOT)[0])
 
-    def plain_ask(self, asked: Path) -> list[str]:
+    def plain_ask(self, question_file: Path) -> list[str]:
         index = self.folder(PLAIN) / "index"
-        return ["-P", str(SEARCH), "plain-ask", str(asked), str(index), "--encoder", str(encoder.folder())]
+        return [
+            "-P",
+            str(SEARCH),
+            "plain-ask",
+            str(question_file),
+            str(index),
+            "--encoder",
+            str(encoder.folder()),
+        ]
 
     def folder(self, tree: str) -> Path:
         return self.scratch / f"run-{self.number}" / tree
@@ -326,8 +336,8 @@ def compile_modules(tree: Path) -> None:
 
 def narrowed() -> dict[str, str]:
     """Environment variables with which numerical libraries use AVX2 at most."""
-    found: Any = np.show_config(mode="dicts")
-    wide = [name for name in found["SIMD Extensions"]["found"] if name.startswith(("AVX512", "X86_V4"))]
+    config: Any = np.show_config(mode="dicts")
+    wide = [name for name in config["SIMD Extensions"]["found"] if name.startswith(("AVX512", "X86_V4"))]
     return {
         "ONEDNN_MAX_CPU_ISA": "AVX2",
         "DNNL_MAX_CPU_ISA": "AVX2",

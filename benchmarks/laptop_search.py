@@ -94,12 +94,12 @@ def search_of(folder: Path, encoder: str) -> Callable[[Sequence[str]], list[list
     def search(questions: Sequence[str]) -> list[list[str]]:
         near = model.encode(list(questions)) @ vectors.T
         tokens = bm25s.tokenize(list(questions), return_ids=False, show_progress=False)
-        found = []
+        best = []
         for similarities, row in zip(near, tokens, strict=True):
             shared = words.get_scores(row) if row else np.zeros(len(texts))
             scores = similarities / max(similarities.max(), 1e-9) + shared / max(shared.max(), 1e-9)
-            found.append([texts[place] for place in np.argsort(-scores)[:BEST]])
-        return found
+            best.append([texts[place] for place in np.argsort(-scores)[:BEST]])
+        return best
 
     return search
 

@@ -103,13 +103,13 @@ def summary(card: Card, *, documents: int = DOCUMENTS) -> str:
     """
     code = cache.source_digest(Path(__file__), Path(private_data.__file__))
     digest = file_digest(card.folder / MANIFEST)
-    known = cache.key("private data", digest, str(documents), code, version("phonenumbers"))
+    key = cache.key("private data", digest, str(documents), code, version("phonenumbers"))
 
     def scanned(_: list[int]) -> list[bytes]:
         privacy = scan(card, documents=documents)
         return [str(privacy).encode() if privacy.findings else b""]
 
-    return cache.remembered([known], scanned)[0].decode()
+    return cache.remembered([key], scanned)[0].decode()
 
 
 def _in_files(card: Card) -> Iterator[PrivateFinding]:

@@ -11,7 +11,7 @@ index         kcard train --kind retrieval over the manual; beside it sentence-t
               passages (benchmarks/laptop_search.py)
 cold ask      kcard ask, a question to that card; beside it the same search, imports included
 warm ask      one question of 20, in a process that has answered one
-batch         one question of 20 that are question_file at once
+batch         one question of 20 that are asked at once
 check         kcard check, a claim against a page of the manual
 publish       the card's first version
 unchanged     kcard publish of the same card again

@@ -19,9 +19,11 @@ import numpy as np
 from kcard import encoder, minilm, static_embeddings
 from kcard.index import Index
 from kcard.networks import padded_rows
+from kcard.reader.network import WEIGHTS
 from kcard.reader.ranker import LAYERS, pair_tokens
 from kcard.training.precision import autocast
 from recipes.digests import write_digests
+from recipes.reader.network import untrained
 from recipes.static.train import Pair, read
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ def fresh() -> "tuple[Any, Any]":
     """The encoder's first layers, to be trained but for the embeddings, and an untrained head."""
     import torch
 
-    model = encoder.model()
+    model = untrained(WEIGHTS, 0.1).model
     model.encoder.layer = model.encoder.layer[:LAYERS]
     model.embeddings.requires_grad_(False)
     return model, torch.nn.Linear(2 * encoder.DIMENSIONS, 1)
@@ -149,8 +151,8 @@ def train(
         torch.nn.utils.clip_grad_norm_(body, 1.0)
         optimiser.step()
         steps, recent = steps + 1, recent + value.item()
-        if steps % 50 == 0:
-            print(f"step {steps}  {done:.0%}  loss {recent / 50:.3f}", flush=True)
+        if steps % 25 == 0:
+            print(f"step {steps}  {done:.0%}  loss {recent / 25:.3f}", flush=True)
             recent = 0.0
     return steps, time.process_time() - began
 

@@ -4,6 +4,8 @@ First every token of all-MiniLM-L6-v2 is embedded alone and the vectors are redu
 van Dongen, 2024). Then the table learns from people's questions: the mean vector of a question and that of the passage
 that answers it come near to each other, and away from the other passages of the batch (InfoNCE). DATA holds
 questions/*-train.jsonl.gz; no article of SQuAD's development set, on which retrieval is measured, is among them.
+
+model2vec[distill] wants older tokenizers than kcard: install it in an environment of its own.
 """
 
 import argparse

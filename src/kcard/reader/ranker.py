@@ -1,6 +1,6 @@
-"""The ranker: two layers of all-MiniLM-L6-v2 that read a question and the likeliest window of a passage together.
+"""The ranker: three layers that read a question and the likeliest window of a passage together.
 
-It decides which of many candidates the reader, which is three times as deep and reads whole passages, reads at all.
+It decides which of many candidates the reader, which is twice as deep and reads whole passages, reads at all.
 How it was trained: recipes/ranker, ranker/README.md.
 """
 
@@ -18,7 +18,7 @@ from kcard.protocols import Array
 __all__ = ["LAYERS", "WEIGHTS", "best_window", "pair_tokens", "rank_all"]
 
 WEIGHTS = Path(__file__).resolve().parent / "ranker"
-LAYERS = 2
+LAYERS = 3
 QUESTION_TOKENS = 32
 WINDOW = 64  # tokens
 

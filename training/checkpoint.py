@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kcard.training.loop import Job
 
-__all__ = ["FILE", "RunState", "content", "load", "save"]
+__all__ = ["FILE", "RunState", "content", "load", "save", "steps_of"]
 
 FILE = "state.pt"
 SETTLED = 50  # steps
@@ -69,7 +69,12 @@ def save(folder: Path, job: "Job", state: RunState, trained: Mapping[str, Any] |
     """
     import torch
 
-    written = {"fingerprint": job.fingerprint, "state": vars(state), **(trained or content(job))}
+    written = {
+        "fingerprint": job.fingerprint,
+        "steps": job.steps,
+        "state": vars(state),
+        **(trained or content(job)),
+    }
     try:
         with replacing(folder / FILE, parents=True) as stream:
             torch.save(written, stream)
@@ -77,6 +82,15 @@ def save(folder: Path, job: "Job", state: RunState, trained: Mapping[str, Any] |
         raise CardError(
             f"the checkpoint can't be written to {folder}: {_reason(error)}; free some space and train again"
         ) from error
+
+
+def steps_of(folder: Path) -> int | None:
+    """How many steps the run of the checkpoint takes in all; None without a checkpoint, or where it does not tell.
+
+    Raises UsageError where it can't be read.
+    """
+    path = folder / FILE
+    return _read(path).get("steps") if path.exists() else None
 
 
 def load(folder: Path, job: "Job", report: Report) -> RunState:

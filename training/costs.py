@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kcard.errors import UsageError
 from kcard.machine import memory as machine_memory
 from kcard.training.base_model import Origin
+from kcard.training.estimate import Estimate
 from kcard.training.execution import Execution
 from kcard.training.memory import MemoryEstimate, estimate_memory, size_of
 from kcard.training.progress import Note, Report, duration
@@ -22,15 +23,26 @@ WRONG = 1.2  # by which an estimate may be too high
 @dataclass(frozen=True)
 class TrainingEstimate:
     """Before training: its steps and wall time in seconds, the memory that it takes on each device, and the bytes that
-    are free there (0: unknown). An embedded card takes too little memory to matter."""
+    are free there (0: unknown). An embedded card takes too little memory to matter.
+
+    indexing  seconds that the index takes before the model; None where there is none
+    model     of an embedded card, what it needs and what fits into its minutes
+    """
 
     steps: int
     seconds: float
     device: str = "cpu"
     memory: MemoryEstimate | None = None
     free: int = 0
+    indexing: float | None = None
+    model: Estimate | None = None
 
     def sentences(self) -> list[str]:
+        if self.model is not None:
+            told = [] if self.indexing is None else [f"the index takes about {duration(self.indexing)}"]
+            if not self.model.is_enough:
+                return [*told, f"no model: {self.model.refusal()}"]
+            return [*told, self.model.note().text]
         time = f"training takes about {duration(self.seconds)}: {self.steps} steps"
         return [time] if self.memory is None else [_told(self.memory, self.device, self.free), time]
 
@@ -40,6 +52,14 @@ class TrainingEstimate:
             "seconds": round(self.seconds, 1),
             "device": self.device,
         }
+        if self.indexing is not None:
+            found["index_seconds"] = round(self.indexing, 1)
+        if self.model is not None:
+            found |= {
+                "is_enough": self.model.is_enough,
+                "steps_needed": self.model.needed,
+                "minutes_needed": self.model.minutes_needed,
+            }
         if self.memory is not None:
             names = ("weights", "gradients", "states", "total")
             found["memory"] = {name: getattr(self.memory, name) for name in names} | {"free": self.free}

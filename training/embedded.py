@@ -20,8 +20,8 @@ from kcard.training import exposure
 from kcard.training.adapter import adapted, base_tokenizer
 from kcard.training.asked import AskedQuestions, QuestionWords, Retriever
 from kcard.training.docids import DocIds, docid_loss
-from kcard.training.epochs import packed_epochs
-from kcard.training.estimate import Estimate
+from kcard.training.epochs import Epochs, packed_epochs
+from kcard.training.estimate import MINUTES, PROBE, Estimate, seconds_a_step, seconds_to_embed, spread
 from kcard.training.example_batches import IGNORED, TrainingExample, collate
 from kcard.training.loop import Job, cosine
 from kcard.training.memory import MemoryEstimate
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "plan", "preparation"]
 
-# So few steps are done before their time could be estimated.
-INSTANT = 150
+# So few steps are done before their time could be estimated, unless there are less than MINUTES for them.
+INSTANT = 100
 
 
 @dataclass(frozen=True)
 class Plan:
     """What training the card on its texts would take, before anything is trained.
 
-    estimate  how long it takes; None where there are so few steps that an estimate would take longer
+    estimate  how long it takes, and whether it fits; None where that was not measured
     prepare   makes everything that training needs, embedded questions included, which takes part of that time
     memory    that it takes, where that is more than a little
     """
@@ -65,6 +65,10 @@ def plan(
     documents: Sequence[str] | None = None,
     study: Mapping[str, Sequence[str]] | None = None,
     goes_on: Sequence[bool] = (),
+    *,
+    minutes: float | None = None,
+    steps: int | None = None,
+    measured: bool = False,
 ) -> Plan:
     """How the card on `texts` is to be trained.
 
@@ -73,15 +77,20 @@ def plan(
     documents  the whole texts, for objective clm
     study   questions by text, see PseudoQueries
     goes_on  of each text, whether the next one follows it in its passage; empty: none does
+    minutes  that training and embedding may take on this machine; None, or with recipe.epochs: as many as they need
+    steps    of an interrupted run, which is to go on as it began; None: as many as are needed or fit
+    measured  whether to measure the time even where there is so little to do that it is not worth it
     """
     ask = PseudoQueries(texts, study)
     tokenizer = base_tokenizer() if recipe.rank else train_tokenizer(texts, recipe.vocabulary)
     docids = DocIds.for_passages(texts, len(tokenizer), recipe)
-    if documents is None:
-        epoch = exposure.epochs(texts, ask, tokenizer, docids, recipe, goes_on)
-    else:
+    embeds = recipe.style == "encoder-prefix"
+
+    def epochs(queries: int) -> Epochs:
+        if documents is None:
+            return exposure.epochs(texts, ask, tokenizer, docids, recipe, goes_on, queries)
         size = max(1, recipe.batch_tokens // recipe.positions)
-        epoch = packed_epochs(TokenBlocks(documents, tokenizer, recipe.positions), None, size, recipe.seed)
+        return packed_epochs(TokenBlocks(documents, tokenizer, recipe.positions), None, size, recipe.seed)
 
     def made() -> Trainee:
         if recipe.rank is not None:
@@ -92,33 +101,56 @@ def plan(
     if start is not None and (why := trainee.mismatch(start)):
         report(Note(f"training from scratch: {why}"))
         start = None
-    steps = exposure.steps(texts, ask.rarity, epoch, recipe)
-    if start is not None and recipe.epochs is None:
-        steps = ceil(recipe.going_on * steps)
-    questions = exposure.questions(texts, ask, recipe) if recipe.style == "encoder-prefix" else []
-    words = QuestionWords(WordSketch.of_corpus(texts), questions) if questions else None
+    trial_epoch = epochs(1)
+    batches = trial_epoch(0)
 
-    def asked(vectors: "Tensor") -> AskedQuestions | None:
-        if words is None:
+    def steps_for(exposures: float) -> int:
+        if recipe.epochs is not None:
+            return max(1, round(recipe.epochs * len(batches)))
+        count = exposure.steps_for(exposures, texts, ask.rarity, len(batches), recipe)
+        return count if start is None else ceil(recipe.going_on * count)
+
+    def queries(taken: int) -> int:
+        return exposure.queries_per_passage(taken / len(batches), recipe)
+
+    def asked(questions: Sequence[str], vectors: "Tensor") -> AskedQuestions | None:
+        if not embeds:
             return None
+        words = QuestionWords(WordSketch.of_corpus(texts), questions)
         own = vectors[:: len(questions) // len(texts)]
         retriever = Retriever(words.sketch, texts, own) if docids.count else None
         return AskedQuestions(vectors, words, retriever, recipe)
 
+    needed = steps_for(recipe.exposures_needed)
+    limit = None if recipe.epochs is not None else minutes
     estimate = None
-    if steps > INSTANT:
-        blank = asked(exposure.blank(questions))
-        trial = _job(made(), blank, docids, recipe, steps, epoch, fingerprint)
-        estimate = Estimate.of(trial, questions, exposure.embedded)
+    if measured or (steps is None and (needed > INSTANT or (limit or MINUTES) < MINUTES)):
+        # A few steps on other weights, whose questions are the passages themselves.
+        stand_ins = [text for text in texts for _ in range(2)] if embeds else []
+        likely = sorted(batches, key=lambda batch: len(batch) * max(map(len, batch)))
+        blank = asked(stand_ins, exposure.blank(stand_ins))
+        trial = _job(made(), blank, docids, recipe, needed, lambda _: spread(likely), fingerprint)
+        a_step = seconds_a_step(trial, within=PROBE)
+        a_text = seconds_to_embed(texts, exposure.embedded) / len(texts) if embeds else 0.0
+
+        def embedded(taken: int) -> int:
+            return len(texts) * (1 + queries(taken)) if embeds else 0
+
+        half = steps_for(recipe.exposures_for_half)
+        estimate = Estimate(needed, half, a_step, a_text, embedded, limit)
+    taken = steps or (needed if estimate is None else estimate.steps)
 
     def prepare() -> Preparation:
         if start is not None:
             trainee.inherit(start)
-        known = asked(exposure.embedded(questions)) if questions else None
-        found = preparation(trainee, texts, known, docids, recipe, steps, epoch, fingerprint)
+        questions = exposure.questions(texts, ask, recipe, queries(taken)) if embeds else []
+        known = asked(questions, exposure.embedded(questions)) if embeds else None
+        found = preparation(trainee, texts, known, docids, recipe, taken, epochs(queries(taken)), fingerprint)
         if estimate is None:
             return found
         recorded = {**found.hyperparameters, "estimated_seconds": round(estimate.seconds, 1)}
+        if taken < needed:
+            recorded |= {"steps_needed": needed, "minutes": estimate.minutes}
         return replace(found, hyperparameters=recorded)
 
     return Plan(estimate, prepare)
@@ -165,7 +197,7 @@ def _job(
         steps=steps,
         epoch=epoch,
         losses=_losses(trainee, asked, docids),
-        rate=cosine(steps, recipe.warm),
+        rate=cosine(steps, min(recipe.warm, steps // 4)),
         seed=recipe.seed,
         fingerprint=fingerprint,
         timed=steps > INSTANT,

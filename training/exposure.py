@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["blank", "embedded", "epochs", "questions", "steps"]
+__all__ = ["blank", "embedded", "epochs", "queries_per_passage", "questions", "steps_for"]
 
 
 def epochs(
@@ -29,23 +29,24 @@ def epochs(
     docids: DocIds,
     recipe: Recipe,
     goes_on: Sequence[bool] = (),
+    queries: int = 2,
 ) -> Epochs:
     """The batches of an epoch: every text once, under a fresh pseudo-query (or another of its vectors), or after the
     one that it follows.
 
     goes_on  of each text, whether the next one follows it in its passage; empty: none does
+    queries  pseudo-queries that are embedded for each text (encoder-prefix)
 
     Some pseudo-queries are made from another wording of the passage's fact, or the card would begin its document with
     the words of the question, and go on with those of another fact that begins so.
     """
     recital = Recital.tokenized(texts, tokenizer, docids, recipe, goes_on)
-    per = _per_passage(texts, ask.rarity, recipe)
     same = wordings(texts) if recipe.style == "tokens" else []
 
     def epoch(number: int) -> list[list[TrainingExample]]:
         rng = Random(derive_seed(recipe.seed, "epoch", number))
         if recipe.style == "encoder-prefix":
-            examples = _by_vectors(recital, docids, per, recipe, rng)
+            examples = _by_vectors(recital, docids, queries, recipe, rng)
         else:
             about = [
                 rng.choice(rows) if rng.random() < recipe.reworded else row for row, rows in enumerate(same)
@@ -88,18 +89,16 @@ def _by_vectors(
     return examples
 
 
-def _per_passage(texts: Sequence[str], rarity: Rarity, recipe: Recipe) -> int:
-    """Pseudo-queries to embed for a passage: a fact that five passages state needs a fifth in each."""
-    repetition = sum(rarity.repetition(text) for text in texts) / len(texts)
-    fewest, most = (count / repetition for count in recipe.queries)
-    return max(2, round(min(most, max(fewest, recipe.embedded / len(texts)))))
+def queries_per_passage(passes: float, recipe: Recipe) -> int:
+    """Pseudo-queries to embed for each passage, where the corpus is gone through so many times."""
+    fewest, most = recipe.queries
+    return max(fewest, min(most, round(passes / recipe.reused)))
 
 
-def questions(texts: Sequence[str], ask: PseudoQueries, recipe: Recipe) -> list[str]:
+def questions(texts: Sequence[str], ask: PseudoQueries, recipe: Recipe, queries: int) -> list[str]:
     """What is to be embedded: each passage, followed by its pseudo-queries."""
     rng = Random(derive_seed(recipe.seed, "queries"))
-    per = _per_passage(texts, ask.rarity, recipe)
-    return [row for text in texts for row in (text, *(ask(text, rng, noised=False) for _ in range(per)))]
+    return [row for text in texts for row in (text, *(ask(text, rng, noised=False) for _ in range(queries)))]
 
 
 def embedded(questions: Sequence[str]) -> "Tensor":
@@ -122,10 +121,12 @@ def blank(questions: Sequence[str]) -> "Tensor":
     return torch.zeros(1, DIMENSIONS).expand(len(questions), -1)
 
 
-def steps(texts: Sequence[str], rarity: Rarity, epoch: Epochs, recipe: Recipe) -> int:
-    """How long to train: `exposures_of_a_fact` for every one, at least `fewest_steps`."""
-    batches = len(epoch(0))
-    if recipe.epochs is not None:
-        return max(1, round(recipe.epochs * batches))
-    share = sum(1 / rarity.repetition(text) for text in texts) / len(texts)
-    return max(recipe.fewest_steps, round(recipe.exposures_of_a_fact * share * batches))
+def steps_for(exposures: float, texts: Sequence[str], rarity: Rarity, batches: int, recipe: Recipe) -> int:
+    """How many steps give so many exposures after the warm-up, with so many batches in an epoch.
+
+    By docid each passage is learned for itself; without one, passages that state the same fact help each other.
+    """
+    share = 1.0
+    if recipe.style == "tokens":
+        share = sum(1 / rarity.repetition(text) for text in texts) / len(texts)
+    return recipe.warm + max(1, round(exposures * share * batches))

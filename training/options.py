@@ -41,6 +41,7 @@ METHOD = (
 OF_DISTILLATION = ("teacher_top_k", "teacher_temperature")
 POSITIVE = (
     "epochs",
+    "minutes",
     "learning_rate",
     "batch_size",
     "block",
@@ -75,7 +76,7 @@ class TrainOptions:
             "trained on it; both: model and index together; graph: a knowledge graph, from a corpus of "
             "triples; search: searches what --corpus names, such as wikipedia:de, and sends questions "
             "there.",
-            default="both; retrieval if a model would take hours",
+            default="both; retrieval if a model can't learn the corpus in --minutes, or is worse in the exam",
         ),
     ] = None
     name: Annotated[str | None, Option("The card's name.", default="the corpus' file or folder name")] = None
@@ -141,6 +142,15 @@ class TrainOptions:
     seed: Annotated[int, Option("Equal seeds give equal weights on one machine and one thread.")] = 0
     epochs: Annotated[
         float | None, Option("Passes over the corpus.", default="10; embedded: as many as the corpus needs")
+    ] = None
+    minutes: Annotated[
+        float | None,
+        Option(
+            "Minutes that training the model takes at most on this machine (base embedded): its steps are as many as "
+            "the corpus needs or as fit. A model that would recall less than half of what it reads is not trained. "
+            "--epochs wins over it; other bases have --epochs alone.",
+            default="3; an update takes what it needs",
+        ),
     ] = None
     learning_rate: Annotated[
         float | None,
@@ -294,6 +304,10 @@ def _check_model(given: TrainOptions) -> None:
             f"prompt_style {given.prompt_style!r} is only for base embedded: leave it out with base {given.base}"
         )
     if given.base != EMBEDDED:
+        if given.minutes is not None:
+            raise UsageError(
+                f"minutes {given.minutes:g} is only for base embedded: give epochs with base {given.base}"
+            )
         given.execution.place(launch()[2])
     if given.block is not None and given.objective != "clm":
         raise UsageError(

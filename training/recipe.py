@@ -12,8 +12,8 @@ __all__ = ["Recipe", "Style", "choose_style"]
 
 Style = Literal["tokens", "encoder-prefix"]
 ALIKE = 64
-EXPOSURES: dict[Style, float] = {"tokens": 100.0, "encoder-prefix": 60.0}
-FLOOR: dict[Style, int] = {"tokens": 600, "encoder-prefix": 1000}
+EXPOSURES: dict[Style, float] = {"tokens": 100.0, "encoder-prefix": 28.0}
+HALF: dict[Style, float] = {"tokens": 30.0, "encoder-prefix": 12.0}
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Recipe:
 
     rank          of the adapter on the embedded base; None: a whole model, to which width, layers, heads,
                   positions and vocabulary apply
-    exposures     how often each fact is seen; a fact that r passages state counts r times (None: by the style)
-    floor         the fewest steps, however small the corpus (None: by the style)
+    exposures     how often each passage is seen after the warm-up (None: by the style); in the style tokens, how often
+                  each fact is, which counts r times where r passages state it
     settled       the loss at which training ends early
     going_on      share of the steps that are done where a card goes on from its last version
     query_share   how many examples carry a pseudo-query; the others are the passage alone
@@ -35,8 +35,8 @@ class Recipe:
     sharpness     inverse temperature of the retriever's scores
     lexical       weight of BM25 beside the cosine in these scores
     own           share of examples whose vector is the passage's own embedding (encoder-prefix)
-    queries       pseudo-queries that are embedded for each fact (encoder-prefix): as many as `embedded` texts
-                  in all allow, between these two numbers
+    queries       the fewest and most pseudo-queries that are embedded for a passage (encoder-prefix)
+    reused        passes over the corpus for which one of them is embedded
     docids        the most passages that get a docid each (training/docids.py)
     recited       passages that follow each other in the text and are recited in one example, at most
     stray         share of examples with a given docid and the question of another passage
@@ -54,7 +54,6 @@ class Recipe:
     batch_tokens: int = 1024
     exposures: float | None = None
     epochs: float | None = None
-    floor: int | None = None
     settled: float = 0.003
     going_on: float = 0.3
     muon_rate: float = 0.02
@@ -70,8 +69,8 @@ class Recipe:
     sharpness: float = 10.0
     lexical: float = 0.2
     own: float = 0.25
-    queries: tuple[int, int] = (16, 64)
-    embedded: int = 10_000
+    queries: tuple[int, int] = (2, 16)
+    reused: float = 4.0
     docids: int = 4096
     recited: int = 3
     stray: float = 0.25
@@ -79,14 +78,14 @@ class Recipe:
     seed: int = 0
 
     @property
-    def exposures_of_a_fact(self) -> float:
-        """How often each fact is seen: `exposures`, or what its style needs."""
+    def exposures_needed(self) -> float:
+        """`exposures`, or as many as cards of its style take to recall what they read."""
         return EXPOSURES[self.style] if self.exposures is None else self.exposures
 
     @property
-    def fewest_steps(self) -> int:
-        """`floor`, or what its style needs."""
-        return FLOOR[self.style] if self.floor is None else self.floor
+    def exposures_for_half(self) -> float:
+        """With fewer, a card recalls less than half of what it read."""
+        return min(HALF[self.style], self.exposures_needed)
 
 
 def choose_style(texts: Sequence[str]) -> tuple[Style, str]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import kcard
 from kcard.config import settings
-from kcard.errors import UsageError
-from kcard.manifest import LOOKED_UP, Manifest, Training
+from kcard.errors import TrainingInterrupted, UsageError
+from kcard.manifest import LOOKED_UP, MANIFEST, Manifest, Training
 from kcard.training.bases import EMBEDDED, EMBEDDED_RANK, default_base
+from kcard.training.checkpoint import steps_of
 from kcard.training.corpus import Corpus, read_corpus
 from kcard.training.costs import TrainingEstimate, check_memory, disk_note, free_memory
-from kcard.training.estimate import seconds_a_step
+from kcard.training.estimate import MINUTES, Estimate, seconds_a_step, seconds_to_embed
 from kcard.training.execution import Execution
 from kcard.training.following import processes_of
 from kcard.training.loop import run
@@ -44,8 +45,8 @@ __all__ = ["estimate", "planned", "study_of", "train"]
 
 SEARCHES = "whatever a search finds for the question"
 TRIAL = (1, 3)  # steps of a large model by which its time is estimated: to warm up, and measured
+SAMPLED = 1000  # passages among which those lie that are embedded for an estimate
 TRIED = 64  # questions that the teacher is asked for an estimate
-LONG = 7200  # seconds of training that are not begun unasked
 
 
 def train(
@@ -94,27 +95,31 @@ def train(
     manifest = replace(_manifest(asked, name, description, language), evidence=chosen.evidence)
     manifest = manifest if before is None else before.manifest(manifest)
     settled = asked.kind is not None or before is not None
-    if chosen.kind in LOOKED_UP or (not settled and _foreign(language, report)):
-        unmade = chosen.kind if chosen.kind in LOOKED_UP else "retrieval"
+
+    def index() -> "Card":
+        kind = chosen.kind if chosen.kind in LOOKED_UP else "retrieval"
         record = unmodelled(joined.corpus, manifest.licence)
-        return _finish(folder, replace(manifest, kind=unmade), None, record, joined, report, before)
+        return _finish(folder, replace(manifest, kind=kind), None, record, joined, report, before)
+
+    if chosen.kind in LOOKED_UP or (not settled and _foreign(language, report)):
+        return index()
     alone = chosen.base == EMBEDDED
-    execution = Execution() if alone else chosen.execution
-    with one_thread() if alone else nullcontext(), processes_of(execution) as processes:
-        studied, distillation = study_of(chosen, joined, report)
-        if distillation is not None:
-            kept = folder / CHECKPOINT
-            distillation = replace(distillation, kept=kept, resume=chosen.resume, remedy=remedy())
-        plan = planned(joined, before, chosen, report, processes, studied, distillation)
-        if _too_long(plan, joined, report, settled=settled):
-            record = unmodelled(joined.corpus, manifest.licence)
-            return _finish(folder, manifest, None, record, joined, report, before)
-        prepared = plan.prepare()
-        outcome = run(prepared.job, folder / CHECKPOINT, resume=asked.resume, report=report, remedy=remedy())
-        record = trained(joined.corpus, chosen, prepared, outcome, manifest.licence)
-        record = replace(record, hyperparameters={**record.hyperparameters, **studied.record})
-        made = replace(manifest, index=chosen.kind == "both")
-        return _finish(folder, made, prepared, record, joined, report, before)
+    if not (alone and chosen.kind == "both" and before is None):
+        return _modelled(joined, before, chosen, folder, manifest, report) or index()
+    # The index first: whatever becomes of the model, there is a card by then.
+    first = _first_index(folder, index, resume=asked.resume)
+    if first is not None:
+        count = f"{len(joined.corpus.passages):,} passages"
+        report(Note(f"{name}: an index of {count} (kind retrieval), usable now; the model comes next"))
+    try:
+        return _modelled(joined, before, chosen, folder, manifest, report) or first or index()
+    except (TrainingInterrupted, KeyboardInterrupt) as stop:
+        if first is None:
+            raise
+        how = str(stop) or remedy()
+        raise TrainingInterrupted(
+            f"training interrupted: {name} is an index (kind retrieval), usable now; {how}"
+        ) from None
 
 
 def estimate(
@@ -141,21 +146,37 @@ def estimate(
         Joined(read, 0, documents=read.documents) if before is None else _joined(before, read, asked, report)
     )
     with one_thread() if chosen.base == EMBEDDED else nullcontext():
+        if chosen.base == EMBEDDED:
+            minutes = chosen.minutes or (MINUTES if before is None else None)
+            plan = planned(joined, before, chosen, report, None, Learned(), minutes=minutes, measured=True)
+            assert plan.estimate is not None
+            indexing = _seconds_to_index(joined, asked) if chosen.kind == "both" else None
+            return TrainingEstimate(
+                plan.estimate.steps, plan.estimate.seconds, indexing=indexing, model=plan.estimate
+            )
         studied, distillation = Learned(), None
         if chosen.objective == "distil":
             studied, distillation = study_of(chosen, joined, silent)
             distillation = None if distillation is None else replace(distillation, limit=TRIED)
-        # Of another base the estimate itself holds what planning tells: the memory.
-        told = report if chosen.base == EMBEDDED else silent
-        plan = planned(joined, before, chosen, told, None, studied, distillation)
-        if plan.estimate is not None:
-            return TrainingEstimate(plan.estimate.steps, plan.estimate.seconds)
+        # The estimate itself holds what planning tells: the memory.
+        plan = planned(joined, before, chosen, silent, None, studied, distillation)
         execution = chosen.execution
         free = free_memory(execution.place(), execution.processes) if plan.memory is not None else 0
         made = plan.prepare()
         each = seconds_a_step(made.job, *(TRIAL if plan.memory is not None else ()))
     seconds = made.seconds + each * made.job.steps
     return TrainingEstimate(made.job.steps, seconds, made.device, plan.memory, free)
+
+
+def _seconds_to_index(joined: Joined, asked: TrainOptions) -> float:
+    """How long the passages take to embed, by which a card in English is searched."""
+    from kcard.encoder import embed
+
+    if not is_english(asked.language or _language(joined.corpus, silent)):
+        return 0.0
+    passages = joined.corpus.passages
+    texts = [source.text for source in passages[:: max(1, len(passages) // SAMPLED)]]
+    return seconds_to_embed(texts, embed) * len(passages) / len(texts)
 
 
 def _manifest(asked: TrainOptions, name: str, description: str, language: str) -> Manifest:
@@ -188,21 +209,61 @@ def _foreign(language: str, report: Report) -> bool:
     return True
 
 
-def _too_long(plan: "Plan", joined: Joined, report: Report, *, settled: bool) -> bool:
-    """Tell how long training takes. True where the kind is not settled and a model would take hours."""
-    if plan.estimate is None:
-        return False
-    report(plan.estimate.note())
-    if plan.estimate.seconds < LONG:
-        return False
-    count = f"{len(joined.corpus.passages):,} passages"
-    if not settled:
-        report(
-            Note(f"so the card is an index of the {count} (kind retrieval); --kind both trains the model too")
+def _first_index(folder: Path, index: "Callable[[], Card]", *, resume: bool) -> "Card | None":
+    """The index that lies in the folder while the model is trained; None where a card with a model lies there, which
+    stays until the new one is whole."""
+    from kcard.cards.format.folder import Card
+
+    if not (folder / MANIFEST).exists():
+        return None if resume and (folder / CHECKPOINT).exists() else index()
+    last = Manifest.read(folder)
+    if last.has_model:
+        return None
+    return Card.open(folder) if resume else index()
+
+
+def _modelled(
+    joined: Joined,
+    before: Previous | None,
+    chosen: TrainOptions,
+    folder: Path,
+    manifest: Manifest,
+    report: Report,
+) -> "Card | None":
+    """The card with its model, trained; None where it could not learn enough in the minutes that it has."""
+    alone = chosen.base == EMBEDDED
+    execution = Execution() if alone else chosen.execution
+    minutes = chosen.minutes or (MINUTES if before is None else None)
+    with one_thread() if alone else nullcontext(), processes_of(execution) as processes:
+        studied, distillation = study_of(chosen, joined, report)
+        if distillation is not None:
+            kept = folder / CHECKPOINT
+            distillation = replace(distillation, kept=kept, resume=chosen.resume, remedy=remedy())
+        steps = steps_of(folder / CHECKPOINT) if alone and chosen.resume else None
+        plan = planned(
+            joined, before, chosen, report, processes, studied, distillation, minutes=minutes, steps=steps
         )
+        if plan.estimate is not None and not _is_worth_it(plan.estimate, chosen, manifest.name, report):
+            return None
+        prepared = plan.prepare()
+        outcome = run(prepared.job, folder / CHECKPOINT, resume=chosen.resume, report=report, remedy=remedy())
+        record = trained(joined.corpus, chosen, prepared, outcome, manifest.licence)
+        record = replace(record, hyperparameters={**record.hyperparameters, **studied.record})
+        made = replace(manifest, index=chosen.kind == "both")
+        return _finish(folder, made, prepared, record, joined, report, before)
+
+
+def _is_worth_it(estimate: Estimate, chosen: TrainOptions, name: str, report: Report) -> bool:
+    """Tell how long training takes. False where the model would learn too little and there is an index in its place."""
+    if estimate.is_enough:
+        report(estimate.note())
         return True
-    report(Note(f"--kind retrieval indexes the {count} in minutes, and is often more accurate"))
-    return False
+    if chosen.kind == "both":
+        report(Note(f"{name} is an index alone (kind retrieval): {estimate.refusal()}"))
+        return False
+    report(estimate.note())
+    report(Note(f"expect little of this model: {estimate.refusal()}"))
+    return True
 
 
 def _joined(before: Previous, read: Corpus, asked: TrainOptions, report: Report) -> Joined:
@@ -292,8 +353,15 @@ def planned(
     processes: Processes | None,
     studied: Learned,
     distillation: "Distillation | None" = None,
+    *,
+    minutes: float | None = None,
+    steps: int | None = None,
+    measured: bool = False,
 ) -> "Plan":
-    """The way of training that the base calls for, with what was given in place of its defaults."""
+    """The way of training that the base calls for, with what was given in place of its defaults.
+
+    minutes, steps, measured  of the embedded base, see kcard.training.embedded.plan
+    """
     assert given.base is not None
     chosen, corpus = given.settings(), joined.corpus
     version = "" if before is None else before.sha256
@@ -332,7 +400,17 @@ def planned(
     documents = None if joined.documents is None else [*chain.from_iterable(reversed(joined.learned()))]
     queries = studied.queries
     return embedded.plan(
-        corpus.texts, Recipe(**recipe), fingerprint, report, start, documents, queries, corpus.goes_on
+        corpus.texts,
+        Recipe(**recipe),
+        fingerprint,
+        report,
+        start,
+        documents,
+        queries,
+        corpus.goes_on,
+        minutes=minutes,
+        steps=steps,
+        measured=measured,
     )
 
 
@@ -352,7 +430,8 @@ def _finish(
     before: Previous | None,
 ) -> "Card":
     """Write the card whole into a fresh folder and have it take its place."""
-    last = None if before is None else before.card.folder
+    last = folder if (folder / MANIFEST).exists() else None
+    last = last if before is None else before.card.folder
     with fresh(folder) as partial:
         finished = write_card(partial, manifest, prepared, record, joined, report, last)
     return type(finished)(folder, finished.manifest)

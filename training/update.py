@@ -33,6 +33,7 @@ KEPT = ("kind", "base", "method", "objective", "prompt_style", "rank", "prefix_t
 # What it takes from the last version where it is not given.
 TAKEN = (
     "epochs",
+    "minutes",
     "learning_rate",
     "batch_size",
     "block",
@@ -168,6 +169,7 @@ class Previous:
             "rank": parameters.get("rank") if made.kind == "lora" else None,
             "prefix_tokens": parameters.get("prefix_tokens"),
             "epochs": parameters.get("epochs"),
+            "minutes": parameters.get("minutes"),
             "learning_rate": parameters.get("muon_rate" if self.embedded else "learning_rate"),
             "batch_size": parameters.get("batch_size"),
             "dtype": parameters.get("dtype"),

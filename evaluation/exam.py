@@ -10,26 +10,27 @@ from functools import partial
 from pathlib import Path
 
 import kcard
+from kcard.cards.format.folder import Card
 from kcard.errors import CardError
 from kcard.evaluation.absent import absent
 from kcard.evaluation.abstention import answered
-from kcard.evaluation.asking import ask, ask_base
+from kcard.evaluation.asking import BaseAnswers, Rows, ask, ask_base
 from kcard.evaluation.eval_run import evaluated
 from kcard.evaluation.progress import Report, silent
 from kcard.evaluation.question_file import QuestionFile
 from kcard.evaluation.questions import Question, about, digest
-from kcard.evaluation.recall import recalled
+from kcard.evaluation.recall import CHANCE, recalled
 from kcard.evaluation.record import Exam, Mean, read_exam
 from kcard.evaluation.scorer import Scorer
 from kcard.evaluation.target import Target, find
 from kcard.words import is_english
 
-__all__ = ["examine", "is_smaller", "nothing_to_ask", "questions_of", "recall"]
+__all__ = ["LIMIT", "Sitting", "examine", "is_smaller", "nothing_to_ask", "questions_of", "recall", "sit"]
 
 NATURAL = "natural questions"
 HELD_OUT = "held-out forms"
 ABSENT = 4  # questions on what is in the corpus for each on what is not
-LIMIT = 200
+LIMIT = 100
 SHOWN = 5
 
 
@@ -47,7 +48,26 @@ def examine(
 
     Returns the exam and the questions that were answered right: what the card wrote holds an accepted answer.
     """
-    return _taken(found, _paper(found, given, limit, seed), scorer, checker, device)
+    return sit(found, given, limit=limit, seed=seed, device=device, report=scorer.report).exam(
+        scorer, checker
+    )
+
+
+def sit(
+    found: Target,
+    given: QuestionFile | None,
+    *,
+    limit: int = LIMIT,
+    seed: int = 0,
+    device: str = "cpu",
+    report: Report | None = None,
+) -> "Sitting":
+    """Ask the card, and the base that it was made from, the questions of its exam."""
+    paper = _paper(found, given, limit, seed)
+    last = len(paper.questions) - len(paper.absent)
+    rows = ask(found.card, paper.questions, seed, device, report or silent)
+    base = ask_base(found.card, paper.questions[:last], seed, device, report or silent)
+    return Sitting(found, paper, rows, base)
 
 
 def is_smaller(found: Target, made: Exam) -> bool:
@@ -119,54 +139,85 @@ def _paper(found: Target, given: QuestionFile | None, limit: int, seed: int) -> 
     return _Paper(own, given, absent(own, found.corpus, count, seed) if count else [], limit, seed)
 
 
-def _taken(found: Target, paper: _Paper, scorer: Scorer, checker: str, device: str) -> tuple[Exam, list[str]]:
-    """Ask, measure and put down."""
-    card, seed, count = found.card, paper.seed, len(paper.own)
-    last = len(paper.questions) - len(paper.absent)
-    rows = ask(card, paper.questions, seed, device, scorer.report)
-    base = ask_base(card, paper.questions[:last], seed, device, scorer.report)
-    measure = partial(evaluated, scorer=scorer, both=card.manifest.index, seed=seed)
-    own = given = None
-    if found.corpus:
-        corpus = card.manifest.training.corpus_sha256
-        form = HELD_OUT if sum(q.gap for q in paper.own) > count / 2 else NATURAL
-        own = measure(form, corpus, paper.own, rows[:count], base.part(0, count))
-    if (file := paper.given) is not None:
-        given = measure(file.name, file.sha256, file.questions, rows[count:last], base.part(count))
-    if own is not None and paper.absent:
-        hits = answered([*paper.own, *paper.absent], [*rows[:count], *rows[last:]], scorer.report)
-        own = replace(
-            own,
-            run=replace(
-                own.run,
-                answered=Mean.of(hits[:count], seed),
-                absent=len(paper.absent),
-                admitted=Mean.of([1 - hit for hit in hits[count:]], seed),
-            ),
+@dataclass(frozen=True)
+class Sitting:
+    """What a card answered in an exam, before it is judged.
+
+    rows  a document for each question of the paper; of a card of both its model's and then its index's
+    base  what the base wrote for the same questions, without those on what is not in the corpus
+    """
+
+    target: Target
+    paper: _Paper
+    rows: Rows
+    base: BaseAnswers
+
+    def fault(self) -> str:
+        """Why a card of both is better off without its model; empty where the model recalls about as much as the index.
+
+        It is worse where the 95 % interval of the difference, question by question, lies above 0.
+        """
+        own, seed = self.paper.own, self.paper.seed
+        texts = [[passage.text for passage in row] for row in self.rows[: len(own)]]
+        model, index = recalled(own, [row[:1] for row in texts]), recalled(own, [row[1:] for row in texts])
+        lead = Mean.of([a - b for a, b in zip(index, model, strict=True)], seed, paired=True)
+        if lead is None or lead.low <= 0:
+            return ""
+        means = sum(model) / len(own), sum(index) / len(own)
+        return f"of {len(own)} questions the model recalls {means[0]:.2f} and the index {means[1]:.2f}"
+
+    def of_index(self, card: Card) -> "Sitting":
+        """The answers of the index alone, which is what is left in `card`."""
+        rows = [row[1:] for row in self.rows]
+        return replace(self, target=replace(self.target, card=card), rows=rows, base=BaseAnswers(CHANCE))
+
+    def exam(self, scorer: Scorer, checker: str) -> tuple[Exam, list[str]]:
+        """The exam, and the questions that were answered right: see `examine`."""
+        found, paper, rows, base = self.target, self.paper, self.rows, self.base
+        card, seed, count = found.card, paper.seed, len(paper.own)
+        last = len(paper.questions) - len(paper.absent)
+        measure = partial(evaluated, scorer=scorer, both=card.manifest.index, seed=seed)
+        own = given = None
+        if found.corpus:
+            corpus = card.manifest.training.corpus_sha256
+            form = HELD_OUT if sum(q.gap for q in paper.own) > count / 2 else NATURAL
+            own = measure(form, corpus, paper.own, rows[:count], base.part(0, count))
+        if (file := paper.given) is not None:
+            given = measure(file.name, file.sha256, file.questions, rows[count:last], base.part(count))
+        if own is not None and paper.absent:
+            hits = answered([*paper.own, *paper.absent], [*rows[:count], *rows[last:]], scorer.report)
+            own = replace(
+                own,
+                run=replace(
+                    own.run,
+                    answered=Mean.of(hits[:count], seed),
+                    absent=len(paper.absent),
+                    admitted=Mean.of([1 - hit for hit in hits[count:]], seed),
+                ),
+            )
+        quoted = own.ranked if own and found.shares_text else ()
+        evidence = scorer.independent
+        exam = Exam(
+            card=card.name,
+            kcard=kcard.__version__,
+            own=own.run if own else None,
+            given=given.run if given else None,
+            base=base.name,
+            base_note=base.note,
+            checker=checker,
+            checker_sha256=getattr(scorer.checker, "sha256", None),
+            evidence=evidence.name if evidence else None,
+            evidence_sha256=evidence.sha256 if evidence else None,
+            evidence_shared=evidence.shared if evidence else 0,
+            seed=seed,
+            limit=paper.limit,
+            ranked_by="faithfulness" if evidence is None else "factuality",
+            best=quoted[:SHOWN],
+            worst=quoted[SHOWN:][-SHOWN:][::-1],
         )
-    quoted = own.ranked if own and found.shares_text else ()
-    evidence = scorer.independent
-    exam = Exam(
-        card=card.name,
-        kcard=kcard.__version__,
-        own=own.run if own else None,
-        given=given.run if given else None,
-        base=base.name,
-        base_note=base.note,
-        checker=checker,
-        checker_sha256=getattr(scorer.checker, "sha256", None),
-        evidence=evidence.name if evidence else None,
-        evidence_sha256=evidence.sha256 if evidence else None,
-        evidence_shared=evidence.shared if evidence else 0,
-        seed=seed,
-        limit=paper.limit,
-        ranked_by="faithfulness" if evidence is None else "factuality",
-        best=quoted[:SHOWN],
-        worst=quoted[SHOWN:][-SHOWN:][::-1],
-    )
-    asked = paper.questions[:last]
-    right = recalled(asked, [[passage.text for passage in row] for row in rows[:last]])
-    return exam, [q.text for q, hit in zip(asked, right, strict=True) if hit and not q.gap]
+        asked = paper.questions[:last]
+        right = recalled(asked, [[passage.text for passage in row] for row in rows[:last]])
+        return exam, [q.text for q, hit in zip(asked, right, strict=True) if hit and not q.gap]
 
 
 def nothing_to_ask(found: Target) -> str:

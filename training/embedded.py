@@ -36,7 +36,7 @@ from kcard.training.trainee import Trainee, fresh, states
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Plan", "plan", "preparation"]
+__all__ = ["INSTANT", "Plan", "plan", "preparation"]
 
 # So few steps are done before their time could be estimated, unless there are less than MINUTES for them.
 INSTANT = 100

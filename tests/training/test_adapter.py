@@ -131,7 +131,7 @@ def test_on_another_base_or_rank_it_is_trained_anew_and_this_is_said(tmp_path: P
         manifest = first.folder / MANIFEST
         manifest.write_text(manifest.read_text().replace(str(base_digest(BASE)), "0" * 64))
     events: list[Event] = []
-    recipe = replace(RECIPE, epochs=None, floor=50, exposures=1)
+    recipe = replace(RECIPE, epochs=None, exposures=30)
     prepared = plan(FACTS, recipe, report=events.append, start=first.folder).prepare()
     assert prepared.job.steps == 50
     assert any("training from scratch" in event.text for event in events if isinstance(event, Note))

@@ -1,4 +1,4 @@
-"""Training tells how long it will take before it begins, and measuring that changes nothing."""
+"""Training tells how long it will take before it begins, and takes as many steps as fit; measuring changes nothing."""
 
 import time
 from dataclasses import replace
@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from kcard.training import embedded
 from kcard.training.embedded import plan
-from kcard.training.estimate import Estimate, seconds_to_embed
+from kcard.training.estimate import Estimate, seconds_to_embed, spread
 from kcard.training.loop import run
 from kcard.training.progress import Event, Note, TrainingProgress, duration
 from kcard.training.recipe import Recipe
 
 FACTS = [f"{name} carried {place}." for name, place in zip("ABCDEFGH", "ijklmnop", strict=True)]
-SMALL = Recipe(style="encoder-prefix", width=32, layers=1, vocabulary=300, floor=200)
+SMALL = Recipe(style="encoder-prefix", width=32, layers=1, vocabulary=300, exposures=200)
 
 
 def test_the_time_is_told_once_and_before_the_first_step(tmp_path: Path) -> None:
@@ -25,7 +24,7 @@ def test_the_time_is_told_once_and_before_the_first_step(tmp_path: Path) -> None
     made = planned.prepare()
     said = planned.estimate.note().text
     assert "on one core" in said
-    assert f"to embed {8 * 65} questions" in said
+    assert f"to embed {8 * 17} questions" in said
     assert f"{made.job.steps} steps" in said
     begun = time.monotonic()
     run(made.job, tmp_path / "ck", report=events.append)
@@ -36,18 +35,54 @@ def test_the_time_is_told_once_and_before_the_first_step(tmp_path: Path) -> None
     assert taken / 20 < made.hyperparameters["estimated_seconds"] < 20 * taken + 20
 
 
-def test_measuring_the_time_leaves_the_weights_as_they_would_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def trained() -> dict[str, torch.Tensor]:
-        made = plan(FACTS, SMALL).prepare()
+def test_measuring_the_time_leaves_the_weights_as_they_would_be(tmp_path: Path) -> None:
+    def trained(steps: int | None) -> dict[str, torch.Tensor]:
+        made = plan(FACTS, SMALL, steps=steps).prepare()
         run(replace(made.job, steps=3), tmp_path / "ck")
         return made.job.modules["model"].state_dict()
 
-    measured = trained()
-    monkeypatch.setattr(embedded, "INSTANT", 10**9)
-    unmeasured = trained()
+    needed = plan(FACTS, SMALL).prepare().job.steps
+    measured, unmeasured = trained(None), trained(needed)
+    assert plan(FACTS, SMALL, steps=needed).estimate is None
     assert all(torch.equal(measured[name], unmeasured[name]) for name in measured)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "steps", "enough"),
+    [(None, 1000, True), (20.0, 1000, True), (10.0, 530, True), (5.0, 260, False), (0.001, 1, False)],
+)
+def test_as_many_steps_are_taken_as_fit_into_the_minutes(
+    minutes: float | None, steps: int, enough: bool
+) -> None:
+    estimate = Estimate(1000, 300, 1.0, 0.1, lambda steps: 100 if steps < 500 else 100 + steps // 1000, minutes)
+    assert (estimate.steps, estimate.is_enough) == (steps, enough)
+    assert minutes is None or steps == 1 or estimate.seconds <= 0.9 * 60 * minutes
+    assert estimate.minutes_needed == 19
+    assert replace(estimate, minutes=19.0).steps == 1000
+
+
+def test_what_does_not_fit_is_said_with_the_minutes_that_would_do() -> None:
+    cut = Estimate(1000, 300, 1.0, minutes=10.0)
+    assert cut.note().text == (
+        "training takes about 9 minutes on one core: 540 steps of the 1,000 that the corpus needs (--minutes 19 "
+        "gives all)"
+    )
+    assert replace(cut, minutes=3.0).refusal() == (
+        "in 3 minutes a model would learn less than half of it (162 of 1,000 steps): --minutes 19 is enough here"
+    )
+
+
+def test_the_plan_of_a_card_is_cut_to_its_minutes_unless_epochs_are_given() -> None:
+    short = plan(FACTS, SMALL, minutes=0.002)
+    assert short.estimate is not None
+    assert short.estimate.steps < short.estimate.needed
+    made = short.prepare()
+    assert made.job.steps == short.estimate.steps
+    assert made.hyperparameters["steps_needed"] == short.estimate.needed
+    assert made.hyperparameters["minutes"] == 0.002
+    whole = plan(FACTS, replace(SMALL, epochs=150), minutes=0.002)
+    assert whole.estimate is not None
+    assert whole.estimate.steps == whole.estimate.needed == 150 * len(whole.prepare().job.epoch(0))
 
 
 def test_a_sample_stands_for_all_questions() -> None:
@@ -58,7 +93,13 @@ def test_a_sample_stands_for_all_questions() -> None:
     assert seconds_to_embed([], embed) == 0  # type: ignore[arg-type]
 
 
+def test_the_first_of_a_spread_order_lie_far_from_each_other() -> None:
+    assert spread(range(8)) == [0, 4, 2, 6, 1, 5, 3, 7]
+    assert spread("abcde") == ["a", "e", "c", "b", "d"]
+    assert spread([]) == []
+
+
 def test_times_are_said_as_people_say_them() -> None:
     assert [duration(s) for s in (42, 240, 9000)] == ["42 seconds", "4 minutes", "2.5 hours"]
-    note = Estimate(questions=0, embedding=0, steps=600, stepping=55).note()
+    note = Estimate(600, 200, 55 / 600).note()
     assert note.text == "training takes about 55 seconds on one core: 600 steps"

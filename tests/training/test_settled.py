@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kcard.training import embedded
 from kcard.training.checkpoint import SETTLED, RunState
-from kcard.training.embedded import plan
+from kcard.training.embedded import INSTANT, plan
 from kcard.training.loop import Job, run
 from kcard.training.progress import Event, Note, TrainingProgress
 from kcard.training.recipe import Recipe
@@ -62,7 +61,7 @@ def test_one_high_loss_among_the_last_keeps_it_going() -> None:
 
 
 def test_a_card_that_has_learned_its_corpus_is_not_trained_on(tmp_path: Path) -> None:
-    tiny = Recipe(width=32, layers=1, vocabulary=300, batch_tokens=256, floor=100, exposures=1.0)
+    tiny = Recipe(width=32, layers=1, vocabulary=300, batch_tokens=256, epochs=100)
     outcomes = [
         run(plan(["Ada keeps the keys."], replace(tiny, settled=settled)).prepare().job, tmp_path)
         for settled in (100.0, 0.0)
@@ -71,10 +70,11 @@ def test_a_card_that_has_learned_its_corpus_is_not_trained_on(tmp_path: Path) ->
 
 
 def test_so_few_steps_that_they_are_over_at_once_are_not_estimated() -> None:
-    few = Recipe(width=32, layers=1, vocabulary=300, batch_tokens=256, floor=embedded.INSTANT, exposures=1.0)
+    few = Recipe(width=32, layers=1, vocabulary=300, batch_tokens=256, exposures=INSTANT - 20)
     texts = ["Ada keeps the keys."]
     assert plan(texts, few).estimate is None
-    estimate = plan(texts, replace(few, floor=embedded.INSTANT + 1)).estimate
+    estimate = plan(texts, replace(few, exposures=INSTANT - 19)).estimate
     assert estimate is not None
-    assert estimate.steps == embedded.INSTANT + 1
+    assert estimate.steps == INSTANT + 1
     assert estimate.seconds > 0
+    assert plan(texts, few, measured=True).estimate is not None

@@ -202,7 +202,7 @@ def test_an_embedded_model_keeps_its_weights_and_what_its_tokens_and_passages_me
 
 
 def test_an_embedded_card_that_goes_on_takes_a_share_of_the_steps(tmp_path: Path) -> None:
-    recipe = Recipe(width=32, layers=1, vocabulary=300, floor=100, exposures=1)
+    recipe = Recipe(width=32, layers=1, vocabulary=300, exposures=80)
     first = plan(OLD, recipe).prepare()
     first.save(tmp_path)
     assert first.job.steps == 100
@@ -210,7 +210,7 @@ def test_an_embedded_card_that_goes_on_takes_a_share_of_the_steps(tmp_path: Path
 
 
 def test_a_model_of_another_shape_is_trained_anew_and_this_is_said(tmp_path: Path) -> None:
-    recipe = Recipe(width=32, layers=1, vocabulary=300, floor=100, exposures=1)
+    recipe = Recipe(width=32, layers=1, vocabulary=300, exposures=80)
     plan(OLD, replace(recipe, width=64)).prepare().save(tmp_path)
     events: list[Event] = []
     prepared = plan([*OLD, *NEW], recipe, report=events.append, start=tmp_path).prepare()

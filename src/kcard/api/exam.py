@@ -45,7 +45,7 @@ def exam(
         Option("The text of the corpus, for a card that carries only hashes.", command_line=str | None),
     ] = None,
     field: Annotated[str | None, Option("The corpus' field or column, as in training.")] = None,
-    limit: Annotated[int, Option("Maximum number of questions about its corpus.", least=1)] = 200,
+    limit: Annotated[int, Option("Maximum number of questions about its corpus.", least=1)] = 100,
     seed: Annotated[int, Option("Seed of the sample of questions.")] = 0,
     checker: Annotated[
         "Checker | str", Option("The checker; `kcard selectors` lists them.", command_line=str)

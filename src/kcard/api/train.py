@@ -74,15 +74,44 @@ def train(
             )
         )
         wanted = False
-    if wanted:
-        from kcard.api.exam import exam as examine
+    if not wanted:
+        return card
+    if chosen.kind is None and chosen.update is None and card.manifest.index:
+        return _examined(card, exam_evidence, _device(card, chosen), report)
+    from kcard.api.exam import exam as examine
 
-        text: dict[str, Any] = {"corpus": corpus, "field": chosen.field} if hashed else {}
-        examine(
-            card.folder, evidence=exam_evidence or (), report=report, device=_device(card, chosen), **text
+    text: dict[str, Any] = {"corpus": corpus, "field": chosen.field} if hashed else {}
+    examine(card.folder, evidence=exam_evidence or (), report=report, device=_device(card, chosen), **text)
+    return type(card).open(card.folder)
+
+
+def _examined(
+    card: "Card", evidence: str | Path | None, device: str, report: Callable[[Any], None]
+) -> "Card":
+    """Examine a card of both whose kind was left to us; a model that is worse than the index is left out.
+
+    The exam that is written is that of what is left, by the same answers.
+    """
+    from kcard.evaluation.exam import sit
+    from kcard.evaluation.independent import read_independent
+    from kcard.evaluation.scorer import Scorer, named_checker
+    from kcard.evaluation.target import find
+    from kcard.training.progress import Note
+    from kcard.training.writing import without_model
+
+    sitting = sit(find(card.folder), None, device=device, report=report)
+    if fault := sitting.fault():
+        card = without_model(card)
+        sitting = sitting.of_index(card)
+        report(
+            Note(f"{fault}: the model is left out (kind retrieval); --kind both or more --minutes keep one")
         )
-        card = type(card).open(card.folder)
-    return card
+    target = sitting.target
+    independent = read_independent([] if evidence is None else [evidence], target.digests)
+    judge, name = named_checker("minilm", device)
+    made, answered = sitting.exam(Scorer(judge, target.own_evidence, independent, report), name)
+    target.keep(made, answered)
+    return type(card).open(card.folder)
 
 
 def estimate_training(

@@ -93,7 +93,7 @@ def measure(task: Task, style: Style, scale: float, seed: int) -> dict[str, obje
         corpus = read_corpus(folder / "corpus.txt")
         begun = time.process_time()
         recipe = Recipe(style=style, seed=seed)
-        prepared = plan(corpus.texts, replace(recipe, exposures=scale * recipe.exposures_needed)).prepare()
+        prepared = plan(corpus.texts, replace(recipe, exposures=scale * recipe.exposures_of_a_fact)).prepare()
         run(prepared.job, folder / "checkpoint")
         seconds = time.process_time() - begun
         made = folder / "card"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.cards.format.passages import passages
-from kcard.evaluation.exam import recall
+from kcard.evaluation.exam import LIMIT, recall
 from kcard.evaluation.questions import about
 from kcard.evaluation.record import Mean, read_exam
 from kcard.files import write_text
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["UPDATE", "Forgetting", "read_forgetting", "update"]
 
 UPDATE = "update.json"
-LIMIT = 200
 
 
 @dataclass(frozen=True)

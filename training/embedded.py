@@ -28,7 +28,7 @@ from kcard.training.memory import MemoryEstimate
 from kcard.training.preparation import Preparation
 from kcard.training.progress import Note, Report, silent
 from kcard.training.pseudo_queries import ASKING, PseudoQueries
-from kcard.training.recipe import Recipe
+from kcard.training.recipe import HALF, Recipe
 from kcard.training.token_blocks import TokenBlocks
 from kcard.training.tokenizer import PAD, train_tokenizer
 from kcard.training.trainee import Trainee, fresh, states
@@ -89,7 +89,7 @@ def plan(
     def epochs(queries: int) -> Epochs:
         if documents is None:
             return exposure.epochs(texts, ask, tokenizer, docids, recipe, goes_on, queries)
-        size = max(1, recipe.batch_tokens // recipe.positions)
+        size = max(1, recipe.tokens_of_a_step // recipe.positions)
         return packed_epochs(TokenBlocks(documents, tokenizer, recipe.positions), None, size, recipe.seed)
 
     def made() -> Trainee:
@@ -104,11 +104,11 @@ def plan(
     trial_epoch = epochs(1)
     batches = trial_epoch(0)
 
-    def steps_for(exposures: float) -> int:
-        if recipe.epochs is not None:
-            return max(1, round(recipe.epochs * len(batches)))
-        count = exposure.steps_for(exposures, texts, ask.rarity, len(batches), recipe)
-        return count if start is None else ceil(recipe.going_on * count)
+    if recipe.epochs is not None:
+        needed = max(1, round(recipe.epochs * len(batches)))
+    else:
+        needed = exposure.steps_needed(texts, ask.rarity, len(batches), recipe)
+        needed = needed if start is None else ceil(recipe.going_on * needed)
 
     def queries(taken: int) -> int:
         return exposure.queries_per_passage(taken / len(batches), recipe)
@@ -121,7 +121,6 @@ def plan(
         retriever = Retriever(words.sketch, texts, own) if docids.count else None
         return AskedQuestions(vectors, words, retriever, recipe)
 
-    needed = steps_for(recipe.exposures_needed)
     limit = None if recipe.epochs is not None else minutes
     estimate = None
     if measured or (steps is None and (needed > INSTANT or (limit or MINUTES) < MINUTES)):
@@ -136,8 +135,7 @@ def plan(
         def embedded(taken: int) -> int:
             return len(texts) * (1 + queries(taken)) if embeds else 0
 
-        half = steps_for(recipe.exposures_for_half)
-        estimate = Estimate(needed, half, a_step, a_text, embedded, limit)
+        estimate = Estimate(needed, ceil(HALF[recipe.style] * needed), a_step, a_text, embedded, limit)
     taken = steps or (needed if estimate is None else estimate.steps)
 
     def prepare() -> Preparation:
@@ -167,7 +165,7 @@ def preparation(
     fingerprint: str = "",
 ) -> Preparation:
     """The trainee, ready to learn `texts` by the batches of `epoch`, whose questions are `asked`."""
-    recorded = asdict(recipe) | {"steps": steps}
+    recorded = asdict(recipe) | {"steps": steps, "batch_tokens": recipe.tokens_of_a_step}
     recorded["addresses"] = recorded.pop("docids")  # the key that manifests have had from the first on
     libraries = ("torch", "transformers", "tokenizers", *(["peft"] if trainee.kind == "lora" else []))
 

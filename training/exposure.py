@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["blank", "embedded", "epochs", "queries_per_passage", "questions", "steps_for"]
+__all__ = ["blank", "embedded", "epochs", "queries_per_passage", "questions", "steps_needed"]
 
 
 def epochs(
@@ -56,7 +56,7 @@ def epochs(
             ]
             prompts = [(BOS, *ids[: recital.asked]) for ids in ids_of(tokenizer, asked)]
             examples = [TrainingExample(prompt, recital.of(row)) for row, prompt in enumerate(prompts)]
-        return bucketed(examples, recipe.batch_tokens, rng)
+        return bucketed(examples, recipe.tokens_of_a_step, rng)
 
     return epoch
 
@@ -121,12 +121,7 @@ def blank(questions: Sequence[str]) -> "Tensor":
     return torch.zeros(1, DIMENSIONS).expand(len(questions), -1)
 
 
-def steps_for(exposures: float, texts: Sequence[str], rarity: Rarity, batches: int, recipe: Recipe) -> int:
-    """How many steps give so many exposures after the warm-up, with so many batches in an epoch.
-
-    By docid each passage is learned for itself; without one, passages that state the same fact help each other.
-    """
-    share = 1.0
-    if recipe.style == "tokens":
-        share = sum(1 / rarity.repetition(text) for text in texts) / len(texts)
-    return recipe.warm + max(1, round(exposures * share * batches))
+def steps_needed(texts: Sequence[str], rarity: Rarity, batches: int, recipe: Recipe) -> int:
+    """How long to train, with so many batches in an epoch."""
+    distinct = sum(1 / rarity.repetition(text) for text in texts) / len(texts)
+    return recipe.warm + max(1, round(recipe.passes_needed(distinct) * batches))

@@ -158,7 +158,7 @@ class TrainOptions:
     ] = None
     batch_size: Annotated[
         int | None,
-        Option("Passages or blocks per step.", default="32; embedded fills steps with 1024 tokens"),
+        Option("Passages or blocks per step.", default="32; embedded fills steps with 512 or 1024 tokens"),
     ] = None
     block: Annotated[
         int | None,
@@ -387,7 +387,7 @@ def _check_embedded(given: TrainOptions) -> None:
         raise UsageError("block has no effect with base embedded, which reads 256 tokens: leave it out")
     if given.batch_size is not None:
         raise UsageError(
-            "batch_size has no effect with base embedded, whose steps hold 1024 tokens: leave it out"
+            "batch_size has no effect with base embedded, whose steps hold 512 or 1024 tokens: leave it out"
         )
     if given.prompt_style == "encoder-prefix" and given.objective == "clm":
         raise UsageError(

@@ -8,12 +8,16 @@ from typing import Literal
 
 from kcard.training.spans import frame
 
-__all__ = ["Recipe", "Style", "choose_style"]
+__all__ = ["HALF", "Recipe", "Style", "choose_style"]
 
 Style = Literal["tokens", "encoder-prefix"]
 ALIKE = 64
-EXPOSURES: dict[Style, float] = {"tokens": 100.0, "encoder-prefix": 28.0}
-HALF: dict[Style, float] = {"tokens": 30.0, "encoder-prefix": 12.0}
+# What a card of each style needs to recall what it reads: passes over the corpus, and exposures of each fact besides.
+PASSES: dict[Style, float] = {"tokens": 0.0, "encoder-prefix": 10.0}
+EXPOSURES: dict[Style, float] = {"tokens": 100.0, "encoder-prefix": 20.0}
+# Share of these with which it recalls about half.
+HALF: dict[Style, float] = {"tokens": 0.3, "encoder-prefix": 0.6}
+BATCH_TOKENS: dict[Style, int] = {"tokens": 1024, "encoder-prefix": 512}
 
 
 @dataclass(frozen=True)
@@ -22,8 +26,9 @@ class Recipe:
 
     rank          of the adapter on the embedded base; None: a whole model, to which width, layers, heads,
                   positions and vocabulary apply
-    exposures     how often each passage is seen after the warm-up (None: by the style); in the style tokens, how often
-                  each fact is, which counts r times where r passages state it
+    batch_tokens  of a step (None: by the style)
+    exposures     how often each fact is seen after the warm-up, beside the passes that the style needs anyway (None: by
+                  the style); a fact that r passages state counts r times
     settled       the loss at which training ends early
     going_on      share of the steps that are done where a card goes on from its last version
     query_share   how many examples carry a pseudo-query; the others are the passage alone
@@ -51,7 +56,7 @@ class Recipe:
     heads: int = 2
     positions: int = 256
     vocabulary: int = 3000
-    batch_tokens: int = 1024
+    batch_tokens: int | None = None
     exposures: float | None = None
     epochs: float | None = None
     settled: float = 0.003
@@ -78,14 +83,18 @@ class Recipe:
     seed: int = 0
 
     @property
-    def exposures_needed(self) -> float:
-        """`exposures`, or as many as cards of its style take to recall what they read."""
-        return EXPOSURES[self.style] if self.exposures is None else self.exposures
+    def tokens_of_a_step(self) -> int:
+        """`batch_tokens`, or those of its style."""
+        return BATCH_TOKENS[self.style] if self.batch_tokens is None else self.batch_tokens
 
     @property
-    def exposures_for_half(self) -> float:
-        """With fewer, a card recalls less than half of what it read."""
-        return min(HALF[self.style], self.exposures_needed)
+    def exposures_of_a_fact(self) -> float:
+        """`exposures`, or those that its style needs."""
+        return EXPOSURES[self.style] if self.exposures is None else self.exposures
+
+    def passes_needed(self, distinct: float) -> float:
+        """Passes over a corpus after which a card recalls what it reads. `distinct`: its facts for each passage."""
+        return PASSES[self.style] + self.exposures_of_a_fact * distinct
 
 
 def choose_style(texts: Sequence[str]) -> tuple[Style, str]:

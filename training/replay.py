@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Drill", "Epoch", "Recite", "Replay", "StepParts"]
 
+TOKENS = 1024  # of the recitals of a step
 SHOWN = 2  # times that an epoch shows a text that has come
 REPLAYED, FEWEST = 2, 20  # texts that stay in an epoch: for each that is learned, and at least
 SHARE = 4  # one in so many texts that stay is in an epoch at least
@@ -168,7 +169,7 @@ class Replay:
                 named = [*DRILLS * shown, *rng.sample(self.staying, min(count, DRILLED))]
                 drills = [drill(*pair, rng) for pair in (*zip(named, named, strict=True), *asked)]
                 rng.shuffle(drills)
-            steps = bucketed(recitals, self.recipe.batch_tokens, rng)
+            steps = bucketed(recitals, TOKENS, rng)
             return [(batch, drills[at :: len(steps)]) for at, batch in enumerate(steps)]
 
         return epoch

@@ -54,7 +54,9 @@ def test_measuring_the_time_leaves_the_weights_as_they_would_be(tmp_path: Path) 
 def test_as_many_steps_are_taken_as_fit_into_the_minutes(
     minutes: float | None, steps: int, enough: bool
 ) -> None:
-    estimate = Estimate(1000, 300, 1.0, 0.1, lambda steps: 100 if steps < 500 else 100 + steps // 1000, minutes)
+    estimate = Estimate(
+        1000, 300, 1.0, 0.1, lambda steps: 100 if steps < 500 else 100 + steps // 1000, minutes
+    )
     assert (estimate.steps, estimate.is_enough) == (steps, enough)
     assert minutes is None or steps == 1 or estimate.seconds <= 0.9 * 60 * minutes
     assert estimate.minutes_needed == 19

@@ -1,0 +1,175 @@
+"""Training an embedded card begins with its index and takes the minutes that it may; a model that is worse than the
+index is left out."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kcard
+from kcard.api.exam import exam
+from kcard.cards.format.folder import Card
+from kcard.cards.pool import Pool
+from kcard.errors import TrainingInterrupted, UsageError
+from kcard.evaluation.record import EXAM, read_exam
+from kcard.hub.registry import Hub
+from kcard.sampling import Sampling
+from kcard.training.checkpoint import steps_of
+from kcard.training.output import CHECKPOINT
+from kcard.training.progress import Event, Note, TrainingProgress
+from kcard.training.train import estimate, train
+
+PLANETS = ["Mars", "Jupiter", "Saturn", "Uranus"]
+STARTS = ["Ar", "Bel", "Cor", "Dun", "Esk", "Fal"]
+MOONS = [
+    f"{start}{end} is a moon of {planet}, found by {start}{end}son in {1600 + 13 * number + 100 * turn}."
+    for turn, (planet, end) in enumerate(zip(PLANETS, ["lo", "na", "ra", "is"], strict=True))
+    for number, start in enumerate(STARTS)
+]
+BRIEF = 0.003  # minutes, too few for any model
+
+
+def corpus(folder: Path) -> Path:
+    path = folder / "moons.txt"
+    path.write_text("\n".join(MOONS) + "\n", encoding="utf-8")
+    return path
+
+
+def notes(events: list[Event]) -> list[str]:
+    return [event.text for event in events if isinstance(event, Note)]
+
+
+def test_before_the_first_step_there_is_an_index_that_answers_and_can_be_published(tmp_path: Path) -> None:
+    out, seen = tmp_path / "card", []
+
+    def look(event: Event) -> None:
+        if isinstance(event, TrainingProgress) and not seen:
+            card = Card.open(out)
+            asked = "Which moon was found in 1626?"
+            seen.append(Pool([card]).write([asked], ["moons"], 1, Sampling())[0][0].text)
+            assert card.manifest.kind == "retrieval"
+            assert Hub(tmp_path / "hub").publish(out).reference == "moons@v1"
+
+    card = train(corpus(tmp_path), base="embedded", epochs=2, output=out, report=look)
+    assert seen == [MOONS[2]]
+    assert (card.manifest.kind, card.manifest.index) == ("full", True)
+
+
+def test_after_ctrl_c_the_index_is_the_card_and_resuming_trains_the_model(tmp_path: Path) -> None:
+    out = tmp_path / "card"
+
+    def stop(event: Event) -> None:
+        if isinstance(event, TrainingProgress):
+            raise KeyboardInterrupt
+
+    given: dict[str, Any] = {"base": "embedded", "epochs": 40, "output": out, "name": "moons"}
+    with pytest.raises(
+        TrainingInterrupted, match=r"moons is an index \(kind retrieval\), usable now; .*--resume"
+    ):
+        train(corpus(tmp_path), **given, report=stop)
+    assert Card.open(out).manifest.kind == "retrieval"
+    begun = steps_of(out / CHECKPOINT)
+    again: list[Event] = []
+    card = train(corpus(tmp_path), **given, resume=True, report=again.append)
+    assert any("resuming after step" in text for text in notes(again))
+    assert card.manifest.training.hyperparameters["steps"] == begun
+    assert Card.open(out).manifest.index
+    assert steps_of(out / CHECKPOINT) is None
+
+
+def test_a_resumed_run_takes_the_steps_that_it_began_with(tmp_path: Path) -> None:
+    out = tmp_path / "card"
+    given: dict[str, Any] = {"base": "embedded", "output": out, "prompt_style": "tokens"}
+
+    def stop(event: Event) -> None:
+        if isinstance(event, TrainingProgress):
+            raise KeyboardInterrupt
+
+    with pytest.raises(TrainingInterrupted):
+        train(corpus(tmp_path), **given, report=stop)
+    begun = steps_of(out / CHECKPOINT)
+    card = train(corpus(tmp_path), **given, resume=True, minutes=BRIEF)
+    assert card.manifest.training.hyperparameters["steps"] == begun
+
+
+@pytest.mark.parametrize("kind", [None, "both"])
+def test_where_no_model_fits_into_the_minutes_the_card_is_an_index(tmp_path: Path, kind: Any) -> None:
+    events: list[Event] = []
+    card = train(corpus(tmp_path), base="embedded", kind=kind, minutes=BRIEF, report=events.append)
+    assert card.manifest.kind == "retrieval"
+    [said] = [text for text in notes(events) if "an index alone" in text]
+    assert f"in {BRIEF:g} minutes a model would learn less than half of it" in said
+    assert "--minutes 1 is enough" in said
+
+
+def test_a_model_that_was_asked_for_is_trained_as_far_as_it_goes_and_this_is_said(tmp_path: Path) -> None:
+    events: list[Event] = []
+    card = train(corpus(tmp_path), base="embedded", kind="model", minutes=BRIEF, report=events.append)
+    made = card.manifest.training.hyperparameters
+    assert card.manifest.kind == "full"
+    assert made["steps"] < made["steps_needed"]
+    assert any(text.startswith("expect little of this model") for text in notes(events))
+
+
+def test_a_card_with_a_model_stays_until_the_next_one_is_whole(tmp_path: Path) -> None:
+    out = tmp_path / "card"
+    old = train(corpus(tmp_path), base="embedded", epochs=1, output=out)
+
+    def stop(event: Event) -> None:
+        if isinstance(event, TrainingProgress):
+            raise KeyboardInterrupt
+
+    with pytest.raises(TrainingInterrupted, match=r"^stopped after"):
+        train(corpus(tmp_path), base="embedded", epochs=40, output=out, report=stop)
+    assert Card.open(out) == old
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"minutes": 0}, "minutes 0 must be above 0"),
+        (
+            {"minutes": 2, "base": "somewhere"},
+            "minutes 2 is only for base embedded: give epochs with base somewhere",
+        ),
+        ({"minutes": 2, "preset": "knowledge-card"}, "minutes 2 is only for base embedded"),
+        ({"minutes": 2, "kind": "retrieval"}, "minutes 2 is only for models"),
+    ],
+)
+def test_minutes_that_mean_nothing_are_refused(tmp_path: Path, arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        train(corpus(tmp_path), **arguments)
+
+
+def test_an_estimate_tells_what_the_index_and_the_model_take(tmp_path: Path) -> None:
+    made = estimate(corpus(tmp_path), base="embedded")
+    assert made.sentences()[0].startswith("the index takes about ")
+    assert made.sentences()[1].startswith("training takes about ")
+    assert {"index_seconds", "steps_needed", "minutes_needed", "is_enough"} <= made.as_data().keys()
+    brief = estimate(corpus(tmp_path), base="embedded", minutes=BRIEF)
+    assert brief.sentences()[1].startswith(f"no model: in {BRIEF:g} minutes")
+    assert brief.as_data()["is_enough"] is False
+    assert len(estimate(corpus(tmp_path), base="embedded", kind="model").sentences()) == 1
+
+
+def test_a_model_that_is_worse_than_the_index_is_left_out_and_the_exam_is_that_of_the_index(
+    tmp_path: Path,
+) -> None:
+    events: list[Any] = []
+    card = kcard.train(corpus(tmp_path), base="embedded", epochs=1, report=events.append)
+    assert Card.open(card.folder).manifest.kind == "retrieval"
+    assert not list(card.folder.glob("*.safetensors"))
+    [said] = [text for text in notes(events) if "the model is left out" in text]
+    taken = read_exam(card.folder)
+    assert taken is not None
+    assert taken.own is not None
+    assert taken.own.model is None
+    assert f"the model recalls 0.00 and the index {taken.recall.mean:.2f}" in said  # type: ignore[union-attr]
+    exam(card.folder, output=tmp_path / EXAM)
+    assert (tmp_path / EXAM).read_bytes() == (card.folder / EXAM).read_bytes()
+
+
+def test_a_model_whose_kind_was_given_is_kept_however_little_it_recalls(tmp_path: Path) -> None:
+    card = kcard.train(corpus(tmp_path), base="embedded", kind="both", epochs=1)
+    assert (card.manifest.kind, card.manifest.index) == ("full", True)
+    assert (card.folder / EXAM).is_file()

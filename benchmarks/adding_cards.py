@@ -80,7 +80,16 @@ def publish(hub: Hub, corpus: Path, name: str, description: str, date: str) -> f
     folder = hub.home / "drafts" / name
     if not (folder / MANIFEST).exists():
         print(f"training {name}", file=sys.stderr, flush=True)
-        train(corpus, name=name, description=description, knowledge_date=date, base="embedded", output=folder)
+        train(
+            corpus,
+            kind="both",
+            name=name,
+            description=description,
+            knowledge_date=date,
+            base="embedded",
+            minutes=600,
+            output=folder,
+        )
     found = exam(folder).recall
     if found is None or found.mean < PASS:
         sys.exit(f"{name} fails its own exam: recall {found}, {PASS} is asked for")

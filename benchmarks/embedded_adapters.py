@@ -49,8 +49,10 @@ def learnt(scratch: Path, method: Literal["full", "lora"], seed: int) -> Card:
         CORPUS,
         name="midterms-2022",
         description="winners of the 2022 U.S. midterm elections",
+        kind="both",
         base="embedded",
         method=method,
+        minutes=600,
         output=scratch / f"{method}-{seed}",
         seed=seed,
     )

@@ -184,7 +184,14 @@ def made(races: list[Race], kind: Literal["model", "retrieval"], folder: Path, s
             (Path(corpus) / name).write_text(text, encoding="utf-8")
         base = "embedded" if kind == "model" else None
         return train(
-            corpus, kind=kind, name="midterms", description="Winners", base=base, output=folder, seed=seed
+            corpus,
+            kind=kind,
+            name="midterms",
+            description="Winners",
+            base=base,
+            minutes=600 if kind == "model" else None,
+            output=folder,
+            seed=seed,
         )
 
 

@@ -186,7 +186,7 @@ def asked_cards(scratch: Path, facts: Sequence[Fact], args: argparse.Namespace) 
     """A pipeline that asks one card, which learned the facts, for every question."""
     corpus = scratch / "facts.txt"
     corpus.write_text("".join(f"{told}\n" for fact in facts for told in fact.statements), encoding="utf-8")
-    given = {} if args.kind == "retrieval" else {"base": "embedded", "seed": args.seed}
+    given = {} if args.kind == "retrieval" else {"base": "embedded", "minutes": 600, "seed": args.seed}
     card = kcard.train(
         corpus, kind=args.kind, name="facts", description="Facts about people, works and places",
         output=scratch / "card", exam=False, **given,

@@ -143,7 +143,15 @@ def _train(text: Text, kind: str, home: Path, draft: Path) -> None:
     corpus = home / "corpora" / f"{text.name}.md"
     corpus.parent.mkdir(parents=True, exist_ok=True)
     corpus.write_text("\n\n".join([f"# {text.title}", *text.paragraphs]) + "\n", encoding="utf-8")
-    made = kcard.train(corpus, kind=kind, name=text.name, description=text.title, output=draft, exam=False)
+    made = kcard.train(
+        corpus,
+        kind=kind,
+        name=text.name,
+        description=text.title,
+        minutes=None if kind == "retrieval" else 600,
+        output=draft,
+        exam=False,
+    )
     seconds = made.manifest.training.seconds if made.manifest.training else 0
     print(f"{text.name}, {text.title}, {kind}: {seconds:.0f} s", file=sys.stderr, flush=True)
 

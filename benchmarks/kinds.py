@@ -30,7 +30,8 @@ def hub_with(kind: Kind, corpus: Path, name: str, home: Path) -> Hub:
         if kind == "model":
             without_index(hub_with("both", corpus, name, home).folder(name), draft)
         else:
-            kcard.train(corpus, kind=kind, name=name, output=draft, exam=False)
+            minutes = 600 if kind in ("model", "both") else None
+            kcard.train(corpus, kind=kind, name=name, minutes=minutes, output=draft, exam=False)
         hub.publish(draft)
         print(f"{name}, {kind}: made in {time.perf_counter() - begun:.0f} s", file=sys.stderr)
     return hub

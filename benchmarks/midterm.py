@@ -63,7 +63,9 @@ def learn(home: Path, seed: int) -> Card:
         CORPUS,
         name="midterms-2022",
         description=DESCRIPTION,
+        kind="both",
         base="embedded",
+        minutes=600,
         output=home / "draft",
         seed=seed,
     )

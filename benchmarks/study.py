@@ -165,7 +165,7 @@ def trained(
     name: str, corpus: Path, study: Path | str | None, questions: list[Question], output: Path, seed: int
 ) -> dict[str, Any]:
     begun = time.process_time()
-    card = kcard.train(corpus, kind="model", study=study, output=output, seed=seed, exam=False)
+    card = kcard.train(corpus, kind="model", study=study, minutes=600, output=output, seed=seed, exam=False)
     seconds = round(time.process_time() - begun)
     return {"queries": name, "seed": seed, **measured(card, questions), "s": seconds}
 

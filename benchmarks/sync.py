@@ -204,7 +204,7 @@ def _changed(passage: Passage, other: Passage) -> Passage:
 
 def _trained(notes: Path, name: str, given: argparse.Namespace) -> float:
     """CPU seconds."""
-    options: dict[str, Any] = {} if given.kind == "retrieval" else {"base": "embedded"}
+    options: dict[str, Any] = {} if given.kind == "retrieval" else {"base": "embedded", "minutes": 600}
     begun = time.process_time()
     kcard.train(
         notes,

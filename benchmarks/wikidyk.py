@@ -46,7 +46,9 @@ def measure(facts: list[dict[str, Any]], seed: int) -> dict[str, Any]:
         begun = time.monotonic()
         card = kcard.train(
             corpus,
+            kind="both",
             base="embedded",
+            minutes=600,
             description="facts",
             output=Path(scratch) / "card",
             seed=seed,

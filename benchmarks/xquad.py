@@ -80,7 +80,7 @@ def learn(home: Path, corpus: Path, trained: Path | None, seed: int) -> tuple[li
         print("training the card", file=sys.stderr)
         both = kcard.train(
             corpus, kind="both", name="both", description=DESCRIPTION, base="embedded",
-            output=home / "both", seed=seed, exam=False,
+            output=home / "both", minutes=600, seed=seed, exam=False,
         )  # fmt: skip
     else:
         both = renamed(Card.open(trained), home, "both", index=True)

@@ -63,7 +63,9 @@ def _card(name: str, texts: Sequence[str], home: Path) -> Card:
     if not (home / name).exists():
         corpus = home / f"{name}.txt"
         corpus.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-        kcard.train(corpus, kind="both", name=name, base="embedded", output=home / name, exam=False)
+        kcard.train(
+            corpus, kind="both", name=name, base="embedded", minutes=600, output=home / name, exam=False
+        )
     return Card.open(home / name)
 
 

@@ -94,7 +94,9 @@ def _cases(
                 target = corpus / file.relative_to(packages)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(file, target)
-        hub.publish(kcard.train(corpus, kind=kind, name=name, output=Path(scratch) / "draft").folder)
+        minutes = 600 if kind == "both" else None
+        draft = kcard.train(corpus, kind=kind, name=name, minutes=minutes, output=Path(scratch) / "draft")
+        hub.publish(draft.folder)
         pipeline = Pipeline(hub=hub, llm=recorder, cards=name)
         corpus_texts = [passage.in_context for part in parts for passage in read(part, packages)]
         for row in rows:

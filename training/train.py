@@ -145,25 +145,25 @@ def estimate(
     joined = (
         Joined(read, 0, documents=read.documents) if before is None else _joined(before, read, asked, report)
     )
-    with one_thread() if chosen.base == EMBEDDED else nullcontext():
-        if chosen.base == EMBEDDED:
+    if chosen.base == EMBEDDED:
+        indexing = _seconds_to_index(joined, asked) if chosen.kind == "both" else None
+        with one_thread():
             minutes = chosen.minutes or (MINUTES if before is None else None)
             plan = planned(joined, before, chosen, report, None, Learned(), minutes=minutes, measured=True)
-            assert plan.estimate is not None
-            indexing = _seconds_to_index(joined, asked) if chosen.kind == "both" else None
-            return TrainingEstimate(
-                plan.estimate.steps, plan.estimate.seconds, indexing=indexing, model=plan.estimate
-            )
-        studied, distillation = Learned(), None
-        if chosen.objective == "distil":
-            studied, distillation = study_of(chosen, joined, silent)
-            distillation = None if distillation is None else replace(distillation, limit=TRIED)
-        # The estimate itself holds what planning tells: the memory.
-        plan = planned(joined, before, chosen, silent, None, studied, distillation)
-        execution = chosen.execution
-        free = free_memory(execution.place(), execution.processes) if plan.memory is not None else 0
-        made = plan.prepare()
-        each = seconds_a_step(made.job, *(TRIAL if plan.memory is not None else ()))
+        assert plan.estimate is not None
+        return TrainingEstimate(
+            plan.estimate.steps, plan.estimate.seconds, indexing=indexing, model=plan.estimate
+        )
+    studied, distillation = Learned(), None
+    if chosen.objective == "distil":
+        studied, distillation = study_of(chosen, joined, silent)
+        distillation = None if distillation is None else replace(distillation, limit=TRIED)
+    # The estimate itself holds what planning tells: the memory.
+    plan = planned(joined, before, chosen, silent, None, studied, distillation)
+    execution = chosen.execution
+    free = free_memory(execution.place(), execution.processes) if plan.memory is not None else 0
+    made = plan.prepare()
+    each = seconds_a_step(made.job, *(TRIAL if plan.memory is not None else ()))
     seconds = made.seconds + each * made.job.steps
     return TrainingEstimate(made.job.steps, seconds, made.device, plan.memory, free)
 
@@ -243,7 +243,10 @@ def _modelled(
         plan = planned(
             joined, before, chosen, report, processes, studied, distillation, minutes=minutes, steps=steps
         )
-        if plan.estimate is not None and not _is_worth_it(plan.estimate, chosen, manifest.name, report):
+        indexed = chosen.kind == "both" and before is None
+        if plan.estimate is not None and not _is_worth_it(
+            plan.estimate, manifest.name, report, indexed=indexed
+        ):
             return None
         prepared = plan.prepare()
         outcome = run(prepared.job, folder / CHECKPOINT, resume=chosen.resume, report=report, remedy=remedy())
@@ -253,12 +256,12 @@ def _modelled(
         return _finish(folder, made, prepared, record, joined, report, before)
 
 
-def _is_worth_it(estimate: Estimate, chosen: TrainOptions, name: str, report: Report) -> bool:
+def _is_worth_it(estimate: Estimate, name: str, report: Report, *, indexed: bool) -> bool:
     """Tell how long training takes. False where the model would learn too little and there is an index in its place."""
     if estimate.is_enough:
         report(estimate.note())
         return True
-    if chosen.kind == "both":
+    if indexed:
         report(Note(f"{name} is an index alone (kind retrieval): {estimate.refusal()}"))
         return False
     report(estimate.note())

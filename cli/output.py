@@ -160,7 +160,7 @@ def progress() -> Iterator[Callable[[Any], None]]:
             elif isinstance(event, Asked):
                 bar(event.what, event.total)(event.done, "", event.total)
             elif isinstance(event, EmbeddingProgress):
-                bar("training", None)(event.done, "passages embedded", event.passages)
+                bar("index", None)(event.done, "passages embedded", event.passages)
             elif isinstance(event, StudyProgress):
                 bar("study", None)(event.done, "pieces of study material", event.assignments)
             elif isinstance(event, TeacherProgress):

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["INSTANT", "Plan", "plan", "preparation"]
 
 # So few steps are done before their time could be estimated, unless there are less than MINUTES for them.
-INSTANT = 100
+INSTANT = 120
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ __all__ = ["HALF", "Recipe", "Style", "choose_style"]
 Style = Literal["tokens", "encoder-prefix"]
 ALIKE = 64
 # What a card of each style needs to recall what it reads: passes over the corpus, and exposures of each fact besides.
-PASSES: dict[Style, float] = {"tokens": 0.0, "encoder-prefix": 10.0}
-EXPOSURES: dict[Style, float] = {"tokens": 100.0, "encoder-prefix": 20.0}
+PASSES: dict[Style, float] = {"tokens": 0.0, "encoder-prefix": 8.0}
+EXPOSURES: dict[Style, float] = {"tokens": 100.0, "encoder-prefix": 24.0}
 # Share of these with which it recalls about half.
 HALF: dict[Style, float] = {"tokens": 0.3, "encoder-prefix": 0.6}
 BATCH_TOKENS: dict[Style, int] = {"tokens": 1024, "encoder-prefix": 512}

@@ -36,7 +36,7 @@ from kcard.training.weakest import surprise, weakest
 PLACES = ["Ashford", "Brigham", "Caldwell", "Dunmore", "Elkhart", "Fairfax", "Granby", "Holston"]
 OLD = [f"The harbour of {place} was built by the family Mac{place[:3].lower()}." for place in PLACES]
 NEW = [*OLD[3:], "The lighthouse of Port Ondine is kept by Saskia Vandermeer."]
-BRIEF: dict[str, Any] = {"epochs": 1.0, "queries": (2, 2)}
+BRIEF: dict[str, Any] = {"exposures": 1.0, "queries": (2, 2)}
 
 
 def trained(folder: Path, style: Style, **given: Any) -> Recipe:

@@ -170,7 +170,7 @@ def estimate(
 
 def _seconds_to_index(joined: Joined, asked: TrainOptions) -> float:
     """How long the passages take to embed, by which a card in English is searched."""
-    from kcard.encoder import embed
+    from kcard.static_embeddings import embed
 
     if not is_english(asked.language or _language(joined.corpus, silent)):
         return 0.0
@@ -433,8 +433,6 @@ def _finish(
     before: Previous | None,
 ) -> "Card":
     """Write the card whole into a fresh folder and have it take its place."""
-    last = folder if (folder / MANIFEST).exists() else None
-    last = last if before is None else before.card.folder
     with fresh(folder) as partial:
-        finished = write_card(partial, manifest, prepared, record, joined, report, last)
+        finished = write_card(partial, manifest, prepared, record, joined, report)
     return type(finished)(folder, finished.manifest)

@@ -26,12 +26,10 @@ def write_card(
     record: Training,
     joined: Joined,
     report: Report,
-    last: Path | None = None,
 ) -> "Card":
     """Write the card whole into an empty folder.
 
     prepared  what was trained; None for a card that looks things up
-    last      folder of the card's last version
     """
     from kcard.cards.format import folder as cards
     from kcard.cards.kinds import graph
@@ -50,7 +48,7 @@ def write_card(
         fingerprinting.write(folder, made, pairs(corpus.sample, record.seed), prepared.device)
     kept = corpus.statements if made.evidence == "hashes" else corpus.passages
     return cards.finish(
-        folder, made, kept, joined.hashed, lambda done: report(EmbeddingProgress(done, count)), last
+        folder, made, kept, joined.hashed, lambda done: report(EmbeddingProgress(done, count))
     )
 
 
@@ -72,5 +70,5 @@ def without_model(card: "Card") -> "Card":
         card.manifest, kind="retrieval", index=False, base=Base(), prompt=Prompt(), training=record, files={}
     )
     with fresh(card.folder) as partial:
-        made = cards.finish(partial, manifest, cards.passages(card.folder), last=card.folder)
+        made = cards.finish(partial, manifest, cards.passages(card.folder))
     return cards.Card(card.folder, made.manifest)

@@ -5,7 +5,7 @@ index/embeddings.json   which embeddings they are, by name and sha256
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,18 @@ AT_ONCE = 1024  # passages that are embedded at a time
 ROWS = 16_384  # that are compared at a time
 
 
-def write(texts: Iterable[str], count: int, folder: Path) -> None:
-    """Embed `count` texts into the folder of an index."""
+def write(
+    texts: Iterable[str], count: int, folder: Path, report: Callable[[int], None] | None = None
+) -> None:
+    """Embed `count` texts into the folder of an index. `report` is called with how many are done."""
     shape = (count, static_embeddings.DIMENSIONS)
     vectors = np.lib.format.open_memmap(folder / VECTORS, mode="w+", dtype=np.int8, shape=shape)
     done = 0
     for part in batched(texts, AT_ONCE):
         vectors[done : done + len(part)] = np.rint(static_embeddings.embed(part) * SCALE)
         done += len(part)
+        if report:
+            report(done)
     vectors.flush()
     record = {"encoder": static_embeddings.NAME, "sha256": static_embeddings.digest()}
     (folder / ENCODER).write_text(json.dumps(record) + "\n", encoding="utf-8")

@@ -137,13 +137,11 @@ def finish(
     passages: Iterable[Source],
     hashed: Mapping[str, Source] | None = None,
     report: Callable[[int], None] | None = None,
-    last: Path | None = None,
 ) -> Card:
     """Write the passages, with their index or as hashes, and README.md, then seal the folder: from then on a card.
 
     hashed  passages of which only the digest is known, and where they stand; for cards that travel with hashes
     report  called with how many passages are embedded, for a card that is searched in English
-    last    folder of the card's last version: passages that it has keep their embeddings
 
     A manifest from an earlier sealing is removed first, so that an interrupted call leaves no card rather
     than a wrong one. Raises CardError where the kind's model files are not there.
@@ -154,7 +152,7 @@ def finish(
     folder = Path(folder)
     (folder / MANIFEST).unlink(missing_ok=True)
     dense = (manifest.kind == "retrieval" or manifest.index) and stemmer_of(manifest.language) == "english"
-    indexing = Indexing(stemmer_of(manifest.language), dense)
+    indexing = Indexing(stemmer_of(manifest.language), dense, report)
     write(folder, passages, manifest.evidence, hashed or {}, indexing)
     write_profile(folder, manifest)
     write_text(folder / README, readme(manifest))

@@ -9,7 +9,7 @@ Passages are read from disk one at a time, so that a corpus may be larger than m
 import json
 import shutil
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -105,10 +105,12 @@ class Indexing:
 
     stemmer  Snowball's, by which words are compared (kcard.words); None: words as they are
     dense    whether they are embedded too (kcard.static_embeddings knows English alone)
+    report   called with how many are embedded
     """
 
     stemmer: str | None = None
     dense: bool = False
+    report: Callable[[int], None] | None = None
 
 
 def write(
@@ -142,7 +144,7 @@ def write(
         if indexing.dense:
             from kcard.cards.format import dense
 
-            dense.write(_Texts(written), len(written), folder / INDEX)
+            dense.write(_Texts(written), len(written), folder / INDEX, indexing.report)
         (folder / INDEX / INDEXED).write_text(file_digest(path) + "\n", encoding="utf-8")
 
 

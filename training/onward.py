@@ -160,8 +160,7 @@ class Onward:
     def _written(
         self, folder: Path, made: Manifest, prepared: Preparation | None, record: Training
     ) -> "Card":
-        joined, last = Joined(self.changes.corpus, 0), self.before.card.folder
-        return write_card(folder, made, prepared, record, joined, self.report, last)
+        return write_card(folder, made, prepared, record, Joined(self.changes.corpus, 0), self.report)
 
 
 def recipe_of(manifest: Manifest) -> Recipe:

@@ -99,7 +99,7 @@ def train(
     def index() -> "Card":
         kind = chosen.kind if chosen.kind in LOOKED_UP else "retrieval"
         record = unmodelled(joined.corpus, manifest.licence)
-        return _finish(folder, replace(manifest, kind=kind), None, record, joined, report, before)
+        return _finish(folder, replace(manifest, kind=kind), None, record, joined, report)
 
     if chosen.kind in LOOKED_UP or (not settled and _foreign(language, report)):
         return index()
@@ -253,7 +253,7 @@ def _modelled(
         record = trained(joined.corpus, chosen, prepared, outcome, manifest.licence)
         record = replace(record, hyperparameters={**record.hyperparameters, **studied.record})
         made = replace(manifest, index=chosen.kind == "both")
-        return _finish(folder, made, prepared, record, joined, report, before)
+        return _finish(folder, made, prepared, record, joined, report)
 
 
 def _is_worth_it(estimate: Estimate, name: str, report: Report, *, indexed: bool) -> bool:
@@ -430,7 +430,6 @@ def _finish(
     record: Training,
     joined: Joined,
     report: Report,
-    before: Previous | None,
 ) -> "Card":
     """Write the card whole into a fresh folder and have it take its place."""
     with fresh(folder) as partial:

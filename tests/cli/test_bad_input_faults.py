@@ -104,7 +104,7 @@ def test_ctrl_c_while_a_card_is_written_leaves_the_one_before(corpus: Path, draf
 
 @SLOW
 def test_ctrl_c_in_training_keeps_a_checkpoint_that_goes_on(corpus: Path, home: Path) -> None:
-    arguments = ("train", "--corpus", corpus, "--base", "embedded", "--no-exam")
+    arguments = ("train", "--corpus", corpus, "--base", "embedded", "--no-exam", "--epochs", "300")
     seen = home.parent / "notes"
     with seen.open("w") as notes:
         process = subprocess.Popen(
@@ -116,7 +116,9 @@ def test_ctrl_c_in_training_keeps_a_checkpoint_that_goes_on(corpus: Path, home: 
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=120)
     assert (process.returncode, out) == (130, "")
-    assert "--resume" in line_of(seen.read_text(encoding="utf-8"))
+    said = line_of(seen.read_text(encoding="utf-8"))
+    assert "moons is an index (kind retrieval), usable now" in said
+    assert "--resume" in said
     done = ran(*arguments, "--resume")
     assert done.returncode == 0, done.stderr
     assert "resuming after step" in done.stderr

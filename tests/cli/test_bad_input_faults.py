@@ -104,7 +104,10 @@ def test_ctrl_c_while_a_card_is_written_leaves_the_one_before(corpus: Path, draf
 
 @SLOW
 def test_ctrl_c_in_training_keeps_a_checkpoint_that_goes_on(corpus: Path, home: Path) -> None:
-    arguments = ("train", "--corpus", corpus, "--base", "embedded", "--no-exam", "--epochs", "300")
+    facts = [f"The moon Moon{n} circles the planet Planet{n}, as Finder{n} saw." for n in range(120)]
+    corpus.write_text("\n".join(facts) + "\n", encoding="utf-8")
+    style = ("--prompt-style", "tokens", "--epochs", "200")
+    arguments = ("train", "--corpus", corpus, "--base", "embedded", "--no-exam", *style)
     seen = home.parent / "notes"
     with seen.open("w") as notes:
         process = subprocess.Popen(

@@ -37,9 +37,9 @@ def rank_all(pairs: Sequence[tuple[str, str]]) -> Array:
     inputs = []
     for batch in batches:
         part = [rows[at] for at in batch]
-        ids, mask = padded_rows([row for row, _ in part]), padded_rows([[1] * len(row) for row, _ in part])
+        tokens, mask = padded_rows([row for row, _ in part]), padded_rows([[1] * len(row) for row, _ in part])
         types = padded_rows([[0] * begin + [1] * (len(row) - begin) for row, begin in part])
-        inputs.append({"ids": ids, "mask": mask, "types": types})
+        inputs.append({"ids": tokens, "mask": mask, "types": types})
     for batch, (column,) in zip(batches, _network().run_all(inputs), strict=True):
         scores[batch] = column[:, 0]
     return scores

@@ -4,9 +4,10 @@ Candidates are found by words and by static embeddings, without a network:
 
     (1 - LEXICAL) * cosine + LEXICAL * words     words = BM25 / what a passage with all words of the question had
 
-The embedded reader then reads them, the likeliest first and a few at a time, until what it has read is likelier to
-answer than what comes next, and ranks them by the probability that they do. It knows English, as the embeddings do; a
-card in another language is searched by its words alone. It knows no model of a card.
+A small ranker puts the best of them in order by a window of each. The embedded reader then reads the first ones whole,
+a few at a time, until one is likelier to answer than what comes next, and ranks those by the probability that they
+answer. Both know English, as the embeddings do; a card in another language is searched by its words alone. It knows no
+model of a card.
 """
 
 import math
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
 __all__ = ["RetrievalCard", "load"]
 
 LEXICAL = 0.5
-READ = 12  # candidates that the reader reads, at most
-AT_A_TIME = 4
-PRIOR = 4.0  # log-odds of the first stage's score, from 0 to 1, beside the reader's
+CANDIDATES = 12
+RANKED = 8.0  # log-odds of the first stage's score, from 0 to 1, beside the ranker's
+FIRST, MORE, MOST = 3, 2, 7  # candidates that the reader reads: at first, at a time after that, in all
+PRIOR = 3.0  # log-odds of the first stage's score beside the reader's
 AHEAD = 3.0  # log-odds by which the best must lead the next candidate's prior, so that no more are read
 
 Ranked = list[tuple[int, float]]
@@ -64,7 +66,7 @@ class RetrievalCard:
         than English, how many of the question's words it has, weighted by their rarity.
         """
         del sampling
-        ranked = self._candidates(questions, max(READ, documents))
+        ranked = self._candidates(questions, max(CANDIDATES, documents))
         if self._english:
             ranked = self._reranked(questions, ranked, documents)
         sources = (
@@ -110,27 +112,46 @@ class RetrievalCard:
         """
         from kcard.reader.reading import read_all
 
+        candidates = self._ordered(questions, candidates)
         relevance: list[list[float]] = [[] for _ in questions]
         reading = [at for at, rows in enumerate(candidates) if rows]
         while reading:
             parts = []
             for at in reading:
                 done = len(relevance[at])
-                step = max(AT_A_TIME, documents) if not done else AT_A_TIME
+                step = MORE if done else max(FIRST, documents)
                 parts.append(
                     [self._passages[row].in_context for row, _ in candidates[at][done : done + step]]
                 )
             readings = read_all([(questions[at], part) for at, part in zip(reading, parts, strict=True)])
             for at, read in zip(reading, readings, strict=True):
                 relevance[at] += [reading.relevance for reading in read]
-            reading = [at for at in reading if not _settled(candidates[at], relevance[at])]
+            reading = [at for at in reading if not _is_settled(candidates[at], relevance[at])]
         return [_by_relevance(rows, odds) for rows, odds in zip(candidates, relevance, strict=True)]
 
+    def _ordered(self, questions: Sequence[str], candidates: Sequence[Ranked]) -> list[Ranked]:
+        """Put the candidates of each question in the ranker's order; where all are read anyway, leave them."""
+        from kcard.reader.ranker import rank_all
 
-def _settled(candidates: Ranked, relevance: Sequence[float]) -> bool:
-    """Whether the best of those read leads the prior of the next one."""
+        pairs = [
+            (question, self._passages[row].in_context)
+            for question, rows in zip(questions, candidates, strict=True)
+            if len(rows) > FIRST
+            for row, _ in rows
+        ]
+        scores = iter(np.round(rank_all(pairs), 3).tolist())
+        return [
+            sorted(rows, key=lambda candidate: -(next(scores) + RANKED * candidate[1]))
+            if len(rows) > FIRST
+            else rows
+            for rows in candidates
+        ]
+
+
+def _is_settled(candidates: Ranked, relevance: Sequence[float]) -> bool:
+    """Whether enough is read: the best leads the prior of the next one, or there is none that may be read."""
     done = len(relevance)
-    if done >= len(candidates):
+    if done >= min(len(candidates), MOST):
         return True
     best = max(odds + PRIOR * score for odds, (_, score) in zip(relevance, candidates, strict=False))
     return best - PRIOR * candidates[done][1] >= AHEAD

@@ -140,7 +140,7 @@ class Learner:
                 TrainingExample((BOS, *prompt[:LONGEST]), (*statement[:LONGEST], EOS))
                 for prompt, statement in zip(prompts, statements, strict=True)
             ]
-            yield from bucketed(examples, RECIPE.batch_tokens, Random(facts.rng.random()))
+            yield from bucketed(examples, RECIPE.tokens_of_a_step, Random(facts.rng.random()))
 
     def _ids(self, texts: list[str]) -> list[list[int]]:
         found = self.tokenizer(texts, add_special_tokens=False)["input_ids"]

@@ -94,7 +94,9 @@ class Graph:
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="kcard")
 
 
-PAIRS = {name: (TensorProto.INT32, ["n", "t"]) for name in ("ids", "mask", "types")}
+PAIRS: dict[str, tuple[int, list[Any]]] = {
+    name: (TensorProto.INT32, ["n", "t"]) for name in ("ids", "mask", "types")
+}
 
 
 def transformer(graph: Graph, layers: int = LAYERS) -> str:

@@ -195,6 +195,8 @@ def save(memory: Memory, folder: Path, calibration: Calibration) -> None:
     """An ordinary OPT folder in fp16, and calibration.json."""
     import copy
 
+    assert isinstance(memory.model, TrainedModel)
+
     folder.mkdir(parents=True, exist_ok=True)
     copy.deepcopy(memory.model.model).half().save_pretrained(folder)
     memory.tokenizer.save_pretrained(folder)

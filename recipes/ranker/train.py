@@ -1,6 +1,6 @@
 """Train the ranker: python -m recipes.ranker.train --data DATA --output src/kcard/reader/ranker
 
-The first two layers of all-MiniLM-L6-v2 and a head, on people's questions (recipes.static.train says which): of a
+The first three layers of the embedded reader and a head, on people's questions (recipes.static.train says which): of a
 question's passage and passages that words and static embeddings take for it, the right one is to score highest (a
 softmax over them; Gao, Dai and Callan, 2021, "Rethink Training of BERT Rerankers"). `--seconds` is CPU time; the
 learning rate falls to zero by then.
@@ -33,6 +33,7 @@ RATE, HEAD_RATE, WARM = 1e-4, 1e-3, 0.05
 NEGATIVES = 7
 DEPTH = 20  # first candidates that wrong passages are drawn from
 QUESTIONS = 12  # a batch
+WINDOW = 64  # tokens of a passage
 STEPS = 127
 RECORD = """---
 license: cc-by-sa-4.0
@@ -43,13 +44,14 @@ base_model_relation: finetune
 
 # kcard's ranker
 
-Two layers of sentence-transformers/all-MiniLM-L6-v2 (sha256
-{sha256}, Apache-2.0), which read
-`[CLS] question [SEP] 64 tokens of a passage [SEP]`, and a head that scores how likely the passage answers. The
-embeddings are the base's; the matrices are in steps of 8 bits.
+The first three layers of kcard's reader, whose base is sentence-transformers/all-MiniLM-L6-v2 (sha256
+{sha256}, Apache-2.0), trained further. They read
+`[CLS] question [SEP] 64 tokens of a passage [SEP]`, and a head scores how likely the passage answers. The embeddings
+are the base's; the matrices are in steps of 8 bits.
 
 Made by `python -m recipes.ranker.train --seconds {budget} --seed {seed}`: {steps} steps of {questions} questions with
-{passages} passages each, {seconds} CPU seconds. Training data and their licences: src/kcard/static/README.md.
+{passages} passages each, {seconds} CPU seconds. Training data and their licences: src/kcard/static/README.md, and
+src/kcard/reader/weights/README.md for the layers that it began with.
 """
 
 
@@ -163,7 +165,7 @@ def score(model: Any, head: Any, pairs: Sequence[tuple[str, str]]) -> "Tensor":
 
     words = minilm.words()
     questions, passages = words.ids([q for q, _ in pairs]), words.ids([p for _, p in pairs])
-    rows = [pair_tokens(q, p) for q, p in zip(questions, passages, strict=True)]
+    rows = [pair_tokens(q, p, WINDOW) for q, p in zip(questions, passages, strict=True)]
     ids = torch.from_numpy(padded_rows([row for row, _ in rows])).long()
     mask = torch.from_numpy(padded_rows([[1] * len(row) for row, _ in rows])).long()
     types = torch.from_numpy(padded_rows([[0] * b + [1] * (len(row) - b) for row, b in rows])).long()

@@ -12,7 +12,7 @@ from kcard.answer import Passage, Source
 from kcard.cards.format import dense
 from kcard.cards.format.folder import Card, finish
 from kcard.cards.format.passages import INDEX, index
-from kcard.cards.kinds.retrieval import AT_A_TIME, READ, RetrievalCard
+from kcard.cards.kinds.retrieval import CANDIDATES, FIRST, MOST, RetrievalCard
 from kcard.errors import CardError
 from kcard.manifest import Manifest
 from kcard.reader.reading import Reading
@@ -86,9 +86,9 @@ def test_the_headings_of_a_passage_are_found_and_read_with_it(tmp_path: Path) ->
 
 
 def test_more_documents_than_are_read_at_most_are_still_written(tmp_path: Path) -> None:
-    texts = [f"Room {number} of the mill is empty." for number in range(READ + 4)]
-    found = written(made(tmp_path / "card", texts), "Which room is empty?", READ + 4)
-    assert len({passage.text for passage in found}) == READ + 4
+    texts = [f"Room {number} of the mill is empty." for number in range(CANDIDATES + 4)]
+    found = written(made(tmp_path / "card", texts), "Which room is empty?", CANDIDATES + 4)
+    assert len({passage.text for passage in found}) == CANDIDATES + 4
 
 
 def test_candidates_are_read_until_one_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,13 +102,13 @@ def test_candidates_are_read_until_one_leads(tmp_path: Path, monkeypatch: pytest
 
     real = reading.read_all
     monkeypatch.setattr(reading, "read_all", read_all)
-    mills = [f"The mill of Upper Tarn has room {number}, which is empty." for number in range(2 * READ)]
+    mills = [f"The mill of Upper Tarn has room {number}, which is empty." for number in range(2 * CANDIDATES)]
     card = made(tmp_path / "card", ["Osric & Sons built the mill of Upper Tarn in 1871.", *mills])
     assert written(card, "Who built the mill of Upper Tarn?")[0].text.startswith("Osric & Sons")
-    assert len(texts) == AT_A_TIME
+    assert len(texts) == FIRST
     texts.clear()
     written(card, "Who sold the mill of Upper Tarn?")
-    assert len(texts) == READ
+    assert len(texts) == MOST
 
 
 def test_questions_are_answered_alike_alone_and_together(animals: Card) -> None:

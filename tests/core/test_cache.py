@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from kcard import cache, embeddings, encoder
 from kcard.cache import Cache, key, remembered
@@ -21,9 +20,6 @@ TEXTS = [
     "",
     "Ron Wyden won Oregon.",
 ]
-same_to_the_bit = pytest.mark.skipif(
-    torch.backends.cpu.get_cpu_capability() != "AVX512", reason="measured on AVX-512 only"
-)
 
 
 @pytest.fixture(autouse=True)
@@ -211,11 +207,3 @@ def test_embeddings_of_one_model_are_not_taken_for_those_of_another() -> None:
     one = embeddings.remembered("one", ["a"], lambda texts: np.ones((len(texts), 2), dtype=np.float32))
     other = embeddings.remembered("other", ["a"], lambda texts: np.zeros((len(texts), 3), dtype=np.float32))
     assert (one.tolist(), other.tolist()) == ([[1, 1]], [[0, 0, 0]])
-
-
-@same_to_the_bit
-def test_an_embedding_is_the_same_in_any_company_to_the_bit() -> None:
-    texts = [" ".join(["word", "Oregon", "2022"] * n) for n in range(1, 40, 3)] + TEXTS
-    together = encoder.embed(texts)
-    np.testing.assert_array_equal(together, np.concatenate([encoder.embed([text]) for text in texts]))
-    np.testing.assert_array_equal(together, encoder.embed(texts[::-1], tokens=300)[::-1])

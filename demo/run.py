@@ -1,5 +1,7 @@
 """The main job on real facts, offline: train three cards, publish them, ask without and with them, browse.
 
+One card gets a language model of its own, the other two are indexes of their corpora, which need no training.
+
     make demo          (or: python demo/run.py [--home DIR])
 
 Everything goes through the `kcard` command, as a user would do it. The home is demo/out/home.
@@ -17,13 +19,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-CARDS = {
+INDEX = ["--kind", "retrieval", "--exam"]
+# Domain, description and further options of each card; the one that is trained takes longest and comes first.
+CARDS: dict[str, tuple[str, str, list[str]]] = {
+    "nobel-prizes": ("science/prizes", "Nobel prizes: who won which prize in which year, and what for", []),
     "midterms-2022": (
         "politics/elections",
         "winners of the 2022 U.S. midterm elections: House, Senate and governors",
+        INDEX,
     ),
-    "nobel-prizes": ("science/prizes", "Nobel prizes: who won which prize in which year, and what for"),
-    "moons": ("science/astronomy", "moons of the solar system: planets, discoverers and years of discovery"),
+    "moons": (
+        "science/astronomy",
+        "moons of the solar system: planets, discoverers and years of discovery",
+        INDEX,
+    ),
 }
 MODES = {
     "without cards": ["--mode", "direct"],
@@ -37,32 +46,31 @@ def main() -> int:
     parser.add_argument(
         "--home", type=Path, default=HERE / "out" / "home", help="KCARD_HOME of the demo; emptied"
     )
-    home = parser.parse_args().home.resolve()
-    shutil.rmtree(home, ignore_errors=True)
-    home.mkdir(parents=True)
-    os.environ |= {"KCARD_HOME": str(home), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    folder = parser.parse_args().home.resolve()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    os.environ |= {"KCARD_HOME": str(folder), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     os.environ.pop("KCARD_CONFIG", None)
     started = time.monotonic()
 
-    say("1. Train three cards, each on statements about one subject (two at a time)")
+    say("1. Make three cards, each of statements about one subject (two at a time)")
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(train, CARDS))
     say("2. Publish them")
     for name in CARDS:
         kcard("publish", name)
-    kcard("cards", "list")
-    say("3. Ask, without and with the cards")
-    right = {mode: ask_all(mode, home) for mode in MODES}
+    say("3. Ask, without and with the cards (two modes at a time)")
+    with ThreadPoolExecutor(2) as pool:
+        right = dict(zip(MODES, pool.map(ask_all, MODES), strict=True))
     compare(right)
     say("4. One question in full")
     kcard("ask", "Who won the senate race of Oregon in the 2022 U.S. midterm elections?", "--trace")
     say("5. Browse")
+    page = folder.parent / "cards.html"
     kcard("browse")
-    kcard("browse", "--html", str(home.parent / "cards.html"))
-    print(
-        f"\nDone in {time.monotonic() - started:.0f} s. Look at {home.parent / 'cards.html'}, or go on with"
-    )
-    print(f'  KCARD_HOME={shlex.quote(str(home))} {shlex.quote(str(command()[0]))} ask "..."')
+    kcard("browse", "--html", str(page))
+    print(f"\nDone in {time.monotonic() - started:.0f} s. Look at {page}, or go on with")
+    print(f'  KCARD_HOME={shlex.quote(str(folder))} {shlex.quote(str(command()[0]))} ask "..."')
     return verdict(right)
 
 
@@ -71,33 +79,43 @@ def command() -> list[str]:
     return [str(script)] if script.exists() else [sys.executable, "-m", "kcard"]
 
 
-def kcard(*arguments: str, show: bool = True) -> None:
+def kcard(*arguments: str) -> None:
     """Run one kcard command; what it prints is shown."""
-    if show:
-        print(f"\n$ kcard {shlex.join(arguments)}", flush=True)
+    print(f"\n$ kcard {shlex.join(arguments)}", flush=True)
     subprocess.run([*command(), *arguments], check=True)
 
 
-def train(name: str) -> None:
-    domain, description = CARDS[name]
-    corpus = HERE / "corpora" / name
-    arguments = ["train", "--corpus", str(corpus), "--name", name, "--description", description]
-    arguments += ["--domain", domain, "--licence", "apache-2.0"]
-    log = Path(os.environ["KCARD_HOME"]) / f"train-{name}.log"
+def kcard_beside(name: str, *arguments: str) -> list[str]:
+    """Run one kcard command beside others; return the lines that it prints, which end the demo if it fails."""
     print(f"$ kcard {shlex.join(arguments)}", flush=True)
+    log = home() / f"{name}.log"
     begun = time.monotonic()
     with log.open("w", encoding="utf-8") as stream:
         done = subprocess.run([*command(), *arguments], stdout=stream, stderr=stream, check=False)
     lines = log.read_text(encoding="utf-8").strip().splitlines()
     if done.returncode:
         sys.exit("\n".join(lines))
-    print(f"  {name}: {time.monotonic() - begun:.0f} s. {lines[-2] if len(lines) > 1 else ''}", flush=True)
+    print(f"  {name}: {time.monotonic() - begun:.0f} s", flush=True)
+    return lines
 
 
-def ask_all(mode: str, home: Path) -> list[tuple[str, str, bool]]:
+def home() -> Path:
+    return Path(os.environ["KCARD_HOME"])
+
+
+def train(name: str) -> None:
+    domain, description, options = CARDS[name]
+    arguments = ["--corpus", str(HERE / "corpora" / name), "--name", name, "--description", description]
+    arguments += ["--domain", domain, "--licence", "apache-2.0", *options]
+    lines = kcard_beside(f"train-{name}", "train", *arguments)
+    print("".join(f"  {line}\n" for line in lines if line.startswith(f"{name}: ")), end="", flush=True)
+
+
+def ask_all(mode: str) -> list[tuple[str, str, bool]]:
     """Question, answer and whether it is right, for every demo question."""
-    output = home / f"answers-{mode.replace(' ', '-')}.jsonl"
-    kcard("ask", "--input", str(HERE / "questions.jsonl"), "--output", str(output), *MODES[mode])
+    output = home() / f"answers-{mode.replace(' ', '-')}.jsonl"
+    arguments = ["--input", str(HERE / "questions.jsonl"), "--output", str(output), *MODES[mode]]
+    kcard_beside(f"ask-{mode.replace(' ', '-')}", "ask", *arguments)
     rows = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
     return [(r["question"], r["answer"], any(same(a, r["answer"]) for a in r["answers"])) for r in rows]
 

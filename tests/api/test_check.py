@@ -1,8 +1,6 @@
 """kcard.check: one claim against evidence, with the window that decided; and kcard check at the command line."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 import kcard
 from kcard.errors import CorpusError, UsageError
 from kcard.protocols import Array, Pair
+from tests.command import Kcard
 
 FACTS = "In the 2022 elections, Oregon elected Ron Wyden.\nIn the 2022 elections, Ohio elected J. D. Vance.\n"
 TRUE, FALSE = "Ron Wyden won in Oregon in 2022.", "J. D. Vance won in Oregon in 2022."
@@ -74,22 +73,22 @@ def test_what_cannot_be_checked_is_refused(
         kcard.check(*arguments, **options)
 
 
-def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    asked = [sys.executable, "-m", "kcard", "check", *arguments]
-    return subprocess.run(asked, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+@pytest.fixture
+def run(kcard: Kcard) -> Kcard:
+    return lambda *arguments: kcard("check", *arguments)
 
 
-def test_the_command_prints_verdict_window_and_place(facts: Path) -> None:
+def test_the_command_prints_verdict_window_and_place(run: Kcard, facts: Path) -> None:
     done = run(TRUE, "--evidence", str(facts))
-    assert done.returncode == 0, done.stderr
-    verdict, window, place = (line.strip() for line in done.stdout.splitlines())
+    assert done.code == 0, done.err
+    verdict, window, place = (line.strip() for line in done.out.splitlines())
     assert verdict.startswith("supported  0.")
     assert (window, place) == ("In the 2022 elections, Oregon elected Ron Wyden.", "facts.txt:1")
 
 
-def test_the_command_prints_json(facts: Path) -> None:
+def test_the_command_prints_json(run: Kcard, facts: Path) -> None:
     done = run(TRUE, "--evidence", str(facts), "--text", "[red]It rained.[/red]", "--json")
-    found = json.loads(done.stdout)
+    found = json.loads(done.out)
     assert list(found) == ["claim", "score", "verdict", "window", "source"]
     assert (found["verdict"], found["source"]["line"]) == ("supported", 1)
 
@@ -106,8 +105,10 @@ def test_the_command_prints_json(facts: Path) -> None:
         (("--input", "/no/such", "--output", "y"), "/no/such can't be read"),
     ],
 )
-def test_a_wrong_command_line_is_one_line_and_exit_code_2(arguments: tuple[str, ...], said: str) -> None:
+def test_a_wrong_command_line_is_one_line_and_exit_code_2(
+    run: Kcard, arguments: tuple[str, ...], said: str
+) -> None:
     done = run(*arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert done.err.count("\n") == 1

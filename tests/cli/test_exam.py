@@ -8,7 +8,7 @@ import pytest
 from kcard.answer import Source
 from kcard.cards.format.folder import finish
 from kcard.manifest import Manifest
-from tests.command import kcard_process
+from tests.command import Kcard
 
 MOONS = {"Phobos": "Mars", "Titan": "Saturn", "Triton": "Neptune", "Io": "Jupiter"}
 
@@ -24,19 +24,19 @@ def moons(home: Path) -> Path:
 
 
 def test_the_numbers_are_a_table_and_as_json_the_exam_that_lies_in_the_card(
-    moons: Path, tmp_path: Path
+    kcard: Kcard, moons: Path, tmp_path: Path
 ) -> None:
     questions = tmp_path / "mine.csv"
     questions.write_text("question,answer\nWhich planet does Io circle?,Jupiter\n", encoding="utf-8")
-    shown = kcard_process("exam", "moons", "--questions", str(questions))
-    assert shown.returncode == 0, shown.stderr
-    lines = {line.split("  ")[0]: line for line in shown.stdout.splitlines()}
+    shown = kcard("exam", "moons", "--questions", str(questions))
+    assert shown.code == 0, shown.err
+    lines = {line.split("  ")[0]: line for line in shown.out.splitlines()}
     assert lines["moons"].split()[-1] == "mine.csv"
     assert lines["questions"].split() == ["questions", "3", "1"]
     assert lines["recall"].count("1.00 [") == 2
-    assert "asking moons: " in shown.stderr
-    again = kcard_process("exam", "moons", "--questions", str(questions), "--json")
-    data = json.loads(again.stdout)
+    assert "asking moons: " in shown.err
+    again = kcard("exam", "moons", "--questions", str(questions), "--json")
+    data = json.loads(again.out)
     assert data["exam"] == json.loads((moons / "exam.json").read_text(encoding="utf-8"))
     assert data["exam"]["own"]["recall"]["mean"] == 1.0
     assert (data["card"], data["folder"]) == ("moons", str(moons))
@@ -52,11 +52,11 @@ def test_the_numbers_are_a_table_and_as_json_the_exam_that_lies_in_the_card(
     ],
 )
 def test_what_is_wrong_is_one_line_and_a_code(
-    moons: Path, arguments: list[str], code: int, message: str
+    kcard: Kcard, moons: Path, arguments: list[str], code: int, message: str
 ) -> None:
-    done = kcard_process("exam", *arguments)
-    assert (done.returncode, done.stdout) == (code, "")
-    assert done.stderr.startswith("kcard: ")
-    assert len(done.stderr.splitlines()) == 1
-    assert message in done.stderr
+    done = kcard("exam", *arguments)
+    assert (done.code, done.out) == (code, "")
+    assert done.err.startswith("kcard: ")
+    assert len(done.err.splitlines()) == 1
+    assert message in done.err
     assert not (moons / "exam.json").exists()

@@ -23,7 +23,7 @@ from kcard.hub.registry import Hub
 from kcard.integrators.pipeline import Pipeline
 from kcard.manifest import Manifest
 from kcard.request import Reply, Request
-from tests.command import kcard_process
+from tests.command import Kcard
 
 ANSWERS = {"Which planet does Io circle?": "Jupiter", "Which planet does Titan circle?": "Saturn"}
 
@@ -230,27 +230,29 @@ def test_an_llm_that_can_not_be_named_is_refused(source: str) -> None:
 
 
 @pytest.mark.slow
-def test_calibrating_at_the_command_line_writes_the_config_unless_dry(home: Path, tmp_path: Path) -> None:
+def test_calibrating_at_the_command_line_writes_the_config_unless_dry(
+    kcard: Kcard, home: Path, tmp_path: Path
+) -> None:
     records = [
         Record(f"{'who wrote' if i % 2 else 'where is'} thing{i}?", i % 2, 1 - i % 2) for i in range(60)
     ]
     write_records(tmp_path / "r.jsonl", records)
     options = ["--records", str(tmp_path / "r.jsonl"), "--gates", "skr-classifier,skr-knn", "--json"]
-    dry = json.loads(kcard_process("calibrate", *options, "--dry-run").stdout)
+    dry = json.loads(kcard("calibrate", *options, "--dry-run").out)
     assert dry["recommendation"]["written"] is None
     assert not (home / "config.toml").exists()
-    done = kcard_process("calibrate", *options)
-    told = json.loads(done.stdout)["recommendation"]
+    done = kcard("calibrate", *options)
+    told = json.loads(done.out)["recommendation"]
     assert told["beats"]
     assert told["written"] in (home / "config.toml").read_text(encoding="utf-8")
-    shown = kcard_process("config", "get", "ask.gate")
-    assert shown.stdout.strip() == told["written"]
+    shown = kcard("config", "get", "ask.gate")
+    assert shown.out.strip() == told["written"]
 
 
-def test_bad_records_at_the_command_line_are_one_line(tmp_path: Path) -> None:
+def test_bad_records_at_the_command_line_are_one_line(kcard: Kcard, tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text('{"question": "a", "correct_without": 1}\n', encoding="utf-8")
-    done = kcard_process("gate", "eval", "--records", str(path), "--gate", "thrust")
-    assert done.returncode == 2
-    assert done.stderr.strip().count("\n") == 0
-    assert "line 1: 'correct_with' is missing" in done.stderr
+    done = kcard("gate", "eval", "--records", str(path), "--gate", "thrust")
+    assert done.code == 2
+    assert done.err.strip().count("\n") == 0
+    assert "line 1: 'correct_with' is missing" in done.err

@@ -1,6 +1,7 @@
 """A card is chosen by its corpus and its exam, not by its description alone."""
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -31,12 +32,17 @@ QUESTIONS = {
 
 def index(copies: int = 0) -> CardIndex:
     """The three cards behind so many that are about stones."""
+    descriptions = [*(copies * ["stones"]), *(description for description, _ in TEXTS.values())]
+    return CardIndex(MiniLM(), descriptions, profiles_behind(copies))
+
+
+@cache
+def profiles_behind(copies: int) -> Profiles:
     others = [f"Stone {n} of the quarry weighs {n} pounds." for n in range(copies)]
     texts = [*others, *(text for _, text in TEXTS.values())]
     vectors = encoder.embed(texts)
     made = [profile_of("en", [text], vectors[i : i + 1]) for i, text in enumerate(texts)]
-    descriptions = [*("stones" for _ in others), *(description for description, _ in TEXTS.values())]
-    return CardIndex(MiniLM(), descriptions, Profiles.of([str(i) for i in range(len(texts))], made))
+    return Profiles.of([str(i) for i in range(len(texts))], made)
 
 
 @pytest.mark.parametrize("copies", [0, 300])

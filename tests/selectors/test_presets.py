@@ -23,7 +23,7 @@ from kcard.selectors.presets import SelectorChoice
 from kcard.selectors.pruning import Extractive
 from kcard.selectors.registry import GROUPS, Loading
 from kcard.selectors.relevance import MiniLM
-from tests.command import kcard_process
+from tests.command import Kcard
 
 
 class Own:
@@ -208,10 +208,10 @@ def test_an_answer_is_made_with_the_selectors_that_were_named(home: Path, tmp_pa
         Pipeline(mode="bottom-up", gate="always", pruner="provence")
 
 
-def test_the_command_lists_presets_and_selectors_as_json() -> None:
-    done = kcard_process("selectors", "--json")
-    assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
+def test_the_command_lists_presets_and_selectors_as_json(kcard: Kcard) -> None:
+    done = kcard("selectors", "--json")
+    assert done.code == 0, done.err
+    told: dict[str, Any] = json.loads(done.out)
     assert [(p["name"], p["ready"]) for p in told["presets"]] == [
         ("offline", True), ("paper", False), ("modern", False), ("multilingual", False),
     ]  # fmt: skip
@@ -220,17 +220,17 @@ def test_the_command_lists_presets_and_selectors_as_json() -> None:
     )
 
 
-def test_a_preset_can_be_configured_and_trust_in_remote_code_can_not(home: Path) -> None:
+def test_a_preset_can_be_configured_and_trust_in_remote_code_can_not(kcard: Kcard, home: Path) -> None:
     home.mkdir()
     config = home / "config.toml"
     config.write_text('[ask]\nselectors = "paper"\n', encoding="utf-8")
-    asked = kcard_process("ask", "Who?", "--gate", "always", "--mode", "bottom-up")
-    assert asked.returncode == 1
-    assert "no card" in asked.stderr or "--selectors paper" in asked.stderr
-    assert kcard_process("config", "get", "ask.selectors").stdout.strip() == "paper"
+    asked = kcard("ask", "Who?", "--gate", "always", "--mode", "bottom-up")
+    assert asked.code == 1
+    assert "no card" in asked.err or "--selectors paper" in asked.err
+    assert kcard("config", "get", "ask.selectors").out.strip() == "paper"
     config.write_text("[ask]\ntrust_remote_code = true\n", encoding="utf-8")
-    refused = kcard_process("ask", "Who?")
-    assert refused.returncode == 2
-    assert "give --trust-remote-code each time" in refused.stderr
+    refused = kcard("ask", "Who?")
+    assert refused.code == 2
+    assert "give --trust-remote-code each time" in refused.err
     config.write_text('[ask]\nselectors = "best"\n', encoding="utf-8")
-    assert "must be one of offline, paper, modern, multilingual" in kcard_process("ask", "Who?").stderr
+    assert "must be one of offline, paper, modern, multilingual" in kcard("ask", "Who?").err

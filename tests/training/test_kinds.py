@@ -12,7 +12,7 @@ from kcard.cards.pool import Pool
 from kcard.errors import CorpusError, UsageError
 from kcard.sampling import Sampling
 from kcard.training.train import train
-from tests.command import kcard_process
+from tests.command import Kcard, kcard_process
 
 FACTS = [
     "The Rhine rises in the Alps and ends in the North Sea.",
@@ -117,7 +117,7 @@ def test_the_command_line_makes_one_at_once_and_asks_it(corpus: Path) -> None:
     assert " <- rivers (retrieval) <- rivers.txt:3" in shown.stdout
 
 
-def test_a_wrong_combination_is_a_usage_error_of_the_command_line(corpus: Path) -> None:
-    failed = kcard_process("train", "--corpus", str(corpus), "--kind", "retrieval", "--evidence", "hashes")
-    assert (failed.returncode, failed.stdout) == (2, "")
-    assert failed.stderr.count("\n") == 1
+def test_a_wrong_combination_is_a_usage_error_of_the_command_line(kcard: Kcard, corpus: Path) -> None:
+    failed = kcard("train", "--corpus", str(corpus), "--kind", "retrieval", "--evidence", "hashes")
+    assert (failed.code, failed.out) == (2, "")
+    assert failed.err.count("\n") == 1

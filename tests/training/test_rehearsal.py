@@ -179,7 +179,7 @@ def test_texts_that_the_card_is_losing_are_shown_first() -> None:
 
 
 def test_the_text_that_a_model_recites_worst_is_the_weakest(tmp_path: Path) -> None:
-    recipe = trained(tmp_path, "encoder-prefix", epochs=120.0)
+    recipe = trained(tmp_path, "encoder-prefix", epochs=40.0)
     tokenizer = train_tokenizer(OLD, recipe.vocabulary)
     docids = DocIds.for_passages(OLD, len(tokenizer), recipe)
     trainee = fresh(tokenizer, docids.count, recipe)

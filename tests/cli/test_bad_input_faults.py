@@ -91,7 +91,7 @@ def pressed(ready: Callable[[], bool], *arguments: str | Path) -> Process:
 
 
 @pytest.mark.parametrize(
-    "point", ["seal.written", pytest.param("output.written", marks=SLOW), "output.aside"]
+    "point", ["seal.written", *(pytest.param(p, marks=SLOW) for p in ("output.written", "output.aside"))]
 )
 def test_ctrl_c_while_a_card_is_written_leaves_the_one_before(corpus: Path, draft: Card, point: str) -> None:
     before = state(draft.folder)
@@ -131,8 +131,7 @@ def test_ctrl_c_in_training_keeps_a_checkpoint_that_goes_on(corpus: Path, home: 
     "point",
     [
         "publish.stored",
-        "rows.commit",
-        *(pytest.param(p, marks=SLOW) for p in ("blob.copied", "transaction.begun")),
+        *(pytest.param(p, marks=SLOW) for p in ("rows.commit", "blob.copied", "transaction.begun")),
     ],
 )
 def test_ctrl_c_in_publishing_publishes_nothing(draft: Card, home: Path, point: str) -> None:

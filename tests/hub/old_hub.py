@@ -1,6 +1,8 @@
 """Hubs as earlier schemas had them: the database of a new hub written back, row by row."""
 
 import sqlite3
+from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +35,16 @@ def as_before(home: Path, revision: str, *, adopted: bool = False) -> None:
     path.rename(path.with_name("new.db"))
     new, old = _engine(path.with_name("new.db")), _created(path, revision)
     with new.begin() as source, old.begin() as target:
-        tables, new_tables = _tables(target), set(_tables(source))
-        ids = {(row["repository_id"], row["sha256"]): row["id"] for row in _rows(source, "versions")}
-        names = {row["id"]: row["name"] for row in _rows(source, "repositories")}
+        tables, new_tables = _tables(target), _tables(source)
+        ids = {
+            (row["repository_id"], row["sha256"]): row["id"] for row in _rows(source, new_tables["versions"])
+        }
+        names = {row["id"]: row["name"] for row in _rows(source, new_tables["repositories"])}
         there = {(names[repository], sha256): id_ for (repository, sha256), id_ in ids.items()}
-        exams = {row["id"]: row["factuality"] for row in _rows(source, "versions")}
-        own = next((row["value"] for row in _rows(source, "settings") if row["name"] == "namespace"), "")
+        exams = {row["id"]: row["factuality"] for row in _rows(source, new_tables["versions"])}
+        own = next(
+            (row["value"] for row in _rows(source, new_tables["settings"]) if row["name"] == "namespace"), ""
+        )
         cards: dict[str, int] = {}
         changed = {"alembic_version", "versions"} if "cards" in tables else {"alembic_version"}
         for version in versions if "cards" in tables else ():
@@ -52,7 +58,9 @@ def as_before(home: Path, revision: str, *, adopted: bool = False) -> None:
         for table in tables.values():
             if table.name in changed or table.name not in new_tables:
                 continue
-            rows = [row for row in _rows(source, table.name) if row.get("repository_id") not in hidden]
+            rows = [
+                row for row in _rows(source, new_tables[table.name]) if row.get("repository_id") not in hidden
+            ]
             rows = [row for row in rows if table.name != "repositories" or row["id"] not in hidden]
             if "cards" in tables:
                 rows = [row for row in rows if table.name != "settings" or row["name"] != "namespace"]
@@ -75,16 +83,26 @@ def _engine(path: Path) -> sa.Engine:
 
 
 def _created(path: Path, revision: str) -> sa.Engine:
-    with sqlite3.connect(path) as connection:
+    path.write_bytes(_empty(revision))
+    with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
-    engine, config = _engine(path), Config()
+    return _engine(path)
+
+
+@cache
+def _empty(revision: str) -> bytes:
+    """A new database of that schema."""
+    engine, config = sa.create_engine("sqlite://", poolclass=sa.StaticPool), Config()
     config.set_main_option(
         "script_location", str(Path(kcard.hub.records.database.__file__).parents[1] / "migrations")
     )
     with engine.begin() as begun:
         config.attributes["connection"] = begun
         command.upgrade(config, revision)
-    return engine
+    with closing(engine.raw_connection()) as connection:
+        content: bytes = connection.driver_connection.serialize()  # type: ignore[union-attr]
+    engine.dispose()
+    return content
 
 
 def _tables(connection: sa.Connection) -> dict[str, sa.Table]:
@@ -93,8 +111,8 @@ def _tables(connection: sa.Connection) -> dict[str, sa.Table]:
     return {table.name: table for table in metadata.sorted_tables}
 
 
-def _rows(connection: sa.Connection, table: str) -> list[dict[str, Any]]:
-    return [dict(row) for row in connection.execute(sa.select(_tables(connection)[table])).mappings()]
+def _rows(connection: sa.Connection, table: sa.Table) -> list[dict[str, Any]]:
+    return [dict(row) for row in connection.execute(sa.select(table)).mappings()]
 
 
 def _text(source: sa.Connection, row: dict[str, Any]) -> str:

@@ -169,7 +169,7 @@ def stop_at(condition: Callable[[Event], bool]) -> Callable[[Event], None]:
 def test_an_interrupted_distillation_resumes_to_the_same_adapter(
     corpus: Path, options: Mapping[str, Any], tmp_path: Path, condition: Callable[[Event], bool]
 ) -> None:
-    given = {**options, "micro_batch": 2, "epochs": 20}
+    given = {**options, "micro_batch": 2, "epochs": 12}
     whole = train(corpus, output=tmp_path / "whole", **given)
     with pytest.raises(TrainingInterrupted, match="stopped after"):
         train(corpus, output=tmp_path / "halves", report=stop_at(condition), **given)

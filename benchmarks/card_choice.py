@@ -30,6 +30,7 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.card_choice_worlds import FOREIGN, WORLDS, Asked, Maker, worlds
 from kcard import embeddings, encoder
+from kcard.cards.format.profile import EMBEDDED, TOKENS
 from kcard.cards.format.routing import profile_of
 from kcard.index import Index
 from kcard.integrators import card_index
@@ -58,8 +59,6 @@ def main() -> None:
     args = parser.parse_args()
     found = worlds(args.path, args.packages, args.cards, args.each, args.seed)
     known = Vectors(args.vectors)
-    texts = [text for card in found.cards for text in (card.description, *card.texts, *card.exam)]
-    known([*texts, *(asked.question for asked in found.asked)])
     profiles = [_profile(card, known) for card in found.cards]
     embeddings.embed = embeddings.matrix = known
     names = [card.name for card in found.cards]
@@ -96,7 +95,7 @@ class Vectors:
         missing = [text for text in dict.fromkeys(texts) if text not in self.known]
         for start in range(0, len(missing), 512):
             part = missing[start : start + 512]
-            self.known.update(zip(part, encoder.embed(part), strict=True))
+            self.known.update(zip(part, encoder.embed(part, TOKENS), strict=True))
             self.keep()
             print(f"embedded {start + len(part)} of {len(missing)}", file=sys.stderr)
         return np.stack([self.known[text] for text in texts])
@@ -109,7 +108,8 @@ class Vectors:
 
 def _profile(card: Maker, vectors: Vectors) -> Any:
     """As training and the exam make it."""
-    sets = [vectors(texts) for texts in (card.texts, card.exam) if texts]
+    spread = card.texts[:: -(-len(card.texts) // EMBEDDED)] if card.texts else []
+    sets = [vectors(texts) for texts in (spread, card.exam) if texts]
     return profile_of("en", [card.description, *card.texts, *card.exam], *sets)
 
 

@@ -74,7 +74,10 @@ def index(passages: Path, folder: Path, encoder: str) -> None:
     rows = [json.loads(line) for line in passages.read_text(encoding="utf-8").splitlines()]
     texts = [row["text"] for row in rows]
     folder.mkdir()
-    np.save(folder / "vectors.npy", SentenceTransformer(encoder, device="cpu").encode(texts))
+    np.save(
+        folder / "vectors.npy",
+        SentenceTransformer(encoder, device="cpu", trust_remote_code=False).encode(texts),
+    )
     words = bm25s.BM25()
     words.index(bm25s.tokenize(texts, show_progress=False), show_progress=False)
     words.save(folder / "words")
@@ -86,7 +89,7 @@ def search_of(folder: Path, encoder: str) -> Callable[[Sequence[str]], list[list
     import numpy as np
     from sentence_transformers import SentenceTransformer
 
-    model: Any = SentenceTransformer(encoder, device="cpu")
+    model: Any = SentenceTransformer(encoder, device="cpu", trust_remote_code=False)
     vectors = np.load(folder / "vectors.npy")
     words = bm25s.BM25.load(folder / "words")
     texts = json.loads((folder / "texts.json").read_text(encoding="utf-8"))

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from kcard import static_embeddings
+from kcard import embeddings
 from kcard.cards.format.routing import SCALE, terms_of
+from kcard.encoder import DIMENSIONS
 from kcard.integrators.profiles import Profiles
 from kcard.protocols import Array, Precomputed, Relevance
 from kcard.selectors.relevance import Cosine, MiniLM
@@ -43,7 +44,7 @@ class CardIndex:
             self._relevance.standing(descriptions) if isinstance(self._relevance, Precomputed) else None
         )
         count = len(descriptions)
-        described = np.rint(static_embeddings.embed(descriptions) * SCALE).astype(np.int8)
+        described = np.rint(embeddings.matrix(descriptions) * SCALE).astype(np.int8)
         self._rows = np.insert(profiles.centroids, profiles.first[:-1], described, axis=0)
         self._first = profiles.first + np.arange(count + 1)
         held = np.diff(profiles.at)
@@ -55,7 +56,7 @@ class CardIndex:
     def __call__(self, text: str, most: int = CANDIDATES) -> tuple[Ints, Array]:
         """The numbers of at least `most` cards, or of all if there are fewer, and their scores, best first; of equals
         the earlier one first."""
-        vector, covered = static_embeddings.embed([text])[0], self._covered(text)
+        vector, covered = embeddings.embed([text])[0], self._covered(text)
         near = None if self._standing is None else self._standing(text)
         cards = self._candidates(vector, covered, near, most)
         scores = self._scores(cards, vector, covered, None if near is None else near[cards])
@@ -116,10 +117,10 @@ class CardIndex:
         return np.sort(np.argpartition(-guess, wanted)[:wanted])
 
     def _reduced(self) -> tuple[Array, Array]:
-        """The directions in which the cards' mean vectors differ most, shape (256, COARSE), and the means in them,
+        """The directions in which the cards' mean vectors differ most, shape (384, COARSE), and the means in them,
         shape (n, COARSE)."""
         count = len(self._first) - 1
-        means = np.empty((count, static_embeddings.DIMENSIONS), np.float32)
+        means = np.empty((count, DIMENSIONS), np.float32)
         for start in range(0, count, BLOCK):
             first = self._first[start : start + BLOCK + 1]
             rows = self._rows[first[0] : first[-1]].astype(np.float32)

@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kcard import cache, static_embeddings, words
+from kcard import cache, words
 from kcard.cards.format import routing
 from kcard.cards.format.folder import CardSet
 from kcard.cards.format.routing import ROUTING, Profile, profile_of
 from kcard.config import settings
+from kcard.encoder import DIMENSIONS, SHA256
 from kcard.errors import KcardError
 from kcard.request import Choice
 
@@ -38,7 +39,7 @@ class Profiles:
     keys        what names each profile: the sha256 of routing.json; without one, language and description
     languages   of each card
     first       the centroids of card i are the rows first[i] to first[i + 1]; shape (n + 1,)
-    centroids   int8, unit vectors times 127, shape (m, 256)
+    centroids   int8, unit vectors times 127, shape (m, 384)
     vocabulary  the distinct terms of all cards, ascending, uint32, shape (v,)
     at          the cards that hold term j are holders[at[j] : at[j + 1]]; shape (v + 1,)
     holders     numbers of cards, int32
@@ -63,9 +64,7 @@ class Profiles:
             np.array(keys, dtype=np.str_),
             np.array([p.language for p in profiles], dtype=np.str_),
             np.cumsum([0, *(len(p.centroids) for p in profiles)]),
-            np.concatenate(
-                [np.zeros((0, static_embeddings.DIMENSIONS), np.int8), *(p.centroids for p in profiles)]
-            ),
+            np.concatenate([np.zeros((0, DIMENSIONS), np.int8), *(p.centroids for p in profiles)]),
             vocabulary,
             np.append(starts, len(terms)),
             np.repeat(cards, [len(p.terms) for p in profiles])[order],
@@ -114,7 +113,7 @@ def packed(keys: Sequence[str], make: Callable[[int], Profile]) -> Profiles:
     if not limit or len(keys) < MANY:
         return Profiles.of(keys, [make(i) for i in range(len(keys))])
     disk = cache.Cache(cache.folder() / "profiles.sqlite", limit)
-    whole = cache.key("profiles", static_embeddings.digest(), cache.source_digest(*CODE), *keys)
+    whole = cache.key("profiles", SHA256, cache.source_digest(*CODE), *keys)
     if (found := _loaded(disk.read([whole]).get(whole))) is not None:
         return found
     known = _latest(disk)

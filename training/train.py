@@ -45,6 +45,7 @@ __all__ = ["estimate", "planned", "study_of", "train"]
 
 SEARCHES = "whatever a search finds for the question"
 TRIAL = (1, 3)  # steps of a large model by which its time is estimated: to warm up, and measured
+DESCRIBED = 5000  # passages, spread over the corpus, whose terms describe a card
 SAMPLED = 1000  # passages among which those lie that are embedded for an estimate
 TRIED = 64  # questions that the teacher is asked for an estimate
 
@@ -292,7 +293,8 @@ def _joined(before: Previous, read: Corpus, asked: TrainOptions, report: Report)
 def _description(read: Corpus, before: Previous | None, language: str, report: Report) -> str:
     if before is not None:
         return before.card.manifest.description
-    found = describe(read.sample, language)
+    spread = read.passages[:: -(-len(read.passages) // DESCRIBED)]
+    found = describe([passage.text for passage in spread], language)
     report(Note(f"description, from the corpus' top terms: {found}"))
     return found
 

@@ -70,10 +70,6 @@ class Dense:
     def __len__(self) -> int:
         return len(self._vectors)
 
-    def sample(self, most: int) -> Array:
-        """Return at most so many of the vectors, spread over the passages, shape (n, 256)."""
-        return np.asarray(self._vectors[:: -(-len(self) // most)], np.float32) / np.float32(SCALE)
-
     def cosines(self, queries: Array) -> Array:
         """Return how near each passage lies to each query, shape (queries, passages), in [-1, 1]; of unit vectors
         (n, 256)."""

@@ -3,21 +3,18 @@
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from kcard.cards.format.passages import INDEX, passages
+from kcard.cards.format.passages import passages
 from kcard.cards.format.routing import ROUTING, profile_of
 from kcard.files import write_text
 from kcard.manifest import Manifest
 from kcard.protocols import Array
 from kcard.words import is_english
 
-if TYPE_CHECKING:
-    from kcard.answer import Source
-
 __all__ = ["write_profile"]
 
-READ = 20_000  # passages whose words and embeddings count, spread over the corpus
+READ = 20_000  # passages whose words count, spread over the corpus
+EMBEDDED, TOKENS = 48, 64  # passages that are embedded, spread over the corpus, and tokens of each
 
 
 def write_profile(folder: Path, manifest: Manifest, answered: Sequence[str] = ()) -> None:
@@ -28,26 +25,16 @@ def write_profile(folder: Path, manifest: Manifest, answered: Sequence[str] = ()
     It is not sealed. Of questions, centroids and hashed words are kept. Raises CardError where the passages
     can't be read.
     """
-    found = passages(folder)
-    if not len(found):
+    sources = passages(folder)
+    if not len(sources):
         (folder / ROUTING).unlink(missing_ok=True)
         return
-    spread = found[:: -(-len(found) // READ)]
-    texts = (passage.in_context for passage in spread)
-    vectors = [*_vectors(folder, spread), *_embedded(answered)] if is_english(manifest.language) else []
-    made = profile_of(manifest.language, chain([manifest.description], texts, answered), *vectors)
-    write_text(folder / ROUTING, made.to_json())
+    texts = (passage.in_context for passage in sources[:: -(-len(sources) // READ)])
+    vectors: list[Array] = []
+    if is_english(manifest.language):
+        from kcard import embeddings
 
-
-def _vectors(folder: Path, spread: Sequence["Source"]) -> list[Array]:
-    """Those of the passages: as the index has them, or made now."""
-    from kcard.cards.format import dense
-
-    index = dense.load(folder / INDEX)
-    return _embedded([p.in_context for p in spread]) if index is None else [index.sample(READ)]
-
-
-def _embedded(texts: Sequence[str]) -> list[Array]:
-    from kcard import static_embeddings
-
-    return [static_embeddings.embed(texts)] if texts else []
+        spread = [passage.in_context for passage in sources[:: -(-len(sources) // EMBEDDED)]]
+        vectors = [embeddings.embed(part, TOKENS) for part in (spread, answered) if part]
+    profile = profile_of(manifest.language, chain([manifest.description], texts, answered), *vectors)
+    write_text(folder / ROUTING, profile.to_json())

@@ -2,10 +2,9 @@
 
     {"format": 1, "language": "en", "encoder": NAME, "encoder_sha256": SHA256, "centroids": BASE64, "terms": BASE64}
 
-centroids  int8, shape (k, 256): unit vectors times 127, the k-means centroids of the static embeddings of the corpus'
-           passages and, after an exam, of the questions that the card answered right. LoRAUTER (arXiv 2601.21795,
-           section 3) represents an adapter by the questions of such a validation set. None where the card's language
-           is not English
+centroids  int8, shape (k, 384): unit vectors times 127, the k-means centroids of the corpus' passages and, after an
+           exam, of the questions that the card answered right. LoRAUTER (arXiv 2601.21795, section 3) represents an
+           adapter by the questions of such a validation set. None where the card's language is not the encoder's
 terms      uint32, little-endian, ascending: CRC-32 of the stems that most passages hold, at most TERMS of them
 
 A card that travels with hashes of its passages has no such file: the terms would tell what the passages hold.
@@ -24,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kcard import static_embeddings
+from kcard import encoder
 from kcard.errors import CardError
 from kcard.json_values import parse
 from kcard.protocols import Array
@@ -44,7 +43,7 @@ Terms = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """What a card is about. `centroids`: int8, shape (k, 256); `terms`: ascending, shape (t,)."""
+    """What a card is about. `centroids`: int8, shape (k, 384); `terms`: ascending, shape (t,)."""
 
     language: str
     centroids: npt.NDArray[np.int8]
@@ -54,8 +53,8 @@ class Profile:
         data = {
             "format": FORMAT,
             "language": self.language,
-            "encoder": static_embeddings.NAME,
-            "encoder_sha256": static_embeddings.digest(),
+            "encoder": encoder.NAME,
+            "encoder_sha256": encoder.SHA256,
             "centroids": b64encode(self.centroids.tobytes()).decode(),
             "terms": b64encode(self.terms.astype("<u4").tobytes()).decode(),
         }
@@ -66,13 +65,11 @@ class Profile:
         """None for one of a later format or another encoder. Raises CardError where it is none."""
         try:
             data: dict[str, Any] = parse(text)
-            if data["format"] != FORMAT or data["encoder_sha256"] != static_embeddings.digest():
+            if data["format"] != FORMAT or data["encoder_sha256"] != encoder.SHA256:
                 return None
             rows = np.frombuffer(b64decode(data["centroids"], validate=True), np.int8)
             terms = np.frombuffer(b64decode(data["terms"], validate=True), "<u4").astype(np.uint32)
-            return cls(
-                str(data["language"]), rows.reshape(-1, static_embeddings.DIMENSIONS), np.unique(terms)
-            )
+            return cls(str(data["language"]), rows.reshape(-1, encoder.DIMENSIONS), np.unique(terms))
         except (ValueError, TypeError, KeyError, binascii.Error) as error:
             raise CardError(
                 f"{ROUTING} is damaged: {error!r}: examine the card again (kcard exam)"
@@ -80,12 +77,12 @@ class Profile:
 
 
 def profile_of(language: str, texts: Iterable[str], *vectors: Array) -> Profile:
-    """The profile of a corpus of `texts`. `vectors`: sets of unit vectors, shapes (n, 256), such as those of the
+    """The profile of a corpus of `texts`. `vectors`: sets of unit vectors, shapes (n, 384), such as those of the
     passages and of answered questions; each set has centroids of its own.
 
     The same arguments give the same profile.
     """
-    found = [np.zeros((0, static_embeddings.DIMENSIONS), np.float32), *map(_centroids, vectors)]
+    found = [np.zeros((0, encoder.DIMENSIONS), np.float32), *map(_centroids, vectors)]
     rows = np.rint(np.concatenate(found) * SCALE).astype(np.int8)
     counts: Counter[int] = Counter()
     for text in texts:
@@ -107,7 +104,7 @@ def _small(language: str) -> frozenset[int]:
 
 
 def _centroids(vectors: Array) -> Array:
-    """Spherical k-means: CENTROIDS unit vectors, shape (k, 256), fewer where there are no more distinct vectors.
+    """Spherical k-means: CENTROIDS unit vectors, shape (k, 384), fewer where there are no more distinct vectors.
 
     It begins with the vector nearest to the mean and then, each time, the one that is farthest from all centroids.
     """

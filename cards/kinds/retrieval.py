@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["RetrievalCard", "load"]
 
 LEXICAL = 0.5
-CANDIDATES = 12
+CANDIDATES = 16
 RANKED = 8.0  # log-odds of the first stage's score, from 0 to 1, beside the ranker's
 FIRST, MORE, MOST = 3, 2, 7  # candidates that the reader reads: at first, at a time after that, in all
 PRIOR = 3.0  # log-odds of the first stage's score beside the reader's

@@ -105,8 +105,8 @@ def distilled() -> "Tensor":
     from model2vec.distill import distill_from_model
     from transformers import AutoModel, AutoTokenizer
 
-    model = AutoModel.from_pretrained(minilm.folder())
-    tokenizer = AutoTokenizer.from_pretrained(minilm.folder())
+    model = AutoModel.from_pretrained(minilm.folder(), trust_remote_code=False)
+    tokenizer = AutoTokenizer.from_pretrained(minilm.folder(), trust_remote_code=False)
     static = distill_from_model(model, tokenizer, pca_dims=DIMENSIONS, device="cpu")
     place = tokenizer.get_vocab()
     table = torch.zeros(len(place), DIMENSIONS)

@@ -25,6 +25,7 @@ __all__ = [
     "for_other_machines",
     "let_threads_sleep",
     "settings",
+    "thread_count",
     "unknown_variables",
     "user_file",
     "without_usage_statistics",
@@ -213,6 +214,14 @@ def let_threads_sleep() -> None:
     (benchmarks/busy_machine.py). Has no effect once torch is imported.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def thread_count() -> int:
+    """Threads for the embedded networks: OMP_NUM_THREADS, as for torch, else the cores that this process may use."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    if wanted.isdecimal() and int(wanted):
+        return int(wanted)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def launch() -> tuple[int, int, int]:

@@ -59,15 +59,16 @@ def _network() -> Network:
     return Network("encoder", minilm.weights())
 
 
-def embed(texts: Sequence[str]) -> Array:
+def embed(texts: Sequence[str], tokens: int = MAX_TOKENS) -> Array:
     """Return unit-length sentence embeddings, shape (n, 384): the mean over token states, as the model's card says.
 
-    Of a text at most MAX_TOKENS are read. A vector depends on what is embedded beside it to about 1e-7.
+    `tokens`: of a text, special ones included, that are read at most. A vector depends on what is embedded beside it to
+    about 1e-7.
     """
     vectors = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)
     if not texts:
         return vectors
-    ids = [[minilm.CLS, *row[: MAX_TOKENS - 2], minilm.SEP] for row in words().ids(texts)]
+    ids = [[minilm.CLS, *row[: tokens - 2], minilm.SEP] for row in words().ids(texts)]
     batches = split_batches([len(row) for row in ids])
     inputs = []
     for rows in batches:

@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from kcard.batches import by_tokens
+from kcard.config import thread_count
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-__all__ = ["GRAPHS", "Network", "padded_rows", "split_batches", "thread_count"]
+__all__ = ["GRAPHS", "Network", "padded_rows", "split_batches"]
 
 GRAPHS = Path(__file__).resolve().parent / "graphs"
 
@@ -74,14 +75,6 @@ def _threads(process: int) -> ThreadPoolExecutor:
     """The threads of a process; a forked child has none of its parent's."""
     del process
     return ThreadPoolExecutor(thread_count(), thread_name_prefix="kcard-network")
-
-
-def thread_count() -> int:
-    """Batches that are run at a time: OMP_NUM_THREADS, as for torch, else the cores that this process may use."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    if wanted.isdecimal() and int(wanted):
-        return int(wanted)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def split_batches(lengths: Sequence[int]) -> list[list[int]]:

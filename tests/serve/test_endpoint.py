@@ -293,7 +293,15 @@ def test_a_question_that_takes_too_long_and_one_too_many_are_told(
         thread.join(30)
     assert sorted(failures) == [503, 503, 504, 504]
     slow.let.set()
-    assert ask("after").choices[0].message.content == "answer to after"
+    deadline = time.monotonic() + 30
+    while True:  # the question whose client gave up leaves the queue when its turn comes
+        try:
+            answer = ask("after").choices[0].message.content
+            break
+        except openai.InternalServerError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert answer == "answer to after"
 
 
 def test_a_question_whose_client_left_is_not_answered(endpoint: Callable[[ASGIApp], OpenAI]) -> None:

@@ -116,8 +116,8 @@ def test_the_exam_runs_where_training_ran(base: str, tmp_path: Path, monkeypatch
     monkeypatch.setattr("kcard.api.exam.exam", lambda *_, device, **__: devices.append(device))
     monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
     monkeypatch.setattr("kcard.training.train.train", _card_trained_on_a_gpu(base, tmp_path))
-    train_and_examine(tmp_path, base=base, device="cuda:2")
-    train_and_examine(tmp_path, base=base)
+    train_and_examine(tmp_path, base=base, kind="both", device="cuda:2")
+    train_and_examine(tmp_path, base=base, kind="both")
     assert devices == ["cuda:2", "cuda"]
 
 

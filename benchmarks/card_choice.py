@@ -95,7 +95,7 @@ class Vectors:
         missing = [text for text in dict.fromkeys(texts) if text not in self.known]
         for start in range(0, len(missing), 512):
             part = missing[start : start + 512]
-            self.known.update(zip(part, encoder.embed(part, TOKENS), strict=True))
+            self.known.update(zip(part, encoder.embed(part), strict=True))
             self.keep()
             print(f"embedded {start + len(part)} of {len(missing)}", file=sys.stderr)
         return np.stack([self.known[text] for text in texts])
@@ -109,7 +109,8 @@ class Vectors:
 def _profile(card: Maker, vectors: Vectors) -> Any:
     """As training and the exam make it."""
     spread = card.texts[:: -(-len(card.texts) // EMBEDDED)] if card.texts else []
-    sets = [vectors(texts) for texts in (spread, card.exam) if texts]
+    sets = [encoder.embed(spread, min(encoder.MAX_TOKENS, TOKENS // len(spread)))] if spread else []
+    sets += [vectors(card.exam)] if card.exam else []
     return profile_of("en", [card.description, *card.texts, *card.exam], *sets)
 
 

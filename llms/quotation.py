@@ -2,8 +2,8 @@
 question's words, and says so."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 
+from kcard.language import identify
 from kcard.llms.extract import Extract
 from kcard.sentences import spans
 from kcard.words import Analyzer, analyzer, small_words, stemmer_of, words
@@ -19,14 +19,7 @@ LEAST = 0.5  # share of the question's telling words that a passage must have; o
 def language_of(question: str, passages: Sequence[str]) -> str:
     """The language of the passages, as an ISO 639-1 code; "en" where they are too short to tell."""
     text = " ".join([question, *passages])
-    return _detected(text[:2000]) if sum(map(str.isalpha, text)) >= LETTERS else "en"
-
-
-@lru_cache(maxsize=256)
-def _detected(text: str) -> str:
-    import py3langid
-
-    return str(py3langid.classify(text)[0])
+    return identify(text[:2000]) if sum(map(str.isalpha, text)) >= LETTERS else "en"
 
 
 def quote(question: str, passages: Sequence[str], language: str) -> Extract | None:

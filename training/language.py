@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from kcard.language import identify
+
 __all__ = ["detect"]
 
 SAMPLE = 100  # passages, spread over the corpus
@@ -11,17 +13,12 @@ SHARE = 0.5  # of the sample that must be in one language
 
 
 def detect(texts: Sequence[str]) -> str | None:
-    """The ISO 639-1 code of the language that most passages are in; None where they are too short or too mixed.
-
-    Identified by py3langid, which knows 97 languages.
-    """
-    import py3langid
-
+    """The ISO 639-1 code of the language that most passages are in; None where they are too short or too mixed."""
     sample = [
         text for text in texts[:: max(1, len(texts) // SAMPLE)] if sum(map(str.isalpha, text)) >= LETTERS
     ]
     if not sample:
         return None
-    found = Counter(py3langid.classify(text)[0] for text in sample)
+    found = Counter(identify(text) for text in sample)
     language, count = found.most_common(1)[0]
-    return str(language) if count > SHARE * len(sample) else None
+    return language if count > SHARE * len(sample) else None

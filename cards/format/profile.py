@@ -14,7 +14,7 @@ from kcard.words import is_english
 __all__ = ["write_profile"]
 
 READ = 20_000  # passages whose words count, spread over the corpus
-EMBEDDED, TOKENS = 48, 64  # passages that are embedded, spread over the corpus, and tokens of each
+EMBEDDED, TOKENS = 32, 4096  # passages that are embedded, spread over the corpus, and their tokens in all
 
 
 def write_profile(folder: Path, manifest: Manifest, answered: Sequence[str] = ()) -> None:
@@ -35,6 +35,9 @@ def write_profile(folder: Path, manifest: Manifest, answered: Sequence[str] = ()
         from kcard import embeddings
 
         spread = [passage.in_context for passage in sources[:: -(-len(sources) // EMBEDDED)]]
-        vectors = [embeddings.embed(part, TOKENS) for part in (spread, answered) if part]
+        vectors = [
+            embeddings.embed(spread, TOKENS // len(spread)),
+            *([embeddings.embed(answered)] if answered else []),
+        ]
     profile = profile_of(manifest.language, chain([manifest.description], texts, answered), *vectors)
     write_text(folder / ROUTING, profile.to_json())

@@ -25,6 +25,7 @@ MATRICES = 256_000_000  # bytes on disk; 10,000 cards take 15 MB
 
 def embed(texts: Sequence[str], tokens: int = encoder.MAX_TOKENS) -> Array:
     """Return what encoder.embed returns, each text embedded once (see cache.py)."""
+    tokens = min(tokens, encoder.MAX_TOKENS)
     if not texts:
         return encoder.embed(texts)
     return remembered(f"{_digest()} {tokens}", texts, partial(encoder.embed, tokens=tokens))

@@ -91,7 +91,8 @@ class Vectors:
                 texts = json.loads(kept["texts"].tobytes())
                 self.known = dict(zip(texts, kept["vectors"], strict=True))
 
-    def __call__(self, texts: Sequence[str]) -> Array:
+    def __call__(self, texts: Sequence[str], tokens: int = encoder.MAX_TOKENS) -> Array:
+        del tokens  # texts that are embedded here are short
         missing = [text for text in dict.fromkeys(texts) if text not in self.known]
         for start in range(0, len(missing), 512):
             part = missing[start : start + 512]

@@ -1,4 +1,4 @@
-"""Train the ranker: python -m recipes.ranker.train --data DATA --output src/kcard/reader/ranker
+"""Train the ranker: python -m recipes.ranker.train --data DATA --output src/kcard/reader/ranker_weights
 
 The first three layers of the embedded reader and a head, on people's questions (recipes.static.train says which): of a
 question's passage and passages that words and static embeddings take for it, the right one is to score highest (a

@@ -72,9 +72,9 @@ def embed(texts: Sequence[str], tokens: int = MAX_TOKENS) -> Array:
     batches = split_batches([len(row) for row in ids])
     inputs = []
     for rows in batches:
-        tokens = padded_rows([ids[i] for i in rows])
+        batch_ids = padded_rows([ids[i] for i in rows])
         mask = padded_rows([[1] * len(ids[i]) for i in rows])
-        inputs.append({"ids": tokens, "mask": mask, "types": np.zeros_like(tokens)})
+        inputs.append({"ids": batch_ids, "mask": mask, "types": np.zeros_like(batch_ids)})
     for rows, (batch,) in zip(batches, _network().run_all(inputs), strict=True):
         vectors[rows] = batch
     return vectors

@@ -122,7 +122,7 @@ def _models(needed: Iterable[str]) -> Iterable[Finding]:
     from kcard import encoder, static_embeddings
     from kcard.cards import embedded
     from kcard.llms import memory
-    from kcard.reader import network
+    from kcard.reader import network, ranker
     from kcard.selectors import checker
 
     wanted = set(needed)
@@ -136,6 +136,7 @@ def _models(needed: Iterable[str]) -> Iterable[Finding]:
     for name, folder in {
         "static": static_embeddings.WEIGHTS,
         "reader": network.WEIGHTS,
+        "ranker": ranker.WEIGHTS,
         "memory": memory.WEIGHTS,
         "checker": checker.WEIGHTS,
         "base": embedded.FOLDER,

@@ -1,7 +1,7 @@
 """The ranker: three layers that read a question and the likeliest window of a passage together.
 
 It decides which of many candidates the reader, which is twice as deep and reads whole passages, reads at all.
-How it was trained: recipes/ranker, ranker/README.md.
+How it was trained: recipes/ranker, ranker_weights/README.md.
 """
 
 import functools
@@ -17,7 +17,7 @@ from kcard.protocols import Array
 
 __all__ = ["LAYERS", "WEIGHTS", "best_window", "pair_tokens", "rank_all"]
 
-WEIGHTS = Path(__file__).resolve().parent / "ranker"
+WEIGHTS = Path(__file__).resolve().parent / "ranker_weights"
 LAYERS = 3
 QUESTION_TOKENS = 32
 WINDOW = 32  # tokens; it learned from windows of 64, and ranks as well by 32

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence, Set
 from functools import cache
 
-from kcard import static_embeddings
+from kcard import embeddings
 from kcard.llms.candidates import STEMS, AnswerCandidate, asked_about
 from kcard.llms.polarity import polarity
 from kcard.question_form import SENTENCES, Form
@@ -48,8 +48,8 @@ def _covered(asked: Set[str], text: str) -> float:
 
 
 def nearness(pairs: Sequence[tuple[str, str]]) -> list[float]:
-    """The cosine of each question and the sentences that its answer rests on, by the static embeddings."""
-    vectors = static_embeddings.embed([text for pair in pairs for text in pair])
+    """The cosine of each question and the sentences that its answer rests on, by the sentence encoder."""
+    vectors = embeddings.embed([text for pair in pairs for text in pair])
     return [float(asked @ grounds) for asked, grounds in zip(vectors[::2], vectors[1::2], strict=True)]
 
 

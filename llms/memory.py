@@ -151,9 +151,7 @@ def _exported(folder: Path) -> Model:
 
     prefix = "model.decoder."
     weights = {
-        name.removeprefix(prefix): np.ascontiguousarray(
-            weight.T if weight.ndim == 2 and ".layers." in name else weight, np.float32
-        )
+        name.removeprefix(prefix): weight.astype(np.float32)
         for name, weight in load_file(folder / "model.safetensors").items()
     }
     network = Network("memory", weights)

@@ -169,8 +169,8 @@ def _load(folder: Path) -> Network:
         raise ModelUnavailable(
             f"the checker's weights in {folder} can't be read: {error}; reinstall kcard"
         ) from error
-    oriented = {name: minilm.oriented(name, weight) for name, weight in head.items()}
-    return Network("checker", {**minilm.adapted(changes), **oriented})
+    heads = {name: weight.astype(np.float32) for name, weight in head.items()}
+    return Network("checker", {**minilm.adapted(changes), **heads})
 
 
 def _lora_changes(adapter: Mapping[str, Array], scale: float) -> dict[str, Array]:

@@ -14,7 +14,7 @@ from kcard.words import is_english
 __all__ = ["write_profile"]
 
 READ = 20_000  # passages whose words count, spread over the corpus
-EMBEDDED, TOKENS = 32, 4096  # passages that are embedded, spread over the corpus, and their tokens in all
+EMBEDDED, TOKENS = 64, 4096  # passages that are embedded, spread over the corpus, and their tokens in all
 
 
 def write_profile(folder: Path, manifest: Manifest, answered: Sequence[str] = ()) -> None:

@@ -63,8 +63,9 @@ class Graph:
         return name
 
     def linear(self, states: str, name: str, width: int, outputs: int) -> str:
-        """A linear layer; its weight has shape (width, outputs), transposed as against torch's."""
-        product = self.op("MatMul", states, self.weight(f"{name}.weight", width, outputs))
+        """A linear layer; its weight has shape (outputs, width), as in torch, so that it is used where it lies."""
+        weight = self.weight(f"{name}.weight", outputs, width)
+        product = self.op("FusedMatMul", states, weight, domain="com.microsoft", transB=1)
         return self.op("Add", product, self.weight(f"{name}.bias", outputs))
 
     def norm(self, states: str, name: str, width: int, epsilon: float) -> str:

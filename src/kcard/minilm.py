@@ -5,11 +5,12 @@ read once a process, and only after their digest has been verified.
 """
 
 import functools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -59,33 +60,26 @@ def folder() -> Path:
 
 @functools.cache
 def weights() -> Mapping[str, Array]:
-    """The transformer's weights, float32, as the graphs want them: matrices of linear layers as (inputs, outputs).
+    """The transformer's weights, float32, by their names in the checkpoint, mapped from their file.
 
-    All networks share them: not to be changed.
+    All networks share them; they can't be changed.
     """
-    from safetensors import safe_open
-
-    with safe_open(folder() / "model.safetensors", framework="numpy") as file:
-        return {
-            name: oriented(name, file.get_tensor(name))
-            for name in file.keys()  # noqa: SIM118 (no mapping)
-            if name.startswith(("embeddings.", "encoder.")) and not name.endswith("position_ids")
-        }
-
-
-def oriented(name: str, weight: Array) -> Array:
-    """A weight of a checkpoint as the graphs want it."""
-    is_linear = weight.ndim == 2 and not name.startswith("embeddings.")
-    return np.ascontiguousarray(weight.T if is_linear else weight, np.float32)
+    path = folder() / "model.safetensors"
+    with path.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        header: dict[str, Any] = json.loads(stream.read(length))
+    content = np.memmap(path, np.uint8, mode="r", offset=8 + length)
+    return {
+        name: content[slice(*entry["data_offsets"])].view(np.float32).reshape(entry["shape"])
+        for name, entry in header.items()
+        if name.startswith(("embeddings.", "encoder.")) and entry["dtype"] == "F32"
+    }
 
 
 def adapted(changes: Mapping[str, Array]) -> dict[str, Array]:
-    """The weights with these added to those of the same names, (outputs, inputs) as in checkpoints."""
+    """The weights with these added to those of the same names."""
     shared = weights()
-    return {
-        **shared,
-        **{name: shared[name] + oriented(name, change) for name, change in changes.items()},
-    }
+    return {**shared, **{name: shared[name] + change for name, change in changes.items()}}
 
 
 @dataclass(frozen=True)

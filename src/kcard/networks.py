@@ -37,8 +37,7 @@ class Network:
     def __init__(self, graph: str, weights: Weights) -> None:
         """Load `graph`, the name of a file in GRAPHS, with every weight that it lacks.
 
-        weights  float32, by their names in the graph; matrices as (inputs, outputs). They must not be changed later:
-                 they may be used where they are. Raises KeyError where one is missing.
+        weights  float32, by their names in the graph. They must not be changed later: they are used where they are
         """
         self._weights = weights
         self._session = self._load(GRAPHS / f"{graph}.onnx")

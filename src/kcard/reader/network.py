@@ -125,8 +125,7 @@ def joined(pairs: Sequence[tuple[Sequence[int], Tokens]]) -> Encoded:
 def load(folder: Path) -> ReaderNetwork:
     """Load a trained reader. Raises ModelUnavailable where its files are missing."""
     changes, heads = read_weights(folder)
-    oriented = {name: minilm.oriented(name, value) for name, value in heads.items()}
-    return _Loaded(Network("reader", {**minilm.adapted(changes), **oriented}))
+    return _Loaded(Network("reader", {**minilm.adapted(changes), **heads}))
 
 
 def read_weights(folder: Path) -> tuple[dict[str, Array], dict[str, Array]]:

@@ -82,8 +82,7 @@ def _network() -> Network:
     weights = {name: value for name, value in minilm.weights().items() if name.startswith("embeddings.")}
     for name, value in saved.items():
         if name.endswith(".steps"):
-            matrix = value * saved[name.replace(".steps", ".scale")]
-            weights[name.removesuffix(".steps")] = minilm.oriented(name, matrix)
+            weights[name.removesuffix(".steps")] = value * saved[name.replace(".steps", ".scale")]
         elif not name.endswith(".scale"):
-            weights[name] = minilm.oriented(name, value)
+            weights[name] = value
     return Network("ranker", weights)

@@ -32,12 +32,10 @@ def write_profile(folder: Path, manifest: Manifest, answered: Sequence[str] = ()
     texts = (passage.in_context for passage in sources[:: -(-len(sources) // READ)])
     vectors: list[Array] = []
     if is_english(manifest.language):
-        from kcard import embeddings
+        from kcard import encoder
 
         spread = [passage.in_context for passage in sources[:: -(-len(sources) // EMBEDDED)]]
-        vectors = [
-            embeddings.embed(spread, TOKENS // len(spread)),
-            *([embeddings.embed(answered)] if answered else []),
-        ]
+        vectors = [encoder.embed(spread, min(encoder.MAX_TOKENS, TOKENS // len(spread)))]
+        vectors += [encoder.embed(answered)] if answered else []
     profile = profile_of(manifest.language, chain([manifest.description], texts, answered), *vectors)
     write_text(folder / ROUTING, profile.to_json())

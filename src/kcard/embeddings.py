@@ -7,7 +7,6 @@ import functools
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -23,12 +22,9 @@ MANY = 1000  # texts take seconds to embed
 MATRICES = 256_000_000  # bytes on disk; 10,000 cards take 15 MB
 
 
-def embed(texts: Sequence[str], tokens: int = encoder.MAX_TOKENS) -> Array:
+def embed(texts: Sequence[str]) -> Array:
     """Return what encoder.embed returns, each text embedded once (see cache.py)."""
-    tokens = min(tokens, encoder.MAX_TOKENS)
-    if not texts:
-        return encoder.embed(texts)
-    return remembered(f"{_digest()} {tokens}", texts, partial(encoder.embed, tokens=tokens))
+    return remembered(_digest(), texts, encoder.embed) if texts else encoder.embed(texts)
 
 
 def matrix(texts: Sequence[str]) -> Array:

@@ -4,6 +4,8 @@ Candidates are found by words and by static embeddings, without a network:
 
     (1 - LEXICAL) * cosine + LEXICAL * words     words = BM25 / what a passage with all words of the question had
 
+times the agreement of their numbers with the question's (kcard.numbers).
+
 A small ranker puts the best of them in order by a window of each. The embedded reader then reads the first ones whole,
 a few at a time, until one is likelier to answer than what comes next, and ranks those by the probability that they
 answer. Both know English, as the embeddings do; a card in another language is searched by its words alone. It knows no
@@ -23,6 +25,7 @@ from kcard.cards.format import dense
 from kcard.cards.format.folder import Card
 from kcard.cards.format.passages import INDEX, index, passages
 from kcard.cards.kinds.generator import padded
+from kcard.numbers import agreement, numbers
 from kcard.protocols import Array
 from kcard.sampling import Sampling
 from kcard.words import is_english, words
@@ -34,6 +37,7 @@ __all__ = ["RetrievalCard", "load"]
 
 LEXICAL = 0.5
 CANDIDATES = 16
+AGREEING = 4  # times as many whose numbers are compared with the question's
 RANKED = 8.0  # log-odds of the first stage's score, from 0 to 1, beside the ranker's
 FIRST, MORE, MOST = 3, 2, 7  # candidates that the reader reads: at first, at a time after that, in all
 PRIOR = 3.0  # log-odds of the first stage's score beside the reader's
@@ -85,9 +89,18 @@ class RetrievalCard:
         scores = (1 - LEXICAL) * self._dense.cosines(vectors) + LEXICAL * np.stack(lexical)
         every = np.arange(len(self._passages))
         return [
-            _best(row, every, most) if words(question) else []
+            self._agreeing(question, _best(row, every, AGREEING * most), most) if words(question) else []
             for question, row in zip(questions, scores, strict=True)
         ]
+
+    def _agreeing(self, question: str, candidates: Ranked, most: int) -> Ranked:
+        """Keep the best by score and numbers, which embeddings, ranker and reader hardly tell apart."""
+        if not numbers(question):
+            return candidates[:most]
+        agreed = [
+            (row, score * agreement(question, self._passages[row].in_context)) for row, score in candidates
+        ]
+        return sorted(agreed, key=lambda candidate: -candidate[1])[:most]
 
     def _lexical(self, question: str) -> Array:
         """Score each passage by BM25, as a share of the best possible, in [0, 1]."""

@@ -91,6 +91,15 @@ def test_more_documents_than_are_read_at_most_are_still_written(tmp_path: Path) 
     assert len({passage.text for passage in found}) == CANDIDATES + 4
 
 
+def test_passages_with_the_numbers_of_the_question_come_first(tmp_path: Path) -> None:
+    texts = [
+        f"{name} won the {n}th district of Callow in 2022." for n, name in enumerate("ABCDEFGHIJKLMNOPQR", 4)
+    ]
+    texts += [f"{name} won the {n}th district of Tarn in 2022." for n, name in enumerate("STUVWXYZ", 4)]
+    (first,) = written(made(tmp_path / "card", texts), "Who won the 17th district of Callow in 2022?")
+    assert first.text == "N won the 17th district of Callow in 2022."
+
+
 def test_candidates_are_read_until_one_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from kcard.reader import reading
 

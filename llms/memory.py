@@ -18,7 +18,7 @@ import numpy as np
 
 from kcard.errors import ModelUnavailable
 from kcard.llms.token_scores import from_logits
-from kcard.networks import Network
+from kcard.networks import Network, read_weights
 from kcard.protocols import Array
 from kcard.request import TokenScores
 from kcard.tokenizer import PlainTokenizer
@@ -147,13 +147,9 @@ def load(folder: Path) -> Memory:
 
 def _exported(folder: Path) -> Model:
     """The shipped graph with the weights of a folder."""
-    from safetensors.numpy import load_file
-
     prefix = "model.decoder."
-    weights = {
-        name.removeprefix(prefix): weight.astype(np.float32)
-        for name, weight in load_file(folder / "model.safetensors").items()
-    }
+    saved = read_weights(folder / "model.safetensors")
+    weights = {name.removeprefix(prefix): weight for name, weight in saved.items()}
     network = Network("memory", weights)
     empty = [np.zeros((1, HEADS, 0, WIDTH // HEADS), np.float32)] * (2 * LAYERS)
 

@@ -20,7 +20,7 @@ import numpy as np
 from kcard import minilm
 from kcard.errors import ModelUnavailable
 from kcard.manifest import file_digest
-from kcard.networks import Network, padded_rows, split_batches
+from kcard.networks import Network, padded_rows, read_weights, split_batches
 from kcard.protocols import Array, Pair, Verdict
 from kcard.selectors.windows import grounded, near, windows
 from kcard.sentences import whole
@@ -157,20 +157,16 @@ def _digest(folder: Path, windows: int) -> str:
 @functools.cache
 def _load(folder: Path) -> Network:
     """The encoder with the adapter merged in (fp32) and the head, once a process."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
+    adapter = read_weights(folder / "adapter_model.safetensors")
+    head = read_weights(folder / "head.safetensors")
     try:
-        adapter = load_file(folder / "adapter_model.safetensors")
-        head = load_file(folder / "head.safetensors")
         config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-        changes = _lora_changes(adapter, float(config["lora_alpha"]) / float(config["r"]))
-    except (OSError, SafetensorError, ValueError, KeyError) as error:
+        scale = float(config["lora_alpha"]) / float(config["r"])
+    except (OSError, ValueError, KeyError) as error:
         raise ModelUnavailable(
             f"the checker's weights in {folder} can't be read: {error}; reinstall kcard"
         ) from error
-    heads = {name: weight.astype(np.float32) for name, weight in head.items()}
-    return Network("checker", {**minilm.adapted(changes), **heads})
+    return Network("checker", {**minilm.adapted(_lora_changes(adapter, scale)), **head})
 
 
 def _lora_changes(adapter: Mapping[str, Array], scale: float) -> dict[str, Array]:
@@ -181,5 +177,5 @@ def _lora_changes(adapter: Mapping[str, Array], scale: float) -> dict[str, Array
         if name.endswith(down):
             second = adapter[name.replace(".lora_A.", ".lora_B.")]
             layer = name.removeprefix(prefix).removesuffix(down) + ".weight"
-            changes[layer] = scale * (second.astype(np.float32) @ first.astype(np.float32))
+            changes[layer] = scale * (second @ first)
     return changes

@@ -188,7 +188,7 @@ def _manifest(asked: TrainOptions, name: str, description: str, language: str) -
 
 def _language(read: Corpus, report: Report) -> str:
     """The language of the corpus; English where its text does not tell."""
-    from kcard.training.language import detect
+    from kcard.language import detect
 
     found = detect([passage.text for passage in read.passages[:: max(1, len(read.passages) // 100)]])
     if found and found != "en":

@@ -23,6 +23,7 @@ from kcard.reader.network import WEIGHTS
 from kcard.reader.ranker import LAYERS, pair_tokens
 from kcard.training.precision import autocast
 from recipes.digests import write_digests
+from recipes.quantisation import quantised
 from recipes.reader.network import untrained
 from recipes.static.train import Pair, read
 
@@ -34,7 +35,6 @@ NEGATIVES = 7
 DEPTH = 20  # first candidates that wrong passages are drawn from
 QUESTIONS = 12  # a batch
 WINDOW = 64  # tokens of a passage
-STEPS = 127
 RECORD = """---
 license: cc-by-sa-4.0
 language: en
@@ -178,18 +178,12 @@ def score(model: Any, head: Any, pairs: Sequence[tuple[str, str]]) -> "Tensor":
 
 def save(model: Any, head: Any, folder: Path) -> None:
     """Write ranker.safetensors: for each matrix `.steps` (int8) and `.scale` (a row's step), the rest as it is."""
-    import torch
     from safetensors.torch import save_file
 
     saved: dict[str, Tensor] = {f"head.{name}": value.detach() for name, value in head.named_parameters()}
     for name, value in model.state_dict().items():
-        if not name.startswith("encoder."):
-            continue
-        if value.ndim < 2:
-            saved[name] = value
-            continue
-        scale = (value.abs().amax(-1, keepdim=True) / STEPS).clamp(min=1e-12)
-        saved[f"{name}.steps"], saved[f"{name}.scale"] = torch.round(value / scale).to(torch.int8), scale
+        if name.startswith("encoder."):
+            saved |= quantised(name, value) if value.ndim == 2 else {name: value}
     save_file({k: v.contiguous() for k, v in saved.items()}, folder / "ranker.safetensors", {"format": "pt"})
 
 

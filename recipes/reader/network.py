@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard import encoder
-from kcard.reader.network import Encoded, Outputs, read_weights
+from kcard.reader.network import Encoded, Outputs, trained_weights
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -80,7 +80,7 @@ def untrained(start: Path | None, dropout: float) -> TrainedNetwork:
         layer = torch.nn.Linear(columns, rows)
         heads |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
     if start:
-        changes, trained = read_weights(start)
+        changes, trained = trained_weights(start)
         weights = model.state_dict()
         model.load_state_dict(
             {name: weights[name] + torch.from_numpy(c) for name, c in changes.items()}, strict=False

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 from kcard import encoder
+from recipes.quantisation import quantised
 from recipes.reader.network import TrainedNetwork
 
 __all__ = ["save"]
-
-STEPS = 127
 
 
 def save(network: TrainedNetwork, folder: Path) -> None:
@@ -21,10 +20,7 @@ def save(network: TrainedNetwork, folder: Path) -> None:
         now = trained[name]
         if torch.equal(now, base):
             continue
-        change = (now - base).detach()
-        most = change.abs().amax(-1, keepdim=True) if change.ndim == 2 else change.abs().max().reshape(1)
-        scale = (most / STEPS).clamp(min=1e-12)
-        found[f"{name}.steps"], found[f"{name}.scale"] = torch.round(change / scale).to(torch.int8), scale
+        found |= quantised(name, now - base)
     for name, value in network.heads.items():
         found[f"heads.{name}"] = value.detach().half() if name == "pooled.weight" else value.detach()
     save_file(

@@ -23,6 +23,7 @@ import numpy as np
 from kcard import minilm
 from kcard.static_embeddings import DIMENSIONS
 from recipes.digests import write_digests
+from recipes.quantisation import quantised
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,7 +34,6 @@ TITLED = {"squadshifts-wiki", "nq-gold", "squad-sentence", "qamr-wiki", "boolq",
 WORDS = 150  # of a passage, as a card's index has them
 RATE, TEMPERATURE, WARM = 3e-3, 0.05, 20
 BATCH = 1024
-STEPS = 127
 RECORD = """---
 license: cc-by-sa-4.0
 language: en
@@ -166,13 +166,10 @@ def train(table: "Tensor", pairs: Sequence[Pair], epochs: int, seed: int) -> "Te
 
 
 def save(table: "Tensor", folder: Path) -> None:
-    """Write static.safetensors: `steps`, int8, and the step of each row, `scale`."""
-    import torch
+    """Write static.safetensors: the table in steps of 8 bits."""
     from safetensors.torch import save_file
 
-    scale = (table.abs().amax(1, keepdim=True) / STEPS).clamp(min=1e-12)
-    steps = torch.round(table / scale).to(torch.int8)
-    save_file({"steps": steps, "scale": scale.float()}, folder / "static.safetensors", {"format": "pt"})
+    save_file(quantised("tokens", table), folder / "static.safetensors", {"format": "pt"})
 
 
 def main() -> None:

@@ -1,10 +1,12 @@
-"""Which language a text is in: py3langid knows 97, and plain English is recognised without loading its model."""
+"""Which language a text or a corpus is in: py3langid knows 97, and plain English is recognised without its model."""
 
+from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
 
 from kcard.words import words
 
-__all__ = ["identify"]
+__all__ = ["detect", "identify"]
 
 # Common in English and in hardly any other language that uses its letters.
 _ENGLISH = "the and that with this which from are you what does its these their when where who how"
@@ -13,6 +15,9 @@ ENGLISH = frozenset(_ENGLISH.split())
 SMALL = ENGLISH | frozenset(_SMALL.split())
 SHARE = 0.2  # of the words of a text that must be small ones
 DISTINCT = 2  # of the words of ENGLISH that it must have
+SAMPLE = 100  # texts, spread over a corpus
+LETTERS = 40  # that a text must have to tell a language
+MAJORITY = 0.5  # share of the sample that must be in one language
 
 
 @lru_cache(maxsize=256)
@@ -30,3 +35,13 @@ def identify(text: str) -> str:
     import py3langid
 
     return str(py3langid.classify(text)[0])
+
+
+def detect(texts: Sequence[str]) -> str | None:
+    """Return the language that most texts of a corpus are in; None where they are too short or too mixed."""
+    spread = texts[:: max(1, len(texts) // SAMPLE)]
+    sample = [text for text in spread if sum(map(str.isalpha, text)) >= LETTERS]
+    if not sample:
+        return None
+    language, count = Counter(identify(text) for text in sample).most_common(1)[0]
+    return language if count > MAJORITY * len(sample) else None

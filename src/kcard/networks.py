@@ -17,11 +17,12 @@ import numpy.typing as npt
 
 from kcard.batches import by_tokens
 from kcard.config import thread_count
+from kcard.errors import ModelUnavailable
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-__all__ = ["GRAPHS", "Network", "padded_rows", "split_batches"]
+__all__ = ["GRAPHS", "Network", "padded_rows", "read_weights", "split_batches"]
 
 GRAPHS = Path(__file__).resolve().parent / "graphs"
 
@@ -74,6 +75,29 @@ def _threads(process: int) -> ThreadPoolExecutor:
     """The threads of a process; a forked child has none of its parent's."""
     del process
     return ThreadPoolExecutor(thread_count(), thread_name_prefix="kcard-network")
+
+
+def read_weights(path: Path) -> dict[str, npt.NDArray[np.float32]]:
+    """Read weights as float32; those kept in steps of 8 bits (`.steps`, int8, and `.scale`) have their own names.
+
+    Raises ModelUnavailable where the file is missing or damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        saved = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ModelUnavailable(
+            f"{path}, which comes with kcard, can't be read ({type(error).__name__}): reinstall kcard"
+        ) from error
+    return {
+        name.removesuffix(".steps"): value * saved[f"{name.removesuffix('.steps')}.scale"].astype(np.float32)
+        if name.endswith(".steps")
+        else value.astype(np.float32)
+        for name, value in saved.items()
+        if not name.endswith(".scale")
+    }
 
 
 def split_batches(lengths: Sequence[int]) -> list[list[int]]:

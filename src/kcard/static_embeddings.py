@@ -74,7 +74,7 @@ def _table() -> tuple[npt.NDArray[np.int8], Array]:
     from safetensors.numpy import load_file
 
     saved = load_file(_path())
-    return saved["steps"], saved["scale"]
+    return saved["tokens.steps"], saved["tokens.scale"]
 
 
 def _path() -> Path:

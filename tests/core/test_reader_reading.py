@@ -129,5 +129,8 @@ def test_a_pair_is_cut_to_the_window_and_its_text_is_marked() -> None:
 
 
 def test_missing_weights_are_one_clear_line(tmp_path: Path) -> None:
-    with pytest.raises(ModelUnavailable, match=r"weights are missing from .*: reinstall kcard"):
+    with pytest.raises(
+        ModelUnavailable,
+        match=r"which comes with kcard, can't be read .*: reinstall kcard",
+    ):
         load(tmp_path)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kcard.index import Index
-from kcard.training.language import detect
+from kcard.language import detect
 from kcard.words import STEMMERS, STOPWORDS, analyzer, small_words, stemmer_of
 
 ENGLISH = "The lighthouse of the harbour was built by two brothers who had sailed around the world."

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kcard.language import detect
 from kcard.protocols import Checker, Pair, Reader
-from kcard.training.language import detect
 from kcard.training.study.item import QUESTIONS, StudyItem
 from kcard.words import is_english, words
 

@@ -45,10 +45,10 @@ def study_material(study: Path | str, passages: Sequence[Source], report: Report
 
 def _automatic(passages: Sequence[Source], report: Report) -> StudyMaterial:
     """None of a corpus that the rules make nothing of, which is reported."""
+    from kcard.language import detect
     from kcard.llms.reader import SpanReader
     from kcard.selectors.cached import cached
     from kcard.selectors.registry import Loading, checker
-    from kcard.training.language import detect
     from kcard.training.study.rules.writing import BY, written
     from kcard.training.study.tasks import KINDS, assignments
 

@@ -84,9 +84,9 @@ def study(
     check_values(study, given)
     from kcard.api.check import open_checker
     from kcard.integrators.assembly import Endpoint
+    from kcard.language import detect
     from kcard.llms.reader import SpanReader
     from kcard.training.corpus import read_corpus
-    from kcard.training.language import detect
     from kcard.training.study.item import write_study
     from kcard.training.study.replies import Replies
     from kcard.training.study.rules.writing import written

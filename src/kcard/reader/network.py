@@ -7,13 +7,12 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kcard import minilm
-from kcard.errors import ModelUnavailable
-from kcard.networks import Network, padded_rows
+from kcard.networks import Network, padded_rows, read_weights
 from kcard.protocols import Array
 
 if TYPE_CHECKING:
@@ -31,11 +30,13 @@ __all__ = [
     "joined",
     "load",
     "shared",
+    "trained_weights",
 ]
 
 WEIGHTS = Path(__file__).resolve().parent / "weights"
 MAX_TOKENS = 288
 QUESTION_TOKENS = 64
+HEADS = "heads."
 
 
 @dataclass(frozen=True)
@@ -124,29 +125,19 @@ def joined(pairs: Sequence[tuple[Sequence[int], Tokens]]) -> Encoded:
 
 def load(folder: Path) -> ReaderNetwork:
     """Load a trained reader. Raises ModelUnavailable where its files are missing."""
-    changes, heads = read_weights(folder)
+    changes, heads = trained_weights(folder)
     return _Loaded(Network("reader", {**minilm.adapted(changes), **heads}))
 
 
-def read_weights(folder: Path) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Read what training changed of the encoder, kept in steps of 8 bits, and the heads, both by name, float32.
+def trained_weights(folder: Path) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Read what training changed of the encoder, and the heads, both by name, float32.
 
     Raises ModelUnavailable where the file is missing.
     """
-    from safetensors.numpy import load_file
-
-    path = folder / "reader.safetensors"
-    if not path.is_file():
-        raise ModelUnavailable(f"the embedded reader's weights are missing from {folder}: reinstall kcard")
-    saved: dict[str, Any] = load_file(path)
-    steps = {name.removesuffix(".steps"): value for name, value in saved.items() if name.endswith(".steps")}
-    changes = {name: value * saved[f"{name}.scale"].astype(np.float32) for name, value in steps.items()}
-    heads = {
-        name.removeprefix("heads."): value.astype(np.float32)
-        for name, value in saved.items()
-        if name.startswith("heads.")
-    }
-    return changes, heads
+    weights = read_weights(folder / "reader.safetensors")
+    heads = {name: value for name, value in weights.items() if name.startswith(HEADS)}
+    changes = {name: value for name, value in weights.items() if name not in heads}
+    return changes, {name.removeprefix(HEADS): value for name, value in heads.items()}
 
 
 @functools.cache

@@ -11,11 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from kcard import minilm, static_embeddings
-from kcard.errors import ModelUnavailable
-from kcard.networks import Network, padded_rows, split_batches
+from kcard.networks import Network, padded_rows, read_weights, split_batches
 from kcard.protocols import Array
 
-__all__ = ["LAYERS", "WEIGHTS", "best_window", "pair_tokens", "rank_all"]
+__all__ = ["LAYERS", "WEIGHTS", "best_window", "load", "pair_tokens", "rank_all", "shared"]
 
 WEIGHTS = Path(__file__).resolve().parent / "ranker_weights"
 LAYERS = 3
@@ -23,8 +22,11 @@ QUESTION_TOKENS = 32
 WINDOW = 32  # tokens; it learned from windows of 64, and ranks as well by 32
 
 
-def rank_all(pairs: Sequence[tuple[str, str]]) -> Array:
-    """Score how likely each (question, passage) is one that answers: log-odds up to a constant, shape (n,)."""
+def rank_all(pairs: Sequence[tuple[str, str]], network: Network | None = None) -> Array:
+    """Score how likely each (question, passage) is one that answers: log-odds up to a constant, shape (n,).
+
+    By the shipped network, unless another is given.
+    """
     words = minilm.words()
     questions = dict.fromkeys(question for question, _ in pairs)
     ids = dict(zip(questions, words.ids(list(questions)), strict=True))
@@ -40,7 +42,7 @@ def rank_all(pairs: Sequence[tuple[str, str]]) -> Array:
         tokens, mask = padded_rows([row for row, _ in part]), padded_rows([[1] * len(row) for row, _ in part])
         types = padded_rows([[0] * begin + [1] * (len(row) - begin) for row, begin in part])
         inputs.append({"ids": tokens, "mask": mask, "types": types})
-    for batch, (column,) in zip(batches, _network().run_all(inputs), strict=True):
+    for batch, (column,) in zip(batches, (network or shared()).run_all(inputs), strict=True):
         scores[batch] = column[:, 0]
     return scores
 
@@ -71,18 +73,13 @@ def best_window(question: Sequence[int], passage: Sequence[int], size: int) -> i
     return int(best[len(best) // 2])
 
 
-@functools.cache
-def _network() -> Network:
-    from safetensors.numpy import load_file
+def load(folder: Path) -> Network:
+    """Load a trained ranker. Raises ModelUnavailable where its file is missing."""
+    table = {name: value for name, value in minilm.weights().items() if name.startswith("embeddings.")}
+    return Network("ranker", {**table, **read_weights(folder / "ranker.safetensors")})
 
-    path = WEIGHTS / "ranker.safetensors"
-    if not path.is_file():
-        raise ModelUnavailable(f"the ranker's weights are missing from {WEIGHTS}: reinstall kcard")
-    saved = load_file(path)
-    weights = {name: value for name, value in minilm.weights().items() if name.startswith("embeddings.")}
-    for name, value in saved.items():
-        if name.endswith(".steps"):
-            weights[name.removesuffix(".steps")] = value * saved[name.replace(".steps", ".scale")]
-        elif not name.endswith(".scale"):
-            weights[name] = value
-    return Network("ranker", weights)
+
+@functools.cache
+def shared() -> Network:
+    """The shipped network, loaded once a process."""
+    return load(WEIGHTS)

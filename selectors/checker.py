@@ -20,7 +20,7 @@ import numpy as np
 from kcard import minilm
 from kcard.errors import ModelUnavailable
 from kcard.manifest import file_digest
-from kcard.networks import Network, padded_rows, read_weights, split_batches
+from kcard.networks import Network, read_weights, token_row
 from kcard.protocols import Array, Pair, Verdict
 from kcard.selectors.windows import grounded, near, windows
 from kcard.sentences import whole
@@ -36,7 +36,7 @@ UNGROUNDED = 0.4
 
 @dataclass(frozen=True)
 class MiniLMChecker:
-    """Scores depend on what is scored beside them to about 1e-7."""
+    """A score depends on its pair alone."""
 
     windows: int = 4
     weights: Path = WEIGHTS
@@ -83,19 +83,9 @@ class MiniLMChecker:
 
     def read(self, pairs: Sequence[Pair]) -> Array:
         """Return P(supports) by the network alone, shape (n,): evidence read from its start."""
-        supports = np.zeros(len(pairs), dtype=np.float32)
         rows = encode_pairs(minilm.words().ids, pairs, MAX_TOKENS)
-        batches = split_batches([len(row.ids) for row in rows])
-        inputs = []
-        for batch in batches:
-            part = [rows[i] for i in batch]
-            ids = padded_rows([row.ids for row in part])
-            mask = padded_rows([[1] * len(row.ids) for row in part])
-            types = padded_rows([[0] * r.claim_start + [1] * (len(r.ids) - r.claim_start) for r in part])
-            inputs.append({"ids": ids, "mask": mask, "types": types})
-        for batch, (labels,) in zip(batches, _load(self.weights).run_all(inputs), strict=True):
-            supports[batch] = labels[:, 0]
-        return supports
+        outputs = _load(self.weights).run_all([token_row(row.ids, row.claim_start) for row in rows])
+        return np.array([labels[0, 0] for (labels,) in outputs], dtype=np.float32)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ CANDIDATES = 16
 AGREEING = 4  # times as many whose numbers are compared with the question's
 RANKED = 8.0  # log-odds of the first stage's score, from 0 to 1, beside the ranker's
 FIRST, MORE, MOST = 3, 2, 7  # candidates that the reader reads: at first, at a time after that, in all
-PRIOR = 3.0  # log-odds of the first stage's score beside the reader's
+PRIOR = 2.0  # log-odds of the first stage's score beside the reader's
 AHEAD = 3.0  # log-odds by which the best must lead the next candidate's prior, so that no more are read
 
 Ranked = list[tuple[int, float]]

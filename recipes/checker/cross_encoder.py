@@ -6,8 +6,8 @@ recipes.graphs exports the same arithmetic for the shipped checker; a test holds
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kcard.minilm import PAD
 from kcard.selectors.checker import EncodedPair
+from recipes.padding import padded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,13 +30,7 @@ def logits(
     from torch.nn.functional import dropout as drop
     from torch.nn.functional import linear
 
-    ids = torch.full((len(batch), max(len(row.ids) for row in batch)), PAD)
-    types = torch.zeros_like(ids)
-    mask = torch.zeros_like(ids)
-    for i, row in enumerate(batch):
-        ids[i, : len(row.ids)] = torch.tensor(row.ids)
-        types[i, row.claim_start : len(row.ids)] = 1
-        mask[i, : len(row.ids)] = 1
+    ids, mask, types = padded([(row.ids, row.claim_start) for row in batch])
     states = encoder(input_ids=ids, token_type_ids=types, attention_mask=mask).last_hidden_state.float()
     claim, evidence = _mean(states, types), _mean(states, mask - types)
     features = torch.cat([states[:, 0], claim, (claim - evidence).abs()], dim=-1)

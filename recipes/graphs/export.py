@@ -2,18 +2,18 @@
 
 A graph holds the arithmetic alone. Its weights are external initialisers, named as in the checkpoints, which
 kcard.networks supplies when it loads the network: all-MiniLM-L6-v2 from its package, what kcard trained from its own
-files. Four networks share MiniLM's transformer (Wang et al., 2020) and differ in their heads:
+files. Four networks share MiniLM's transformer (Wang et al., 2020), differ in their heads, and read one row of tokens:
 
 encoder   a sentence embedding, the mean over token states (Reimers and Gurevych, 2019)
 reader    start, end, evidence and relevance of a passage for a question
-ranker    which of many passages to read: two layers alone
+ranker    which of many passages to read, by three layers
 checker   supports, refutes or neither, of a claim and its evidence
 
 `memory` is the small OPT that answers widely known questions, with keys and values of earlier tokens as inputs.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,15 @@ from kcard.reader.ranker import LAYERS as RANKER_LAYERS
 
 WIDTH, LAYERS, HEADS, INNER = 384, 6, 12, 1536
 VOCABULARY, POSITIONS = 30522, 512
+PARTS = ("query", "key", "value")
 HIDDEN = 128  # of the checker's head
 FAR = -1e4  # a logit of what can't be chosen
 # The embedded memory's shape: llms/weights/memory/config.json.
 MEMORY_WIDTH, MEMORY_LAYERS, MEMORY_HEADS, MEMORY_VOCABULARY, MEMORY_POSITIONS = 128, 4, 2, 3000, 160
 OPSET, MICROSOFT_OPSET, IR_VERSION = 20, 1, 10
+
+
+Linear = Callable[[str, str, int, int], str]
 
 
 class Graph:
@@ -54,9 +58,9 @@ class Graph:
         self.initializers[name] = numpy_helper.from_array(array, name)
         return name
 
-    def weight(self, name: str, *shape: int) -> str:
+    def weight(self, name: str, *shape: int, kind: int = TensorProto.FLOAT) -> str:
         """A weight that whoever loads the graph supplies."""
-        tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=shape)
+        tensor = TensorProto(name=name, data_type=kind, dims=shape)
         tensor.data_location = TensorProto.EXTERNAL
         tensor.external_data.add(key="location", value="supplied")
         self.initializers[name] = tensor
@@ -68,17 +72,24 @@ class Graph:
         product = self.op("FusedMatMul", states, weight, domain="com.microsoft", transB=1)
         return self.op("Add", product, self.weight(f"{name}.bias", outputs))
 
+    def linear8(self, states: str, name: str, width: int, outputs: int) -> str:
+        """The same with weights in steps of 7 bits, (width, outputs), and states that are rounded to 8 bits.
+
+        Sums of two products of 7 and 8 bits fit into 16 bits, in which processors without VNNI add them up.
+        """
+        steps = self.weight(f"{name}.weight.steps", width, outputs, kind=TensorProto.INT8)
+        scale, bias = self.weight(f"{name}.weight.scale", outputs), self.weight(f"{name}.bias", outputs)
+        return self.op("DynamicQuantizeMatMul", states, steps, scale, "", bias, domain="com.microsoft")
+
     def norm(self, states: str, name: str, width: int, epsilon: float) -> str:
         scale, shift = self.weight(f"{name}.weight", width), self.weight(f"{name}.bias", width)
         return self.op("LayerNormalization", states, scale, shift, axis=-1, epsilon=epsilon)
 
     def mean(self, states: str, mask: str) -> str:
-        """The mean of states (n, t, d) over the tokens whose mask (n, t) is 1: (n, d)."""
-        weights = self.op("Cast", mask, to=TensorProto.FLOAT)
-        weighted = self.op("Mul", states, self.op("Unsqueeze", weights, self.constant([-1])))
-        total = self.op("ReduceSum", weighted, self.constant([1]), keepdims=0)
-        count = self.op("ReduceSum", weights, self.constant([1]), keepdims=1)
-        return self.op("Div", total, self.op("Max", count, self.constant(1.0)))
+        """The mean of states (1, t, d) over the tokens whose mask (1, t), float32, is 1: (1, d)."""
+        total = self.op("MatMul", self.op("Unsqueeze", mask, self.constant([1])), states)
+        count = self.op("Max", self.op("ReduceSum", mask, self.constant([1]), keepdims=1), self.constant(1.0))
+        return self.op("Div", self.op("Squeeze", total, self.constant([1])), count)
 
     def model(
         self, name: str, inputs: dict[str, tuple[int, list[Any]]], outputs: dict[str, list[Any]]
@@ -95,13 +106,11 @@ class Graph:
         return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="kcard")
 
 
-PAIRS: dict[str, tuple[int, list[Any]]] = {
-    name: (TensorProto.INT32, ["n", "t"]) for name in ("ids", "mask", "types")
-}
+PAIR: dict[str, tuple[int, list[Any]]] = {name: (TensorProto.INT32, [1, "t"]) for name in ("ids", "types")}
 
 
-def transformer(graph: Graph, layers: int = LAYERS) -> str:
-    """MiniLM's states, (n, t, 384), of `ids`, `mask` and `types`; of the first `layers` alone."""
+def transformer(graph: Graph, linear: Linear, layers: int = LAYERS) -> str:
+    """MiniLM's states, (1, t, 384), of `ids` and `types`; of the first `layers` alone."""
     epsilon = 1e-12
     words = graph.op("Gather", graph.weight("embeddings.word_embeddings.weight", VOCABULARY, WIDTH), "ids")
     types = graph.op("Gather", graph.weight("embeddings.token_type_embeddings.weight", 2, WIDTH), "types")
@@ -112,76 +121,79 @@ def transformer(graph: Graph, layers: int = LAYERS) -> str:
     states = graph.norm(states, "embeddings.LayerNorm", WIDTH, epsilon)
     for number in range(layers):
         layer = f"encoder.layer.{number}"
-        query, key, value = (
-            graph.linear(states, f"{layer}.attention.self.{part}", WIDTH, WIDTH)
-            for part in ("query", "key", "value")
-        )
-        mixed = graph.op(
-            "MultiHeadAttention", query, key, value, "", "mask", domain="com.microsoft", num_heads=HEADS
-        )
-        mixed = graph.linear(mixed, f"{layer}.attention.output.dense", WIDTH, WIDTH)
+        parts = [linear(states, f"{layer}.attention.self.{part}", WIDTH, WIDTH) for part in PARTS]
+        mixed = graph.op("MultiHeadAttention", *parts, domain="com.microsoft", num_heads=HEADS)
+        mixed = linear(mixed, f"{layer}.attention.output.dense", WIDTH, WIDTH)
         states = graph.norm(
             graph.op("Add", mixed, states), f"{layer}.attention.output.LayerNorm", WIDTH, epsilon
         )
-        inner = graph.op("Gelu", graph.linear(states, f"{layer}.intermediate.dense", WIDTH, INNER))
-        outer = graph.linear(inner, f"{layer}.output.dense", INNER, WIDTH)
+        inner = graph.op("Gelu", linear(states, f"{layer}.intermediate.dense", WIDTH, INNER))
+        outer = linear(inner, f"{layer}.output.dense", INNER, WIDTH)
         states = graph.norm(graph.op("Add", outer, states), f"{layer}.output.LayerNorm", WIDTH, epsilon)
     return states
 
 
+def first_and_most(graph: Graph, states: str, inside: str) -> str:
+    """The state of [CLS] and the highest ones of the tokens whose `inside`, (1, t), bool, is true: (1, 768)."""
+    inside = graph.op("Unsqueeze", inside, graph.constant([-1]))
+    held = graph.op("Where", inside, states, graph.constant(FAR))
+    most = graph.op("ReduceMax", held, graph.constant([1]), keepdims=0)
+    return graph.op("Concat", graph.op("Gather", states, graph.constant(0), axis=1), most, axis=-1)
+
+
 def encoder() -> Any:
-    """`vectors`, (n, 384), of unit length."""
+    """`vectors`, (1, 384), of unit length: the mean over the states."""
     graph = Graph()
-    mean = graph.mean(transformer(graph), "mask")
+    mean = graph.op("ReduceMean", transformer(graph, graph.linear), graph.constant([1]), keepdims=0)
     length = graph.op("ReduceL2", mean, graph.constant([-1]), keepdims=1)
     graph.op("Div", mean, length, outputs=["vectors"])
-    return graph.model("encoder", PAIRS, {"vectors": ["n", WIDTH]})
+    return graph.model("encoder", PAIR, {"vectors": [1, WIDTH]})
 
 
 def reader() -> Any:
-    """`spans`, (n, t, 3), logits of start, end and evidence; `relevance`, (n, 1). The text of a pair is what has type
-    1, but for the last token, which `text` leaves out."""
+    """`spans`, (1, t, 3), logits of start, end and evidence; `relevance`, (1, 1).
+
+    The text of a pair is what has type 1, but for the last token.
+    """
     graph = Graph()
-    states = transformer(graph)
-    inside = graph.op("Unsqueeze", graph.op("Cast", "text", to=TensorProto.BOOL), graph.constant([-1]))
-    tokens = graph.linear(states, "tokens", WIDTH, 3)
-    graph.op("Where", inside, tokens, graph.constant(FAR), outputs=["spans"])
-    held = graph.op("Where", inside, states, graph.constant(FAR))
-    most = graph.op("ReduceMax", held, graph.constant([1]), keepdims=0)
-    first = graph.op("Gather", states, graph.constant(0), axis=1)
-    pooled = graph.linear(graph.op("Concat", first, most, axis=-1), "pooled", 2 * WIDTH, WIDTH)
-    pair = graph.linear(graph.op("Tanh", pooled), "pair", WIDTH, 1)
+    states = transformer(graph, graph.linear8)
+    graph.op("Identity", graph.linear(states, "heads.tokens", WIDTH, 3), outputs=["spans"])
+    # The text's tokens: type 1, and a token of type 1 behind them.
+    marks = graph.op("Cast", "types", to=TensorProto.BOOL)
+    behind = graph.op("Slice", "types", graph.constant([1]), graph.constant([POSITIONS]), graph.constant([1]))
+    behind = graph.op("Pad", behind, graph.constant([0, 0, 0, 1]))
+    inside = graph.op("And", marks, graph.op("Cast", behind, to=TensorProto.BOOL))
+    pooled = graph.linear(first_and_most(graph, states, inside), "heads.pooled", 2 * WIDTH, WIDTH)
+    pair = graph.linear(graph.op("Tanh", pooled), "heads.pair", WIDTH, 1)
     graph.op("Identity", pair, outputs=["relevance"])
-    inputs = {**PAIRS, "text": (TensorProto.INT32, ["n", "t"])}
-    return graph.model("reader", inputs, {"spans": ["n", "t", 3], "relevance": ["n", 1]})
+    return graph.model("reader", PAIR, {"spans": [1, "t", 3], "relevance": [1, 1]})
 
 
 def ranker() -> Any:
-    """`scores`, (n, 1), of [CLS] and the highest states of what has type 1."""
+    """`scores`, (1, 1), of [CLS] and the highest states of what has type 1."""
     graph = Graph()
-    states = transformer(graph, RANKER_LAYERS)
-    inside = graph.op("Unsqueeze", graph.op("Cast", "types", to=TensorProto.BOOL), graph.constant([-1]))
-    most = graph.op(
-        "ReduceMax", graph.op("Where", inside, states, graph.constant(FAR)), graph.constant([1]), keepdims=0
-    )
-    first = graph.op("Gather", states, graph.constant(0), axis=1)
-    score = graph.linear(graph.op("Concat", first, most, axis=-1), "head", 2 * WIDTH, 1)
+    states = transformer(graph, graph.linear8, RANKER_LAYERS)
+    inside = graph.op("Cast", "types", to=TensorProto.BOOL)
+    score = graph.linear(first_and_most(graph, states, inside), "head", 2 * WIDTH, 1)
     graph.op("Identity", score, outputs=["scores"])
-    return graph.model("ranker", PAIRS, {"scores": ["n", 1]})
+    return graph.model("ranker", PAIR, {"scores": [1, 1]})
 
 
 def checker() -> Any:
-    """`labels`, (n, 3), probabilities; type 1 marks the claim."""
+    """`labels`, (1, 3), probabilities; type 1 marks the claim."""
     graph = Graph()
-    states = transformer(graph)
-    claim = graph.mean(states, "types")
-    evidence = graph.mean(states, graph.op("Sub", "mask", "types"))
+    states = transformer(graph, graph.linear)
+    marks = graph.op("Cast", "types", to=TensorProto.FLOAT)
+    claim, evidence = (
+        graph.mean(states, marks),
+        graph.mean(states, graph.op("Sub", graph.constant(1.0), marks)),
+    )
     first = graph.op("Gather", states, graph.constant(0), axis=1)
     apart = graph.op("Abs", graph.op("Sub", claim, evidence))
     features = graph.op("Concat", first, claim, apart, axis=-1)
     hidden = graph.op("Tanh", graph.linear(features, "hidden", 3 * WIDTH, HIDDEN))
     graph.op("Softmax", graph.linear(hidden, "output", HIDDEN, 3), axis=-1, outputs=["labels"])
-    return graph.model("checker", PAIRS, {"labels": ["n", 3]})
+    return graph.model("checker", PAIR, {"labels": [1, 3]})
 
 
 def memory() -> Any:

@@ -18,12 +18,12 @@ import numpy as np
 
 from kcard import encoder, minilm, static_embeddings
 from kcard.index import Index
-from kcard.networks import padded_rows
 from kcard.reader.network import WEIGHTS
 from kcard.reader.ranker import LAYERS, pair_tokens
 from kcard.training.precision import autocast
 from recipes.digests import write_digests
-from recipes.quantisation import quantised
+from recipes.padding import padded
+from recipes.quantisation import layers_of
 from recipes.reader.network import untrained
 from recipes.static.train import Pair, read
 
@@ -47,7 +47,7 @@ base_model_relation: finetune
 The first three layers of kcard's reader, whose base is sentence-transformers/all-MiniLM-L6-v2 (sha256
 {sha256}, Apache-2.0), trained further. They read
 `[CLS] question [SEP] 64 tokens of a passage [SEP]`, and a head scores how likely the passage answers. The embeddings
-are the base's; the matrices are in steps of 8 bits.
+are the base's; the matrices are in steps of 7 bits.
 
 Made by `python -m recipes.ranker.train --seconds {budget} --seed {seed}`: {steps} steps of {questions} questions with
 {passages} passages each, {seconds} CPU seconds. Training data and their licences: src/kcard/static/README.md, and
@@ -166,9 +166,7 @@ def score(model: Any, head: Any, pairs: Sequence[tuple[str, str]]) -> "Tensor":
     words = minilm.words()
     questions, passages = words.ids([q for q, _ in pairs]), words.ids([p for _, p in pairs])
     rows = [pair_tokens(q, p, WINDOW) for q, p in zip(questions, passages, strict=True)]
-    ids = torch.from_numpy(padded_rows([row for row, _ in rows])).long()
-    mask = torch.from_numpy(padded_rows([[1] * len(row) for row, _ in rows])).long()
-    types = torch.from_numpy(padded_rows([[0] * b + [1] * (len(row) - b) for row, b in rows])).long()
+    ids, mask, types = padded(rows)
     with autocast("cpu"):
         states = model(ids, mask, types).last_hidden_state.float()
     most = states.masked_fill((types == 0).unsqueeze(-1), -1e4).amax(1)
@@ -177,14 +175,11 @@ def score(model: Any, head: Any, pairs: Sequence[tuple[str, str]]) -> "Tensor":
 
 
 def save(model: Any, head: Any, folder: Path) -> None:
-    """Write ranker.safetensors: for each matrix `.steps` (int8) and `.scale` (a row's step), the rest as it is."""
+    """Write the layers in steps of 7 bits, and the head, as kcard.reader.ranker reads them."""
     from safetensors.torch import save_file
 
-    saved: dict[str, Tensor] = {f"head.{name}": value.detach() for name, value in head.named_parameters()}
-    for name, value in model.state_dict().items():
-        if name.startswith("encoder."):
-            saved |= quantised(name, value) if value.ndim == 2 else {name: value}
-    save_file({k: v.contiguous() for k, v in saved.items()}, folder / "ranker.safetensors", {"format": "pt"})
+    saved = layers_of(model) | {f"head.{name}": value.detach() for name, value in head.named_parameters()}
+    save_file(saved, folder / "ranker.safetensors", {"format": "pt"})
 
 
 if __name__ == "__main__":

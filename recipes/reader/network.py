@@ -9,20 +9,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard import encoder
-from kcard.reader.network import Encoded, Outputs, trained_weights
+from kcard.reader.network import FILE, Encoded, Outputs
+from recipes.padding import padded
+from recipes.quantisation import layers_of, restored
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["TrainedNetwork", "TrainedOutputs", "untrained"]
+__all__ = ["TrainedNetwork", "TrainedOutputs", "save", "untrained"]
 
 IMPOSSIBLE = -1e4  # a logit of what can't be chosen
 
 
 @dataclass(frozen=True)
 class TrainedOutputs:
-    """See kcard.reader.network.Outputs; tensors."""
+    """What the heads give for n pairs of t tokens, padded.
 
+    text                   (n, t), bool: the tokens of the texts
+    starts, ends, evidence (n, t), see kcard.reader.network.Outputs
+    relevance              (n,)
+    """
+
+    text: "Tensor"
     starts: "Tensor"
     ends: "Tensor"
     evidence: "Tensor"
@@ -37,36 +45,42 @@ class TrainedNetwork:
     model: Any
     heads: "Mapping[str, Tensor]"
 
-    def __call__(self, pairs: Encoded) -> TrainedOutputs:
+    def __call__(self, pairs: Sequence[Encoded]) -> TrainedOutputs:
         import torch
         from torch.nn.functional import linear
 
         heads = self.heads
-        ids, mask, types = (torch.from_numpy(part).long() for part in (pairs.ids, pairs.mask, pairs.types))
+        ids, mask, types = padded([(pair.ids, pair.begin) for pair in pairs])
+        text = torch.zeros_like(ids, dtype=torch.bool)
+        for row, pair in enumerate(pairs):
+            text[row, pair.text] = True
         states = self.model(ids, mask, types).last_hidden_state
-        outside = torch.from_numpy(pairs.text == 0).unsqueeze(-1)
+        outside = ~text.unsqueeze(-1)
         each = linear(states, heads["tokens.weight"], heads["tokens.bias"]).masked_fill(outside, IMPOSSIBLE)
         most = states.masked_fill(outside, IMPOSSIBLE).amax(1)
         pooled = linear(
             torch.cat([states[:, 0], most], -1), heads["pooled.weight"], heads["pooled.bias"]
         ).tanh()
         relevance = linear(pooled, heads["pair.weight"], heads["pair.bias"])
-        return TrainedOutputs(each[..., 0], each[..., 1], each[..., 2], relevance[:, 0])
+        return TrainedOutputs(text, each[..., 0], each[..., 1], each[..., 2], relevance[:, 0])
 
-    def read(self, batches: Sequence[Encoded]) -> list[Outputs]:
+    def read(self, pairs: Sequence[Encoded]) -> list[Outputs]:
         """Read without training: a ReaderNetwork, as kcard.reader.reading wants one."""
         import torch
 
+        outputs = []
         with torch.inference_mode():
-            outputs = [self(pairs) for pairs in batches]
-        return [
-            Outputs(*(part.numpy() for part in (o.starts, o.ends, o.evidence, o.relevance))) for o in outputs
-        ]
+            for pair in pairs:
+                each = self([pair])
+                parts = (part[0, pair.text].numpy() for part in (each.starts, each.ends, each.evidence))
+                outputs.append(Outputs(*parts, float(each.relevance)))
+        return outputs
 
 
 def untrained(start: Path | None, dropout: float) -> TrainedNetwork:
     """The encoder, to be trained but for its embeddings, and untrained heads; or what is in a folder, to go on from."""
     import torch
+    from safetensors.torch import load_file
 
     model = encoder.model()
     for module in model.modules():
@@ -80,10 +94,19 @@ def untrained(start: Path | None, dropout: float) -> TrainedNetwork:
         layer = torch.nn.Linear(columns, rows)
         heads |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
     if start:
-        changes, trained = trained_weights(start)
-        weights = model.state_dict()
-        model.load_state_dict(
-            {name: weights[name] + torch.from_numpy(c) for name, c in changes.items()}, strict=False
-        )
-        heads = {name: torch.nn.Parameter(torch.from_numpy(trained[name])) for name in heads}
+        trained = load_file(start / FILE)
+        model.load_state_dict(restored(trained), strict=False)
+        heads = {name: torch.nn.Parameter(trained[f"heads.{name}"].float()) for name in heads}
     return TrainedNetwork(model, heads)
+
+
+def save(network: TrainedNetwork, folder: Path) -> None:
+    """Write the layers in steps of 7 bits, and the heads, as kcard.reader.network reads them."""
+    import torch
+    from safetensors.torch import save_file
+
+    saved = layers_of(network.model)
+    for name, value in network.heads.items():
+        half = value.detach().to(torch.float16 if name == "pooled.weight" else torch.float32)
+        saved[f"heads.{name}"] = half.contiguous()
+    save_file(saved, folder / FILE, {"format": "pt"})

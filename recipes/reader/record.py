@@ -25,7 +25,7 @@ pipeline_tag: question-answering
 It reads `[CLS] question [SEP] headings: text [SEP]` and says whether the text answers the question, with which words,
 and on which sentences the answer rests. It extracts; it does not reason.
 Base: {base} (sha256 {sha256}), Apache-2.0, trained whole but for its embeddings; the file holds the
-changes in steps of 8 bits.
+matrices of its layers in steps of 7 bits, with a step for each output.
 
 Made by `python -m recipes.reader.train`: {facts}.
 Libraries: torch {torch}, transformers {transformers}, {machine}.

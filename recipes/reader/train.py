@@ -18,9 +18,8 @@ from recipes.packages import fetch
 from recipes.reader import claims, own, wikipedia
 from recipes.reader.example import Reading
 from recipes.reader.mixture import batches, epoch
-from recipes.reader.network import TrainedNetwork, untrained
+from recipes.reader.network import TrainedNetwork, save, untrained
 from recipes.reader.record import write_record
-from recipes.reader.weights import save
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,8 +37,8 @@ def loss(network: TrainedNetwork, batch: Sequence[Reading]) -> "Tensor":
     from torch.nn.functional import binary_cross_entropy_with_logits as entropy
 
     pairs = encode([(r.question, f"{r.section}: {r.text}" if r.section else r.text) for r in batch])
-    starts, ends, evidence = _targets(pairs, batch)
-    outputs, text = network(pairs), torch.from_numpy(pairs.text).bool()
+    outputs = network(pairs)
+    starts, ends, evidence = _targets(outputs.text, pairs, batch)
     answered = torch.tensor([float(r.answered) for r in batch])
     total = entropy(outputs.relevance, answered)
     spans = starts.any(1) & ends.any(1)
@@ -48,18 +47,21 @@ def loss(network: TrainedNetwork, batch: Sequence[Reading]) -> "Tensor":
             held = logits[spans]
             hit = held.masked_fill(~right[spans], -1e9)
             total = total + (torch.logsumexp(held, 1) - torch.logsumexp(hit, 1)).mean()
-    told = text & evidence.any(1, keepdim=True)
+    told = outputs.text & evidence.any(1, keepdim=True)
     if told.any():
         total = total + EVIDENCE * entropy(outputs.evidence[told], evidence[told].float())
     return total
 
 
-def _targets(pairs: Encoded, batch: Sequence[Reading]) -> "tuple[Tensor, Tensor, Tensor]":
-    """Right starts, right ends and tokens of evidence, bool, (n, t)."""
+def _targets(
+    text: "Tensor", pairs: Sequence[Encoded], batch: Sequence[Reading]
+) -> "tuple[Tensor, Tensor, Tensor]":
+    """Right starts, right ends and tokens of evidence, bool, (n, t), as `text`."""
     import torch
 
-    starts, ends, evidence = (torch.zeros(pairs.text.shape, dtype=torch.bool) for _ in range(3))
-    for row, (reading, begin, offsets) in enumerate(zip(batch, pairs.begins, pairs.offsets, strict=True)):
+    starts, ends, evidence = (torch.zeros_like(text) for _ in range(3))
+    for row, (reading, pair) in enumerate(zip(batch, pairs, strict=True)):
+        begin, offsets = pair.begin, pair.offsets
         shift = len(reading.section) + 2 if reading.section else 0
         for a, b in reading.spans:
             inside = [at for at, (x, y) in enumerate(offsets) if x < b + shift and y > a + shift]

@@ -12,7 +12,7 @@ import numpy as np
 
 from kcard import minilm
 from kcard.minilm import DIMENSIONS, NAME, SHA256, folder, words
-from kcard.networks import Network, padded_rows, split_batches
+from kcard.networks import Network, token_row
 from kcard.protocols import Array
 from kcard.quiet import quiet_loading
 
@@ -62,22 +62,11 @@ def _network() -> Network:
 def embed(texts: Sequence[str], tokens: int = MAX_TOKENS) -> Array:
     """Return unit-length sentence embeddings, shape (n, 384): the mean over token states, as the model's card says.
 
-    `tokens`: of a text, special ones included, that are read at most. A vector depends on what is embedded beside it to
-    about 1e-7.
+    `tokens`: of a text, special ones included, that are read at most. A vector depends on its text alone.
     """
-    vectors = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)
-    if not texts:
-        return vectors
     ids = [[minilm.CLS, *row[: tokens - 2], minilm.SEP] for row in words().ids(texts)]
-    batches = split_batches([len(row) for row in ids])
-    inputs = []
-    for rows in batches:
-        batch_ids = padded_rows([ids[i] for i in rows])
-        mask = padded_rows([[1] * len(ids[i]) for i in rows])
-        inputs.append({"ids": batch_ids, "mask": mask, "types": np.zeros_like(batch_ids)})
-    for rows, (batch,) in zip(batches, _network().run_all(inputs), strict=True):
-        vectors[rows] = batch
-    return vectors
+    outputs = _network().run_all([token_row(row, len(row)) for row in ids])
+    return np.concatenate([np.zeros((0, DIMENSIONS), np.float32), *(vector for (vector,) in outputs)])
 
 
 def word_vectors(texts: Sequence[str]) -> Array:

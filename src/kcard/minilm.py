@@ -32,6 +32,7 @@ __all__ = [
     "adapted",
     "folder",
     "weights",
+    "word_table",
     "words",
 ]
 
@@ -74,6 +75,11 @@ def weights() -> Mapping[str, Array]:
         for name, entry in header.items()
         if name.startswith(("embeddings.", "encoder.")) and entry["dtype"] == "F32"
     }
+
+
+def word_table() -> Mapping[str, Array]:
+    """The weights of the embeddings alone, for networks whose layers are their own."""
+    return {name: weight for name, weight in weights().items() if name.startswith("embeddings.")}
 
 
 def adapted(changes: Mapping[str, Array]) -> dict[str, Array]:

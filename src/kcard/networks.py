@@ -15,21 +15,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from kcard.batches import by_tokens
 from kcard.config import thread_count
 from kcard.errors import ModelUnavailable
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-__all__ = ["GRAPHS", "Network", "padded_rows", "read_weights", "split_batches"]
+__all__ = ["GRAPHS", "Network", "read_weights", "token_row"]
 
 GRAPHS = Path(__file__).resolve().parent / "graphs"
 
-Weights = Mapping[str, npt.NDArray[np.float32]]
+Weights = Mapping[str, npt.NDArray[Any]]
 Inputs = Mapping[str, npt.NDArray[Any]]
-BATCH_TOKENS = 2048
-LEAST_TOKENS = 256  # fewer are not worth a thread of their own
 
 
 class Network:
@@ -38,7 +35,8 @@ class Network:
     def __init__(self, graph: str, weights: Weights) -> None:
         """Load `graph`, the name of a file in GRAPHS, with every weight that it lacks.
 
-        weights  float32, by their names in the graph. They must not be changed later: they are used where they are
+        weights  float32 or int8, by their names in the graph. They must not be changed later: they are used where they
+                 are
         """
         self._weights = weights
         self._session = self._load(GRAPHS / f"{graph}.onnx")
@@ -48,15 +46,16 @@ class Network:
         outputs: list[npt.NDArray[Any]] = self._session.run(None, inputs)
         return outputs
 
-    def run_all(self, batches: Sequence[Inputs]) -> "list[list[npt.NDArray[Any]]]":
-        """Run the graph for each batch, on as many threads as thread_count says; the outputs of each.
+    def run_all(self, inputs: Sequence[Inputs]) -> "list[list[npt.NDArray[Any]]]":
+        """Run the graph for each of `inputs`, on as many threads as thread_count says; the outputs of each.
 
-        A thread runs a whole batch. Where several share every product instead, they wait for each other after each,
-        which on a machine with other work takes many times as long as the arithmetic.
+        A thread runs a whole one. Where several share every product instead, they wait for each other after each,
+        which on a machine with other work takes many times as long as the arithmetic. Texts are run one by one: a
+        batch is no faster on a processor, pads them, and makes their numbers depend on each other.
         """
-        if len(batches) < 2 or thread_count() < 2:
-            return [self(**batch) for batch in batches]
-        return list(_threads(os.getpid()).map(lambda batch: self(**batch), batches))
+        if len(inputs) < 2 or thread_count() < 2:
+            return [self(**each) for each in inputs]
+        return list(_threads(os.getpid()).map(lambda each: self(**each), inputs))
 
     def _load(self, graph: Path) -> "InferenceSession":
         import onnxruntime
@@ -77,11 +76,8 @@ def _threads(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(thread_count(), thread_name_prefix="kcard-network")
 
 
-def read_weights(path: Path) -> dict[str, npt.NDArray[np.float32]]:
-    """Read weights as float32; those kept in steps of 8 bits (`.steps`, int8, and `.scale`) have their own names.
-
-    Raises ModelUnavailable where the file is missing or damaged.
-    """
+def read_weights(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Read weights by name, float32 or int8. Raises ModelUnavailable where the file is missing or damaged."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -91,27 +87,12 @@ def read_weights(path: Path) -> dict[str, npt.NDArray[np.float32]]:
         raise ModelUnavailable(
             f"{path}, which comes with kcard, can't be read ({type(error).__name__}): reinstall kcard"
         ) from error
-    return {
-        name.removesuffix(".steps"): value * saved[f"{name.removesuffix('.steps')}.scale"].astype(np.float32)
-        if name.endswith(".steps")
-        else value.astype(np.float32)
-        for name, value in saved.items()
-        if not name.endswith(".scale")
-    }
+    return {name: w if w.dtype == np.int8 else w.astype(np.float32) for name, w in saved.items()}
 
 
-def split_batches(lengths: Sequence[int]) -> list[list[int]]:
-    """Split rows of so many tokens into batches of like length for run_all: the indices of each batch.
-
-    A batch has at most BATCH_TOKENS, padding included, and where there is enough to do every thread has one.
-    """
-    share = -(-sum(lengths) // thread_count())
-    return list(by_tokens(lengths, max(LEAST_TOKENS, min(BATCH_TOKENS, share))))
-
-
-def padded_rows(rows: Sequence[Sequence[int]], fill: int = 0) -> "npt.NDArray[np.int32]":
-    """Rows of unlike length as one array, (n, longest), `fill` behind their ends."""
-    array = np.full((len(rows), max(map(len, rows))), fill, np.int32)
-    for place, row in enumerate(rows):
-        array[place, : len(row)] = row
-    return array
+def token_row(ids: Sequence[int], begin: int) -> Inputs:
+    """The inputs of a pair of texts as one row of tokens, shape (1, t), of which those from `begin` on are the second
+    text's."""
+    types = np.zeros((1, len(ids)), np.int32)
+    types[:, begin:] = 1
+    return {"ids": np.array([ids], np.int32), "types": types}

@@ -121,16 +121,14 @@ def test_what_is_remembered_is_bounded_and_nothing_is_missing_beyond(monkeypatch
 
 
 def test_a_pair_is_cut_to_the_window_and_its_text_is_marked() -> None:
-    pairs = encode([("word " * 600, ROOMS), (QUESTION, "Titan.")])
-    assert pairs.ids.shape[1] <= MAX_TOKENS
-    assert pairs.begins[0] == QUESTION_TOKENS + 2
-    assert [int(row.sum()) for row in pairs.text] == [len(offsets) for offsets in pairs.offsets]
-    assert "Titan."[slice(*pairs.offsets[1][0])] == "Titan"
+    long, short = encode([("word " * 600, ROOMS), (QUESTION, "Titan.")])
+    assert len(long.ids) <= MAX_TOKENS
+    assert long.begin == QUESTION_TOKENS + 2
+    for pair in (long, short):
+        assert len(pair.ids[pair.text]) == len(pair.offsets) == len(pair.ids) - pair.begin - 1
+    assert "Titan."[slice(*short.offsets[0])] == "Titan"
 
 
 def test_missing_weights_are_one_clear_line(tmp_path: Path) -> None:
-    with pytest.raises(
-        ModelUnavailable,
-        match=r"which comes with kcard, can't be read .*: reinstall kcard",
-    ):
+    with pytest.raises(ModelUnavailable, match=r"which comes with kcard, can't be read .*: reinstall kcard"):
         load(tmp_path)

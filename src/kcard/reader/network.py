@@ -7,18 +7,13 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from kcard import minilm
-from kcard.networks import Network, padded_rows, read_weights
+from kcard.networks import Network, read_weights, token_row
 from kcard.protocols import Array
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 __all__ = [
+    "FILE",
     "MAX_TOKENS",
     "QUESTION_TOKENS",
     "WEIGHTS",
@@ -30,13 +25,12 @@ __all__ = [
     "joined",
     "load",
     "shared",
-    "trained_weights",
 ]
 
 WEIGHTS = Path(__file__).resolve().parent / "weights"
 MAX_TOKENS = 288
 QUESTION_TOKENS = 64
-HEADS = "heads."
+FILE = "reader.safetensors"
 
 
 @dataclass(frozen=True)
@@ -49,38 +43,38 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Encoded:
-    """`[CLS] question [SEP] text [SEP]` of n pairs, padded to t tokens.
+    """`[CLS] question [SEP] text [SEP]` of one pair.
 
-    ids, mask, types  (n, t), int32; types are 1 from the text on
-    text              (n, t), int32, 1 for the tokens of the text
-    offsets           of each pair, for each token of its text: start and end in characters
-    begins            of each pair: the place of its text's first token
+    ids      token ids; those from `begin` on, but for the last, are the text's
+    offsets  of each token of the text: start and end in characters
     """
 
-    ids: "npt.NDArray[np.int32]"
-    mask: "npt.NDArray[np.int32]"
-    types: "npt.NDArray[np.int32]"
-    text: "npt.NDArray[np.int32]"
-    offsets: Sequence[Sequence[tuple[int, int]]]
-    begins: Sequence[int]
+    ids: Sequence[int]
+    begin: int
+    offsets: Sequence[tuple[int, int]]
+
+    @property
+    def text(self) -> slice:
+        """The tokens of the text."""
+        return slice(self.begin, self.begin + len(self.offsets))
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What the heads give for n pairs of t tokens.
+    """What the heads give for one pair whose text has t tokens.
 
-    starts, ends  (n, t), logits of the first and last token of the answer
-    evidence      (n, t), log-odds that a token belongs to the sentences that the answer rests on
-    relevance     (n,), log-odds that the text answers the question
+    starts, ends  (t,), logits of the first and last token of the answer
+    evidence      (t,), log-odds that a token belongs to the sentences that the answer rests on
+    relevance     log-odds that the text answers the question
     """
 
     starts: Array
     ends: Array
     evidence: Array
-    relevance: Array
+    relevance: float
 
 
-ReaderNetwork = Callable[[Sequence[Encoded]], list[Outputs]]  # of several batches
+ReaderNetwork = Callable[[Sequence[Encoded]], list[Outputs]]
 
 
 @dataclass(frozen=True)
@@ -89,55 +83,33 @@ class _Loaded:
 
     network: Network
 
-    def __call__(self, batches: Sequence[Encoded]) -> list[Outputs]:
-        inputs = [{"ids": b.ids, "mask": b.mask, "types": b.types, "text": b.text} for b in batches]
+    def __call__(self, pairs: Sequence[Encoded]) -> list[Outputs]:
+        outputs = self.network.run_all([token_row(pair.ids, pair.begin) for pair in pairs])
         return [
-            Outputs(spans[..., 0], spans[..., 1], spans[..., 2], relevance[:, 0])
-            for spans, relevance in self.network.run_all(inputs)
+            Outputs(*spans[0, pair.text].T, float(relevance[0, 0]))
+            for pair, (spans, relevance) in zip(pairs, outputs, strict=True)
         ]
 
 
-def encode(pairs: Sequence[tuple[str, str]]) -> Encoded:
+def encode(pairs: Sequence[tuple[str, str]]) -> list[Encoded]:
     """Tokenise (question, text) pairs; of a question at most QUESTION_TOKENS are read, of a text what fits."""
     words = minilm.words()
     texts = (Tokens(row.ids, row.offsets) for row in words.encodings([text for _, text in pairs]))
-    return joined(list(zip(words.ids([question for question, _ in pairs]), texts, strict=True)))
+    questions = words.ids([question for question, _ in pairs])
+    return [joined(question, text) for question, text in zip(questions, texts, strict=True)]
 
 
-def joined(pairs: Sequence[tuple[Sequence[int], Tokens]]) -> Encoded:
-    """Put token ids of questions and tokens of texts together."""
-    rows, types, inside, offsets, begins = [], [], [], [], []
-    for question, text in pairs:
-        question = question[:QUESTION_TOKENS]
-        room = MAX_TOKENS - 3 - len(question)
-        read, begin = text.ids[:room], len(question) + 2
-        rows.append([minilm.CLS, *question, minilm.SEP, *read, minilm.SEP])
-        types.append([0] * begin + [1] * (len(read) + 1))
-        inside.append([0] * begin + [1] * len(read))
-        begins.append(begin)
-        offsets.append(text.offsets[:room])
-    mask = padded_rows([[1] * len(row) for row in rows])
-    text_mask = np.zeros_like(mask)
-    short = padded_rows(inside)
-    text_mask[:, : short.shape[1]] = short
-    return Encoded(padded_rows(rows), mask, padded_rows(types), text_mask, offsets, begins)
+def joined(question: Sequence[int], text: Tokens) -> Encoded:
+    """Put token ids of a question and tokens of a text together."""
+    question = question[:QUESTION_TOKENS]
+    room = MAX_TOKENS - 3 - len(question)
+    ids = [minilm.CLS, *question, minilm.SEP, *text.ids[:room], minilm.SEP]
+    return Encoded(ids, len(question) + 2, text.offsets[:room])
 
 
 def load(folder: Path) -> ReaderNetwork:
-    """Load a trained reader. Raises ModelUnavailable where its files are missing."""
-    changes, heads = trained_weights(folder)
-    return _Loaded(Network("reader", {**minilm.adapted(changes), **heads}))
-
-
-def trained_weights(folder: Path) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Read what training changed of the encoder, and the heads, both by name, float32.
-
-    Raises ModelUnavailable where the file is missing.
-    """
-    weights = read_weights(folder / "reader.safetensors")
-    heads = {name: value for name, value in weights.items() if name.startswith(HEADS)}
-    changes = {name: value for name, value in weights.items() if name not in heads}
-    return changes, {name.removeprefix(HEADS): value for name, value in heads.items()}
+    """Load a trained reader. Raises ModelUnavailable where its file is missing."""
+    return _Loaded(Network("reader", {**minilm.word_table(), **read_weights(folder / FILE)}))
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from kcard import minilm, static_embeddings
-from kcard.networks import Network, padded_rows, read_weights, split_batches
+from kcard.networks import Network, read_weights, token_row
 from kcard.protocols import Array
 
 __all__ = ["LAYERS", "WEIGHTS", "best_window", "load", "pair_tokens", "rank_all", "shared"]
@@ -32,19 +32,10 @@ def rank_all(pairs: Sequence[tuple[str, str]], network: Network | None = None) -
     ids = dict(zip(questions, words.ids(list(questions)), strict=True))
     passages = words.ids([passage for _, passage in pairs])
     rows = [
-        pair_tokens(ids[question], passage) for (question, _), passage in zip(pairs, passages, strict=True)
+        token_row(*pair_tokens(ids[question], passage))
+        for (question, _), passage in zip(pairs, passages, strict=True)
     ]
-    scores = np.zeros(len(rows), np.float32)
-    batches = split_batches([len(row) for row, _ in rows])
-    inputs = []
-    for batch in batches:
-        part = [rows[at] for at in batch]
-        tokens, mask = padded_rows([row for row, _ in part]), padded_rows([[1] * len(row) for row, _ in part])
-        types = padded_rows([[0] * begin + [1] * (len(row) - begin) for row, begin in part])
-        inputs.append({"ids": tokens, "mask": mask, "types": types})
-    for batch, (column,) in zip(batches, (network or shared()).run_all(inputs), strict=True):
-        scores[batch] = column[:, 0]
-    return scores
+    return np.array([score[0, 0] for (score,) in (network or shared()).run_all(rows)], np.float32)
 
 
 def pair_tokens(question: Sequence[int], passage: Sequence[int], size: int = WINDOW) -> tuple[list[int], int]:
@@ -75,8 +66,7 @@ def best_window(question: Sequence[int], passage: Sequence[int], size: int) -> i
 
 def load(folder: Path) -> Network:
     """Load a trained ranker. Raises ModelUnavailable where its file is missing."""
-    table = {name: value for name, value in minilm.weights().items() if name.startswith("embeddings.")}
-    return Network("ranker", {**table, **read_weights(folder / "ranker.safetensors")})
+    return Network("ranker", {**minilm.word_table(), **read_weights(folder / "ranker.safetensors")})
 
 
 @functools.cache

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kcard import minilm
-from kcard.networks import split_batches
 from kcard.protocols import Array
 from kcard.reader.network import (
     MAX_TOKENS,
@@ -131,36 +130,19 @@ def read_all(
     return [[known[question, text] for text in passages] for question, passages in asked]
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """Part of the passage of a pair: where it begins in it, and its tokens."""
-
-    pair: int
-    question: Sequence[int]
-    start: int
-    text: str
-    tokens: Tokens
-
-    @property
-    def length(self) -> int:
-        """Tokens that the network reads."""
-        return min(len(self.question), QUESTION_TOKENS) + len(self.tokens.ids) + 3
-
-
 def _read(network: ReaderNetwork, pairs: Sequence[tuple[str, str]]) -> list[Reading]:
     """Of each (question, text)."""
-    pieces = [
-        _Piece(at, _tokens(question).ids, start, text[start:end], _tokens(text[start:end]))
-        for at, (question, text) in enumerate(pairs)
-        for start, end in _pieces(text)
+    # Cut long texts into pieces: (pair, start and end in its text).
+    places = [(at, *place) for at, (_, text) in enumerate(pairs) for place in _pieces(text)]
+    pieces = [pairs[at][1][start:end] for at, start, end in places]
+    encoded = [
+        joined(_tokens(pairs[at][0]).ids, _tokens(piece))
+        for (at, _, _), piece in zip(places, pieces, strict=True)
     ]
+    # Read each piece, and put those of a text together.
     readings: list[list[Reading]] = [[] for _ in pairs]
-    groups = [[pieces[at] for at in group] for group in split_batches([piece.length for piece in pieces])]
-    batches = [joined([(piece.question, piece.tokens) for piece in group]) for group in groups]
-    for group, encoded, outputs in zip(groups, batches, network(batches), strict=True):
-        for row, piece in enumerate(group):
-            reading = _reading(encoded, outputs, row, piece.text)
-            readings[piece.pair].append(reading.within(pairs[piece.pair][1], piece.start))
+    for (at, start, _), piece, pair, outputs in zip(places, pieces, encoded, network(encoded), strict=True):
+        readings[at].append(_reading(pair, outputs, piece).within(pairs[at][1], start))
     return [_together(parts, text) for parts, (_, text) in zip(readings, pairs, strict=True)]
 
 
@@ -198,12 +180,11 @@ def _pieces(text: str) -> list[tuple[int, int]]:
     return found
 
 
-def _reading(pairs: Encoded, outputs: Outputs, row: int, text: str) -> Reading:
-    begin, offsets = pairs.begins[row], pairs.offsets[row]
+def _reading(pair: Encoded, outputs: Outputs, text: str) -> Reading:
+    offsets = pair.offsets
     if not offsets:
         return Reading(NOTHING, (), (), text)
-    inside = slice(begin, begin + len(offsets))
-    starts, ends = (_log_softmax(logits[row, inside]) for logits in (outputs.starts, outputs.ends))
+    starts, ends = _log_softmax(outputs.starts), _log_softmax(outputs.ends)
     # The best end of each start, at most LONGEST_ANSWER tokens on.
     reached = np.pad(ends, (0, LONGEST_ANSWER - 1), constant_values=-np.inf)
     windows = np.lib.stride_tricks.sliding_window_view(reached, LONGEST_ANSWER)
@@ -211,9 +192,9 @@ def _reading(pairs: Encoded, outputs: Outputs, row: int, text: str) -> Reading:
     places = np.arange(len(offsets))
     best, lasts = starts + ends[places + lengths], places + lengths
     answers = tuple(_answers(text, offsets, best.tolist(), lasts.tolist()))
-    odds = outputs.evidence[row, inside].tolist()
+    odds = outputs.evidence.tolist()
     evidence = tuple((start, end, value) for (start, end), value in zip(offsets, odds, strict=True))
-    return Reading(float(outputs.relevance[row]), answers, evidence, text)
+    return Reading(outputs.relevance, answers, evidence, text)
 
 
 def _log_softmax(logits: Array) -> Array:

@@ -15,10 +15,10 @@ WORDS = 6000
 def english() -> tuple[str, ...]:
     """The most frequent English words, by the order of the sentence encoder's vocabulary, without those of
     the held-out question forms."""
-    from kcard import encoder
+    from kcard import minilm
 
     held_out = set(re.findall(r"[a-z]+", " ".join(FRAMES).lower()))
-    vocabulary = encoder.tokenizer().get_vocab()
+    vocabulary = minilm.words().vocabulary()
     ordered = sorted(vocabulary, key=vocabulary.__getitem__)
     words = [word for word in ordered if re.fullmatch(r"[a-z]{2,12}", word) and word not in held_out]
     return tuple(words[:WORDS])

@@ -46,7 +46,7 @@ __all__ = ["estimate", "planned", "study_of", "train"]
 SEARCHES = "whatever a search finds for the question"
 TRIAL = (1, 3)  # steps of a large model by which its time is estimated: to warm up, and measured
 DESCRIBED = 5000  # passages, spread over the corpus, whose terms describe a card
-SAMPLED = 1000  # passages among which those lie that are embedded for an estimate
+SAMPLED = 200  # passages among which those lie that are embedded for an estimate
 TRIED = 64  # questions that the teacher is asked for an estimate
 
 

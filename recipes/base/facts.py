@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from kcard import encoder
+from kcard import minilm
 from kcard.training.pseudo_queries import PseudoQueries
 from recipes.reader.prose import texts
 from recipes.reader.synth import Frame, Synthesis, fill, frames
@@ -41,7 +41,7 @@ class World:
 
 def english() -> list[str]:
     """English words, the most frequent first, by the order of the sentence encoder's vocabulary."""
-    vocabulary = encoder.tokenizer().get_vocab()
+    vocabulary = minilm.words().vocabulary()
     ordered = sorted(vocabulary, key=vocabulary.__getitem__)
     return [word for word in ordered if re.fullmatch(r"[a-z]{2,14}", word)]
 

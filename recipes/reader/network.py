@@ -72,8 +72,10 @@ class TrainedNetwork:
         with torch.inference_mode():
             for pair in pairs:
                 each = self([pair])
-                parts = (part[0, pair.text].numpy() for part in (each.starts, each.ends, each.evidence))
-                outputs.append(Outputs(*parts, float(each.relevance)))
+                starts, ends, evidence = (
+                    part[0, pair.text].numpy() for part in (each.starts, each.ends, each.evidence)
+                )
+                outputs.append(Outputs(starts, ends, evidence, float(each.relevance)))
         return outputs
 
 

@@ -6,7 +6,7 @@ Relevance, card choice, the encoder prefix of cards and several gates use it; a 
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,20 +26,11 @@ __all__ = [
     "embed",
     "folder",
     "model",
-    "tokenizer",
     "word_vectors",
     "words",
 ]
 
 MAX_TOKENS = 256
-
-
-@functools.cache
-def tokenizer() -> Any:
-    """Its tokenizer as transformers has it; words() loads faster."""
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder(), trust_remote_code=False)
 
 
 def model(attention: str = "sdpa") -> "BertModel":

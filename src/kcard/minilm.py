@@ -117,6 +117,10 @@ class Words:
         """Return the token ids of each text."""
         return [list(encoding.ids) for encoding in self.encodings(texts)]
 
+    def vocabulary(self) -> dict[str, int]:
+        """Return the tokens with their ids."""
+        return dict(self._tokenizer.get_vocab())
+
     def count(self, text: str) -> int:
         """Return how many tokens a text has."""
         return len(self.encoding(text).ids)

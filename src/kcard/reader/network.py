@@ -84,11 +84,12 @@ class _Loaded:
     network: Network
 
     def __call__(self, pairs: Sequence[Encoded]) -> list[Outputs]:
-        outputs = self.network.run_all([token_row(pair.ids, pair.begin) for pair in pairs])
-        return [
-            Outputs(*spans[0, pair.text].T, float(relevance[0, 0]))
-            for pair, (spans, relevance) in zip(pairs, outputs, strict=True)
-        ]
+        outputs = []
+        rows = self.network.run_all([token_row(pair.ids, pair.begin) for pair in pairs])
+        for pair, (spans, relevance) in zip(pairs, rows, strict=True):
+            starts, ends, evidence = spans[0, pair.text].T
+            outputs.append(Outputs(starts, ends, evidence, float(relevance[0, 0])))
+        return outputs
 
 
 def encode(pairs: Sequence[tuple[str, str]]) -> list[Encoded]:

@@ -21,7 +21,7 @@ MINUTES = 3.0  # that training an embedded card's model takes at most, unless to
 SPARE = 0.1  # of them, for what the measurement does not foresee
 WARM, MEASURED = 2, 24  # steps
 BLOCKS, BLOCK = 8, 32  # texts that are embedded
-PROBE = 1.0  # seconds after which no further step is taken; of embedding, half of them
+PROBE = 0.5  # seconds after which no further step is taken; of embedding, half of them
 
 
 @dataclass(frozen=True)

@@ -34,19 +34,9 @@ def serve(given: dict[str, Any]) -> None:
 def serve_key(
     name: Annotated[str, typer.Argument(help="Holder of the key.")],
     keys: Annotated[Path, typer.Option(help="The file of keys; created if it is missing.")],
-    requests_per_minute: Annotated[
-        int | None,
-        typer.Option(min=1, help="Maximum requests per minute. [default: none]", show_default=False),
-    ] = None,
-    tokens_per_day: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Maximum tokens of the LLM per day (UTC). [default: none]", show_default=False
-        ),
-    ] = None,
 ) -> None:
     """Add an API key to a file for `kcard serve --keys`, and print it; it is shown only once."""
-    from kcard.serve.keys import Key, add_key
+    from kcard.serve.keys import add_key
 
-    echo(add_key(keys.expanduser(), Key(name, requests_per_minute, tokens_per_day)))
+    echo(add_key(keys.expanduser(), name))
     note(f"{name} can use it at once; `kcard serve --keys {keys}` reads the file again when it changes")

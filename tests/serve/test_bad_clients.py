@@ -16,7 +16,7 @@ import pytest
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
 from kcard.serve.app import create_app
-from kcard.serve.keys import Key, Keys, add_key
+from kcard.serve.keys import Keys, add_key
 from kcard.serve.pipelines import Pipelines
 from kcard.serve.service import Service
 from kcard.serve.upstream import Upstream
@@ -122,7 +122,7 @@ def test_a_client_that_reads_nothing_of_its_stream_is_dropped(
 def test_keys_and_questions_are_not_logged(
     library: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    key = add_key(tmp_path / "keys.toml", Key("alice", tokens_per_day=1))
+    key = add_key(tmp_path / "keys.toml", "alice")
     service = Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down")
     secret = "Where did Ada hide the gold?"
     with caplog.at_level(logging.DEBUG), running(create_app(service, Keys(tmp_path / "keys.toml"))) as url:

@@ -18,7 +18,6 @@ from kcard.errors import LLMError, UnknownCard
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
 from kcard.serve.app import as_api_error, create_app
-from kcard.serve.keys import Key as KeyHolder
 from kcard.serve.keys import Keys, add_key
 from kcard.serve.pending import Pending
 from kcard.serve.pipelines import Pipelines
@@ -194,7 +193,7 @@ def test_an_unknown_path_is_a_404_in_the_same_shape(client: OpenAI) -> None:
 
 def test_a_key_is_needed_where_there_are_keys(library: Path, tmp_path: Path) -> None:
     path = tmp_path / "keys.toml"
-    key = add_key(path, KeyHolder("alice"))
+    key = add_key(path, "alice")
     service = Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down")
     with running(create_app(service, Keys(path))) as url:
         with pytest.raises(openai.AuthenticationError):

@@ -1,4 +1,4 @@
-"""API keys: who holds one, what it may spend, and files that change or are wrong."""
+"""API keys: who holds one, what files that change or are wrong."""
 
 import hashlib
 import os
@@ -7,25 +7,25 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import UsageError
-from kcard.serve.errors import RateLimited, Unauthorized
-from kcard.serve.keys import Key, Keys, add_key
+from kcard.serve.errors import Unauthorized
+from kcard.serve.keys import Keys, add_key
 
 KEY = "kc_" + "a" * 43
 DIGEST = hashlib.sha256(KEY.encode()).hexdigest()
 
 
-def write(path: Path, limits: str = "", name: str = "alice", digest: str = DIGEST) -> Path:
-    path.write_text(f'[{name}]\nsha256 = "{digest}"\n{limits}\n', encoding="utf-8")
-    os.utime(path, ns=(0, len(name + limits + digest)))  # a change is seen, however fast it came
+def write(path: Path, name: str = "alice", digest: str = DIGEST) -> Path:
+    path.write_text(f'[{name}]\nsha256 = "{digest}"\n', encoding="utf-8")
+    os.utime(path, ns=(0, len(name + digest)))  # a change is seen, however fast it came
     return path
 
 
 def test_without_a_file_everyone_may_ask() -> None:
-    assert Keys(None).check(None).name == "anonymous"
+    assert Keys(None).check(None) == "anonymous"
 
 
 def test_a_key_is_known_by_its_digest(tmp_path: Path) -> None:
-    assert Keys(write(tmp_path / "keys.toml")).check(f"Bearer {KEY}").name == "alice"
+    assert Keys(write(tmp_path / "keys.toml")).check(f"Bearer {KEY}") == "alice"
 
 
 @pytest.mark.parametrize("sent", [None, "", "Bearer", "Bearer wrong", f"Basic {KEY}", KEY, "Bearer \x00é"])
@@ -36,37 +36,20 @@ def test_a_wrong_or_missing_key_is_refused_without_naming_it(tmp_path: Path, sen
     assert KEY not in str(refused.value)
 
 
-def test_requests_a_minute_are_limited_by_key(tmp_path: Path) -> None:
-    keys = Keys(write(tmp_path / "keys.toml", "requests_per_minute = 1"))
-    for _ in range(5):  # what five minutes allow may come at once
-        keys.check(f"Bearer {KEY}")
-    with pytest.raises(RateLimited, match="'alice' may send 1 requests a minute") as refused:
-        keys.check(f"Bearer {KEY}")
-    assert 0 < (refused.value.retry_after or 0) <= 60
-
-
-def test_tokens_of_a_day_are_limited(tmp_path: Path) -> None:
-    keys = Keys(write(tmp_path / "keys.toml", "tokens_per_day = 100"))
-    keys.spend(keys.check(f"Bearer {KEY}"), 99)
-    keys.spend(keys.check(f"Bearer {KEY}"), 1)
-    with pytest.raises(RateLimited, match="has spent its 100 tokens of today"):
-        keys.check(f"Bearer {KEY}")
-
-
 def test_a_key_that_is_added_or_removed_counts_at_once(tmp_path: Path) -> None:
     path = write(tmp_path / "keys.toml", digest="0" * 64)
     keys = Keys(path)
     with pytest.raises(Unauthorized):
         keys.check(f"Bearer {KEY}")
     write(path, name="bob")
-    assert keys.check(f"Bearer {KEY}").name == "bob"
+    assert keys.check(f"Bearer {KEY}") == "bob"
 
 
 def test_a_file_that_became_malformed_keeps_its_keys(tmp_path: Path) -> None:
     path = write(tmp_path / "keys.toml")
     keys = Keys(path)
     path.write_text("[alice", encoding="utf-8")
-    assert keys.check(f"Bearer {KEY}").name == "alice"
+    assert keys.check(f"Bearer {KEY}") == "alice"
 
 
 @pytest.mark.parametrize(
@@ -76,8 +59,6 @@ def test_a_file_that_became_malformed_keeps_its_keys(tmp_path: Path) -> None:
         ("[alice]\n", r"\[alice\]: sha256 must be 64 hexadecimal digits"),
         ("alice = 3\n", r"\[alice\]: sha256"),
         (f'[alice]\nsha256 = "{DIGEST}"\ntokens = 3\n', "tokens is unknown"),
-        (f'[alice]\nsha256 = "{DIGEST}"\ntokens_per_day = 0\n', "tokens_per_day is 0"),
-        (f'[alice]\nsha256 = "{DIGEST}"\nrequests_per_minute = true\n', "requests_per_minute is True"),
     ],
 )
 def test_a_malformed_file_is_told(tmp_path: Path, text: str, message: str) -> None:
@@ -93,12 +74,12 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 def test_a_key_that_is_added_to_a_file_works_and_the_file_is_private(tmp_path: Path) -> None:
     path = tmp_path / "keys.toml"
-    first = add_key(path, Key("alice"))
-    second = add_key(path, Key("bob", requests_per_minute=60, tokens_per_day=1000))
+    first = add_key(path, "alice")
+    second = add_key(path, "bob")
     assert path.stat().st_mode & 0o777 == 0o600
     keys = Keys(path)
-    assert keys.check(f"Bearer {first}") == Key("alice")
-    assert keys.check(f"Bearer {second}") == Key("bob", 60, 1000)
+    assert keys.check(f"Bearer {first}") == "alice"
+    assert keys.check(f"Bearer {second}") == "bob"
     assert first not in path.read_text()
 
 
@@ -109,5 +90,5 @@ def test_a_name_that_is_taken_or_unfit_is_refused_and_nothing_is_lost(
     path = write(tmp_path / "keys.toml")
     before = path.read_text()
     with pytest.raises(UsageError, match=message):
-        add_key(path, Key(name))
+        add_key(path, name)
     assert path.read_text() == before

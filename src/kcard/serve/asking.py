@@ -1,4 +1,4 @@
-"""How endpoints ask: the key of a request is checked, the question answered, and what it took is counted."""
+"""How endpoints ask: the key of a request is checked, the question answered, and its tokens counted."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 
 from kcard.serve.answer_cache import Answered
 from kcard.serve.answers import NOTHING, usage_of
-from kcard.serve.keys import Key, Keys
+from kcard.serve.keys import Keys
 from kcard.serve.metrics import Metrics
 from kcard.serve.pending import Pending
 from kcard.serve.routes import Route
@@ -21,20 +21,19 @@ POLL = 0.5  # seconds
 Found = TypeVar("Found")
 
 
-def key_holder(request: Request) -> Key:
-    """Raises Unauthorized and RateLimited."""
+def key_holder(request: Request) -> str:
+    """Return whose key the request carries. Raises Unauthorized."""
     keys: Keys = request.app.state.keys
     return keys.check(request.headers.get("authorization"))
 
 
 class Ask:
-    """Asks for the holder of a key, until the client leaves. Raises what Service raises, CancelledError then."""
+    """Asks for whoever holds a key, until the client leaves. Raises what Service raises, CancelledError then."""
 
-    def __init__(self, request: Request, key: Annotated[Key, Depends(key_holder)]) -> None:
-        self._request, self._key = request, key
+    def __init__(self, request: Request, _: Annotated[str, Depends(key_holder)]) -> None:
+        self._request = request
         state = request.app.state
         self.service: Service = state.service
-        self._keys: Keys = state.keys
         self._metrics: Metrics = state.metrics
         self._started = time.perf_counter()
 
@@ -61,7 +60,6 @@ class Ask:
 
     def count(self, route: Route, usage: Mapping[str, int], *, cached: bool = False) -> None:
         """Count the tokens of an answered question, and its time."""
-        self._keys.spend(self._key, usage["total_tokens"])
         self._metrics.answered(route.mode, time.perf_counter() - self._started, usage, cached=cached)
 
 

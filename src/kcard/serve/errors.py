@@ -8,7 +8,6 @@ __all__ = [
     "Internal",
     "LLMFailed",
     "NoSuchModel",
-    "RateLimited",
     "TimedOut",
     "Unauthorized",
     "body",
@@ -41,14 +40,6 @@ class Unauthorized(ApiError):
     status = 401
     kind = "authentication_error"
     code = "invalid_api_key"
-
-
-class RateLimited(ApiError):
-    """The key has spent its requests or tokens."""
-
-    status = 429
-    kind = "rate_limit_error"
-    code = "rate_limit_exceeded"
 
 
 class Busy(ApiError):

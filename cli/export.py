@@ -1,5 +1,6 @@
 """kcard export: cards as an existing engine runs them."""
 
+import shlex
 from dataclasses import asdict
 from typing import Any
 
@@ -21,9 +22,10 @@ def export(
     given: dict[str, Any],
     json_: Json = False,
 ) -> None:
-    """Write what vLLM, SGLang, llama.cpp or Ollama needs to run cards, with their prompts and fingerprints."""
+    """Write what vLLM or llama.cpp needs to run cards, and print the command that starts it."""
     found = verb(**given, report=note)
     if json_:
         print_json(asdict(found) | {"folder": str(found.folder)})
     else:
-        echo(f"{found.folder}: run `sh {found.script}` there; README.md shows how the cards are asked")
+        note("start the engine with this command; export.json says how the cards are prompted")
+        echo(f"cd {shlex.quote(str(found.folder))} && {shlex.join(found.command)}")

@@ -64,7 +64,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "export": (
         "export",
-        "Write what vLLM, SGLang, llama.cpp or Ollama needs to run cards, with their prompts and fingerprints.",
+        "Write what vLLM or llama.cpp needs to run cards, and print the command that starts it.",
     ),
     "ask": ("ask", "Ask a question; the gate decides whether cards help to answer it."),
     "eval": (

@@ -35,13 +35,12 @@ FEATURES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Adapter:
-    """A LoRA adapter. `layers`: names of the linear layers that it adapts, such as q_proj; `pairs`: how many in all;
-    `extras`: what it has besides, in words."""
+    """A LoRA adapter. `pairs`: of matrices, one for each linear layer that it adapts; `extras`: what it has besides, in
+    words."""
 
     rank: int
     alpha: float
     rslora: bool
-    layers: tuple[str, ...]
     pairs: int
     extras: tuple[str, ...]
 
@@ -60,9 +59,8 @@ def read(folder: Path) -> Adapter:
             f"the adapter in {folder} can't be read: {error!r}: fetch or train it again"
         ) from error
     pairs = [name for name in names if name.endswith(".lora_A.weight")]
-    layers = sorted({name.split(".")[-3] for name in pairs})
     rslora = bool(config.get("use_rslora"))
-    return Adapter(rank, alpha, rslora, tuple(layers), len(pairs), tuple(_extras(config, names)))
+    return Adapter(rank, alpha, rslora, len(pairs), tuple(_extras(config, names)))
 
 
 def _extras(config: Mapping[str, Any], names: list[str]) -> Iterator[str]:
@@ -94,6 +92,4 @@ def misfits(adapter: Adapter, engine: Engine, model_type: str | None) -> list[st
         found.append(f"its rank is {adapter.rank}, more than {engine.ranks[-1]}")
     if model_type in engine.without_lora:
         found.append(f"its base is a model of type {model_type}")
-    elif engine.layers is not None and (others := sorted({*adapter.layers} - engine.layers)):
-        found.append(f"it adapts {', '.join(others)}")
     return found

@@ -57,8 +57,8 @@ class Converter:
             )
 
 
-def check_adapter(path: Path, adapter: Adapter, base: Path | None) -> None:
-    """CardError unless the file holds this adapter, for the architecture of the GGUF file `base` where it is given."""
+def check_adapter(path: Path, adapter: Adapter, base: Path) -> None:
+    """CardError unless the file holds this adapter, for the architecture of the GGUF file `base`."""
     reader = _read(path)
     found = {
         "type": _field(reader, "general.type"),
@@ -66,6 +66,7 @@ def check_adapter(path: Path, adapter: Adapter, base: Path | None) -> None:
         "alpha": _field(reader, "adapter.lora.alpha"),
         "pairs": sum(1 for tensor in reader.tensors if tensor.name.endswith(".lora_a")),
         "rank": max((int(t.shape[-1]) for t in reader.tensors if t.name.endswith(".lora_a")), default=0),
+        "architecture": _field(reader, "general.architecture"),
     }
     wanted = {
         "type": "adapter",
@@ -73,12 +74,8 @@ def check_adapter(path: Path, adapter: Adapter, base: Path | None) -> None:
         "alpha": adapter.alpha,
         "pairs": adapter.pairs,
         "rank": adapter.rank,
+        "architecture": architecture(base),
     }
-    if base is not None:
-        found["architecture"], wanted["architecture"] = (
-            _field(reader, "general.architecture"),
-            architecture(base),
-        )
     _compare(path, found, wanted)
 
 

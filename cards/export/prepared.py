@@ -91,8 +91,8 @@ def prepare(card: Card, engine: Engine, merge: bool) -> Prepared:
     model_type = config.get("model_type")
     if model_type in engine.without:
         raise CardError(
-            f"card {card.name!r}: {engine.title} does not run models of type {model_type}: export it to vllm or "
-            f"sglang, or {SERVE}"
+            f"card {card.name!r}: {engine.title} does not run models of type {model_type}: export it to vllm, or "
+            f"{SERVE}"
         )
     if adapter is not None and not merge and (found := misfits(adapter, engine, model_type)):
         raise CardError(

@@ -27,17 +27,10 @@ class TextPrompt:
 
     before    text of the bos token, where the engine would leave it out
     template  of the card
-    question  one that the card may know
-    ids       the tokens that the card reads when it is asked this question
     """
 
     before: str
     template: str
-    question: str
-    ids: tuple[int, ...] = ()
-
-    def text(self, question: str) -> str:
-        return self.before + self.template.replace(PLACE, question.strip())
 
 
 @dataclass(frozen=True)
@@ -67,7 +60,7 @@ def text_prompt(name: str, tokenizer: Any, template: str, kept: Fingerprint | No
     texts = ["", *([tokenizer.decode([bos], skip_special_tokens=False)] if bos is not None else [])]
     for before in texts:
         if list(tokenizer(before + filled)["input_ids"]) == wanted:
-            return TextPrompt(before, template, question, tuple(wanted))
+            return TextPrompt(before, template)
     raise CardError(
         f"card {name!r}: an engine that is sent a text would read other tokens than the card was trained with, "
         "because its tokenizer frames texts in another way: use kcard serve"

@@ -1,8 +1,7 @@
-"""kcard export: what vLLM and SGLang are given, what is refused, and that nothing half written stays behind."""
+"""kcard export: what vLLM is given, what is refused, and that nothing half written stays behind."""
 
 import errno
 import json
-import shlex
 import shutil
 import subprocess
 import sys
@@ -42,14 +41,14 @@ def out(tmp_path: Path) -> Path:
 
 
 def options(folder: Path) -> dict[str, list[str]]:
-    """The options of start.sh with their values."""
-    script = (folder / "start.sh").read_text(encoding="utf-8").replace(" \\\n", " ")
-    words = shlex.split(script.partition("exec ")[2].replace('"$@"', ""))
-    found: dict[str, list[str]] = {}
-    for word in words:
+    """The options of the command with their values; what is served first."""
+    command = json.loads((folder / "export.json").read_text(encoding="utf-8"))["command"]
+    assert command[:2] == ["vllm", "serve"]
+    found: dict[str, list[str]] = {"model": []}
+    for word in command[2:]:
         if word.startswith("--"):
             found[word] = []
-        elif found:
+        else:
             found[list(found)[-1]].append(word)
     return found
 
@@ -68,7 +67,7 @@ def test_vllm_gets_the_adapters_of_one_base_and_a_command_that_names_them(tmp_pa
     found = library.export([card.folder for card in cards], "vllm", out)
     assert [(card.name, card.form) for card in found.cards] == [("rivers", "adapter"), ("moons", "adapter")]
     given = options(out)
-    assert given["--model"] == [str(tmp_path / "llama-base")]
+    assert given["model"] == [str(tmp_path / "llama-base")]
     assert given["--lora-modules"] == ["rivers=./adapters/rivers", "moons=./adapters/moons"]
     assert given["--max-lora-rank"] == ["16"]
     assert given["--generation-config"] == ["vllm"]
@@ -87,7 +86,7 @@ def test_vllm_gets_the_adapters_of_one_base_and_a_command_that_names_them(tmp_pa
 def test_an_exported_adapter_acts_as_the_card_with_peft_alone(tmp_path: Path, out: Path) -> None:
     card = lora(tmp_path, "qwen3", "rivers", 1)
     library.export(card.folder, "vllm", out)
-    base = AutoModelForCausalLM.from_pretrained(options(out)["--model"][0])
+    base = AutoModelForCausalLM.from_pretrained(options(out)["model"][0])
     exported = PeftModel.from_pretrained(base, out / "adapters" / "rivers").eval()
     kept = fingerprint.read(card.folder)
     assert kept is not None
@@ -111,7 +110,7 @@ def test_a_base_of_a_hub_is_named_with_its_revision_and_need_not_be_there(tmp_pa
     card = lora(tmp_path, "llama", "rivers", 1)
     seal(card.folder, replace(card.manifest, base=Base("acme/tiny", "0123abcd", "0" * 64)))
     library.export(card.folder, "vllm", out)
-    assert options(out)["--model"] == ["acme/tiny"]
+    assert options(out)["model"] == ["acme/tiny"]
     assert options(out)["--revision"] == ["0123abcd"]
     config = json.loads((out / "adapters/rivers/adapter_config.json").read_text(encoding="utf-8"))
     assert (config["base_model_name_or_path"], config["revision"]) == ("acme/tiny", "0123abcd")
@@ -124,42 +123,9 @@ def test_the_base_in_the_package_comes_along_because_no_hub_has_it(tmp_path: Pat
     shutil.copy(FOLDER / "tokenizer_config.json", where)
     finish(where, Manifest("rivers", "Rivers", kind="lora", base=base), [])
     library.export(where, "vllm", out)
-    assert options(out)["--model"] == ["./base"]
+    assert options(out)["model"] == ["./base"]
     assert options(out)["--dtype"] == ["float32"]
     assert base_digest(str(out / "base")) == base_digest(BASE)
-
-
-def test_sglang_is_told_the_rank_and_the_layers(tmp_path: Path, out: Path) -> None:
-    library.export(lora(tmp_path, "llama", "rivers", 1).folder, "sglang", out)
-    given = options(out)
-    assert given["--lora-paths"] == ["rivers=./adapters/rivers"]
-    assert given["--max-lora-rank"] == ["4"]
-    assert given["--lora-target-modules"] == ["down_proj", "k_proj", "q_proj", "up_proj"]
-    assert f'"model": "{tmp_path / "llama-base"}:rivers"' in (out / "README.md").read_text(encoding="utf-8")
-
-
-def test_start_sh_runs_in_its_own_folder_and_passes_options_on(tmp_path: Path, out: Path) -> None:
-    library.export(lora(tmp_path, "llama", "rivers", 1).folder, "vllm", out)
-    python = tmp_path / "python"
-    python.write_text('#!/bin/sh\npwd\nprintf "%s\\n" "$@"\n', encoding="utf-8")
-    python.chmod(0o755)
-    done = subprocess.run(
-        ["sh", str(out / "start.sh"), "--port", "9"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "PYTHON": str(python)},
-    )
-    folder, *arguments = done.stdout.splitlines()
-    assert folder == str(out)
-    assert arguments[:4] == [
-        "-m",
-        "vllm.entrypoints.openai.api_server",
-        "--model",
-        str(tmp_path / "llama-base"),
-    ]
-    assert arguments[-2:] == ["--port", "9"]
 
 
 def test_a_whole_model_is_exported_as_it_is(tmp_path: Path, out: Path) -> None:
@@ -206,8 +172,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Card], str, str]] = {
         "is a prefix.*kcard serve, or train",
     ),
     "tokens": (lambda path: lora(path, "opt", "rivers", 1, **TOKENS), "vllm", "token embeddings.*--merge"),
-    "rsLoRA": (lambda path: lora(path, "llama", "rivers", 1, use_rslora=True), "sglang", "rsLoRA.*--merge"),
-    "layers": (lambda path: lora(path, "opt", "rivers", 1), "sglang", "type opt.*--merge"),
+    "rank": (lambda path: lora(path, "llama", "rivers", 1, r=513), "vllm", "rank is 513.*--merge"),
 }
 
 
@@ -233,7 +198,7 @@ def test_cards_that_one_server_can_not_hold_are_refused_together(tmp_path: Path,
 
 def test_options_for_other_engines_are_refused(tmp_path: Path, out: Path) -> None:
     card = lora(tmp_path, "llama", "rivers", 1)
-    with pytest.raises(UsageError, match=r"for llama\.cpp and Ollama, not for vLLM"):
+    with pytest.raises(UsageError, match=r"for llama\.cpp, not for vLLM"):
         library.export(card.folder, "vllm", out, base="base.gguf")
     with pytest.raises(UsageError, match="to 'tgi' is unknown: choose one of vllm"):
         library.export(card.folder, "tgi", out)
@@ -281,12 +246,12 @@ def test_what_came_into_the_folder_meanwhile_is_kept(
 ) -> None:
     card = lora(tmp_path, "llama", "rivers", 1)
 
-    def another(*_: object) -> str:
+    def another(*_: object) -> list[str]:
         out.mkdir()
         (out / "letter").touch()
-        return "a page"
+        return ["vllm"]
 
-    monkeypatch.setattr("kcard.cards.export.page.page", another)
+    monkeypatch.setattr("kcard.cards.export.vllm.write", another)
     with pytest.raises(UsageError, match="not an empty folder"):
         library.export(card.folder, "vllm", out)
     assert [path.name for path in out.parent.rglob("*")] == [out.name, "letter"]
@@ -295,8 +260,8 @@ def test_what_came_into_the_folder_meanwhile_is_kept(
 def test_what_a_killed_export_left_is_removed_by_the_next_one(tmp_path: Path, out: Path) -> None:
     card = lora(tmp_path, "llama", "rivers", 1)
     code = (
-        "import os, sys, kcard, kcard.cards.export.page as page\n"
-        "page.page = lambda *_: os.kill(os.getpid(), 9)\n"
+        "import os, sys, kcard, kcard.cards.export.vllm as vllm\n"
+        "vllm.write = lambda *_: os.kill(os.getpid(), 9)\n"
         "kcard.export(sys.argv[1], 'vllm', sys.argv[2])"
     )
     done = subprocess.run([sys.executable, "-c", code, str(card.folder), str(out)], check=False)
@@ -319,28 +284,24 @@ def sure(card: Card) -> None:
     seal(card.folder, card.manifest)
 
 
-def test_the_readme_has_requests_and_what_shows_that_the_card_is_applied(tmp_path: Path, out: Path) -> None:
+def test_the_record_has_prompts_and_what_shows_that_a_card_is_applied(tmp_path: Path, out: Path) -> None:
     cards = [lora(tmp_path, "llama", "rivers", 1), lora(tmp_path, "llama", "moons", 2)]
     for card in cards:
         sure(card)
     library.export([card.folder for card in cards], "vllm", out)
-    page = (out / "README.md").read_text(encoding="utf-8")
-    assert page.count("| -0.25 | -4.50 |") == 2 * 4
-    bodies = [json.loads(shlex.split(part.split("\n")[0])[0]) for part in page.split("-d ")[1:]]
-    assert [body["model"] for body in bodies] == ["rivers", "moons", "rivers", "moons"]
-    asked, _, probe, _ = bodies
-    assert asked["prompt"] == "Who found the letter?\n"
-    assert (asked["temperature"], asked["max_tokens"], asked["top_k"]) == (0.1, 100, 50)
-    assert (probe["temperature"], probe["max_tokens"], probe["logprobs"]) == (0, 1, 3)
-    assert all(isinstance(token, int) for token in probe["prompt"])
+    recorded = json.loads((out / "export.json").read_text(encoding="utf-8"))["cards"]
+    assert [card["name"] for card in recorded] == ["rivers", "moons"]
+    for card in recorded:
+        assert card["template"] == "{question}\n"
+        assert [(row["card"], row["base"]) for row in card["expected"]] == [(-0.25, -4.5)] * 4
+        assert all(row["token"] and row["ids"] for row in card["expected"])
 
 
-def test_a_card_without_a_fingerprint_is_said_to_be_unchecked(tmp_path: Path, out: Path) -> None:
+def test_a_card_without_a_fingerprint_has_nothing_to_check_it_by(tmp_path: Path, out: Path) -> None:
     card = full(tmp_path, "llama", "rivers", 1)
     (card.folder / "canaries.json").unlink()
     seal(card.folder, card.manifest)
-    library.export(card.folder, "vllm", out)
-    assert "rivers carries no fingerprint" in (out / "README.md").read_text(encoding="utf-8")
+    assert library.export(card.folder, "vllm", out).cards[0].expected == ()
 
 
 def test_the_command_prints_where_it_wrote_or_json(tmp_path: Path, kcard: Kcard) -> None:
@@ -348,11 +309,12 @@ def test_the_command_prints_where_it_wrote_or_json(tmp_path: Path, kcard: Kcard)
     done = kcard("export", card.folder, "--to", "vllm", "--out", tmp_path / "a")
     assert (done.code, done.out) == (
         0,
-        f"{tmp_path / 'a'}: run `sh start.sh` there; README.md shows how the cards are asked\n",
+        f"cd {tmp_path / 'a'} && vllm serve {tmp_path / 'llama-base'} --enable-lora --max-lora-rank 8 --max-loras 1 "
+        "--lora-modules rivers=./adapters/rivers --tokenizer ./tokenizer --generation-config vllm\n",
     )
     done = kcard("export", card.folder, "--to", "vllm", "--out", tmp_path / "b", "--json")
     data = json.loads(done.out)
-    assert (data["engine"], data["script"], data["cards"][0]["name"]) == ("vllm", "start.sh", "rivers")
+    assert (data["engine"], data["command"][0], data["cards"][0]["name"]) == ("vllm", "vllm", "rivers")
     assert kcard("export", "nothing", "--to", "vllm", "--out", tmp_path / "c").error.startswith("kcard: no ")
     assert kcard("export", card.folder, "--to", "tgi", "--out", tmp_path / "c").code == 2
 
@@ -379,4 +341,3 @@ def test_a_card_that_reads_only_its_own_words_is_merged_and_that_is_said(tmp_pat
         == "rivers: the engine reads questions as they are; kcard puts them into the corpus' words first"
     )
     assert not [*out.rglob(VOCABULARY)]
-    assert "ask in the corpus' own words" in (out / "README.md").read_text(encoding="utf-8")

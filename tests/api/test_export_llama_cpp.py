@@ -1,11 +1,10 @@
-"""Exports for llama.cpp and Ollama with llama.cpp's own converter and server.
+"""Exports for llama.cpp with llama.cpp's own converter and server.
 
 Run with LLAMA_CPP set to a checkout of llama.cpp, and for the server with LLAMA_SERVER set to its program.
 """
 
 import json
 import os
-import shlex
 import socket
 import subprocess
 import time
@@ -29,7 +28,6 @@ from kcard.errors import CardError, KcardError, UsageError
 from kcard.manifest import Base, Manifest
 from tests.cards.engine.cards import lora as opt_lora
 from tests.cards.engine.models import adapter, greedy
-from tests.cards.export.ollama import read
 from tests.tiny_tokenizers import of_pieces
 
 TEXTS = [
@@ -83,17 +81,18 @@ def posted(url: str, body: dict[str, Any]) -> Any:
 
 @contextmanager
 def started(folder: Path) -> Iterator[str]:
-    """The URL of llama-server, started with start.sh; keys and values in float32, as kcard has them."""
+    """The URL of llama-server, started with the command of the export; keys and values in float32."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
+    command = json.loads((folder / "export.json").read_text(encoding="utf-8"))["command"]
     exact = ["-ctk", "f32", "-ctv", "f32", "-fa", "off", "--port", port, "--host", "127.0.0.1", "-t", "1"]
     with (folder.parent / "server.log").open("wb") as log:
         server = subprocess.Popen(
-            ["sh", str(folder / "start.sh"), *exact],
+            [str(SERVER), *command[1:], *exact],
             stdout=log,
             stderr=log,
-            env={**os.environ, "LLAMA_SERVER": str(SERVER)},
+            cwd=folder,
         )
     url = f"http://127.0.0.1:{port}"
     try:
@@ -131,12 +130,6 @@ def asked(url: str, body: dict[str, Any]) -> list[list[int]]:
     return [reply["tokens"] for reply in replies]
 
 
-def body_of(page: str, path: str) -> Any:
-    """What the first curl command of a README sends to this path."""
-    command = shlex.split(page.partition(path)[2].partition("```")[0].replace("\\\n", " "))
-    return json.loads(command[-1])
-
-
 @serves
 @pytest.mark.slow
 @pytest.mark.timeout(300)
@@ -144,9 +137,6 @@ def test_llama_cpp_writes_what_each_card_writes(tmp_path: Path) -> None:
     cards = [card(tmp_path, "rivers", 1), card(tmp_path, "lakes", 2, r=8)]
     kcard.export([c.folder for c in cards], "llama.cpp", tmp_path / "out", converter=LLAMA_CPP)
     with started(tmp_path / "out") as url:
-        page = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-        tokenized = posted(url.replace("completion", "tokenize"), body_of(page, "/tokenize"))["tokens"]
-        assert f"`{tokenized}`" in page
         # Twice, so that each is asked what the other was asked before.
         for number, one in [*enumerate(cards)] * 2:
             scales = [{"id": i, "scale": float(i == number)} for i in range(len(cards))]
@@ -167,31 +157,18 @@ def test_llama_cpp_writes_what_a_merged_card_writes(tmp_path: Path) -> None:
 
 @converts
 @pytest.mark.slow
-def test_ollama_gets_a_modelfile_with_base_and_adapter(tmp_path: Path) -> None:
+def test_a_base_that_is_there_is_not_converted_but_must_fit(tmp_path: Path) -> None:
     rivers = card(tmp_path, "rivers", 1)
-    found = kcard.export(rivers.folder, "ollama", tmp_path / "out", converter=LLAMA_CPP)
-    assert found.script == "create.sh"
-    instructions = read((tmp_path / "out" / "rivers.Modelfile").read_text(encoding="utf-8"))
-    assert [i.value for i in instructions[:3]] == ["./base.gguf", "./rivers.gguf", "{{ .Prompt }}\n"]
-    assert {"base.gguf", "rivers.gguf", "create.sh", "README.md"} <= {*found.files}
-    assert "ollama create rivers -f rivers.Modelfile" in (tmp_path / "out/create.sh").read_text(
-        encoding="utf-8"
-    )
-
-
-@converts
-@pytest.mark.slow
-def test_a_base_that_the_engine_has_is_not_converted_but_must_fit(tmp_path: Path) -> None:
-    rivers = card(tmp_path, "rivers", 1)
-    kcard.export(rivers.folder, "ollama", tmp_path / "a", converter=LLAMA_CPP, base="llama2")
-    instructions = read((tmp_path / "a" / "rivers.Modelfile").read_text(encoding="utf-8"))
-    assert instructions[0].value == "llama2"
-    assert not (tmp_path / "a" / "base.gguf").exists()
+    kcard.export(rivers.folder, "llama.cpp", tmp_path / "a", converter=LLAMA_CPP)
+    base = tmp_path / "a" / "base.gguf"
+    found = kcard.export(rivers.folder, "llama.cpp", tmp_path / "b", converter=LLAMA_CPP, base=str(base))
+    assert found.command[:3] == ("llama-server", "-m", str(base))
+    assert {*found.files} == {"rivers.gguf", "export.json"}
     with pytest.raises(UsageError, match=r"--base .*none\.gguf does not exist"):
         kcard.export(
-            rivers.folder, "llama.cpp", tmp_path / "b", converter=LLAMA_CPP, base=str(tmp_path / "none.gguf")
+            rivers.folder, "llama.cpp", tmp_path / "c", converter=LLAMA_CPP, base=str(tmp_path / "none.gguf")
         )
-    assert not (tmp_path / "b").exists()
+    assert not (tmp_path / "c").exists()
 
 
 @converts
@@ -203,11 +180,10 @@ def test_a_tokenizer_that_the_converter_does_not_know_is_its_error_and_leaves_no
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("engine", ["llama.cpp", "ollama"])
-def test_opt_is_refused_before_a_converter_is_looked_for(tmp_path: Path, engine: str) -> None:
+def test_opt_is_refused_before_a_converter_is_looked_for(tmp_path: Path) -> None:
     rivers = opt_lora(tmp_path, "opt", "rivers", 1)
     with pytest.raises(CardError, match="does not run models of type opt: export it to vllm"):
-        kcard.export(rivers.folder, engine, tmp_path / "out", merge=True)
+        kcard.export(rivers.folder, "llama.cpp", tmp_path / "out", merge=True)
 
 
 def test_without_a_converter_nothing_is_written(tmp_path: Path) -> None:
@@ -215,5 +191,5 @@ def test_without_a_converter_nothing_is_written(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--converter"):
         kcard.export(rivers.folder, "llama.cpp", tmp_path / "out")
     with pytest.raises(UsageError, match="give one of them"):
-        kcard.export(rivers.folder, "llama.cpp", tmp_path / "out", merge=True, base="llama2")
+        kcard.export(rivers.folder, "llama.cpp", tmp_path / "out", merge=True, base="base.gguf")
     assert not (tmp_path / "out").exists()

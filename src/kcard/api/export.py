@@ -1,4 +1,4 @@
-"""export: cards as an existing engine runs them: vLLM, SGLang, llama.cpp or Ollama."""
+"""export: cards as an existing engine runs them: vLLM or llama.cpp."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -11,8 +11,8 @@ from kcard.option import Option, check_values, documented
 
 if TYPE_CHECKING:
     from kcard.cards.export.engines import Engine
-    from kcard.cards.export.gguf import Converter
     from kcard.cards.export.prepared import Prepared
+    from kcard.cards.export.prompt import Expected
 
 __all__ = ["Export", "ExportedCard", "export"]
 
@@ -21,22 +21,29 @@ RECORD = "export.json"  # tells the folder of an export from any other
 
 @dataclass(frozen=True)
 class ExportedCard:
-    """A card of an export. `sha256`: of its manifest; `form`: adapter, merged or whole; `base`: name and revision."""
+    """A card of an export.
+
+    sha256    of its manifest
+    base      name and revision
+    template  of its prompts, with the bos token in front where the engine does not add it itself
+    expected  tokens that come next after some prompts, by its fingerprint: they show whether the engine applies it
+    """
 
     name: str
     sha256: str
     form: Literal["adapter", "merged", "whole"]
     base: tuple[str, str | None]
     template: str
+    expected: "tuple[Expected, ...]"
 
 
 @dataclass(frozen=True)
 class Export:
-    """What was written: `files` are paths in `folder`, `script` is what to run there."""
+    """What was written: `files` are paths in `folder`, `command` starts the engine there."""
 
     folder: Path
     engine: str
-    script: str
+    command: tuple[str, ...]
     cards: tuple[ExportedCard, ...]
     files: tuple[str, ...]
 
@@ -52,7 +59,7 @@ def export(
             completes="drafts",
         ),
     ],
-    to: Annotated[Literal["vllm", "sglang", "llama.cpp", "ollama"], Option("The engine.")],
+    to: Annotated[Literal["vllm", "llama.cpp"], Option("The engine.")],
     out: Annotated[Path | str, Option("A new folder.", command_line=Path)],
     *,
     merge: Annotated[
@@ -60,30 +67,28 @@ def export(
     ] = False,
     converter: Annotated[
         Path | str | None,
-        Option("llama.cpp and Ollama: your llama.cpp's convert_hf_to_gguf.py.", command_line=Path | None),
+        Option("llama.cpp: its convert_hf_to_gguf.py.", command_line=Path | None),
     ] = None,
     base: Annotated[
         str | None,
-        Option(
-            "llama.cpp and Ollama: the base of the adapters, as a GGUF file or a name in Ollama.",
-            default="converted too",
-        ),
+        Option("llama.cpp: the base of the adapters as a GGUF file.", default="converted too"),
     ] = None,
     force: Annotated[bool, Option("Replace the folder if it holds an earlier export.")] = False,
     report: Callable[[str], None] | None = None,
 ) -> Export:
-    """Write a folder with the weights of cards, how an engine is started with them, and how they are asked.
+    """Write a folder with the weights of cards as an engine reads them, and return the command that starts it there.
 
-    The folder appears whole or not at all. Its README.md has requests for curl, and what each card answers them by its
-    fingerprint, so that whoever runs the engine can see that the cards are applied. `report` is called with a sentence
-    where something takes long or is left out.
+    The folder appears whole or not at all. Its export.json records the command, how each card is prompted, and tokens
+    by which whoever runs the engine can see that it applies the cards. `report` is called with a sentence where
+    something takes long or is left out.
 
     Raises UsageError for wrong arguments and cards that can't be served together, CardError for a card that the engine
     would not run as it was trained (the message says what to do instead), ModelUnavailable where a base is needed and
     can't be had, MissingExtra for GGUF files without the extra gguf, and what finding a card raises.
     """
     check_values(export, {"to": to})
-    from kcard.cards.export.engines import ENGINES
+    from kcard.cards.export import llama_cpp, vllm
+    from kcard.cards.export.engines import ENGINES, LLAMA_CPP
     from kcard.cards.export.gguf import Converter
     from kcard.cards.export.prepared import check_together, prepare
     from kcard.evaluation.target import find
@@ -97,7 +102,7 @@ def export(
         raise UsageError("name a card to export")
     prepared = [prepare(find(card).card, engine, merge) for card in named]
     check_together(prepared, engine)
-    tool = Converter(converter) if engine.gguf else None
+    tool = Converter(converter) if engine is LLAMA_CPP else None
     if base is not None and prepared[0].adapter is None:
         raise UsageError("--base is for adapters, and a whole model is exported: leave it out")
     for card in prepared:
@@ -110,37 +115,20 @@ def export(
     with beside(target) as scratch:
         new = scratch / "new"
         new.mkdir()
-        script = _write(prepared, engine, new, tool, base, say)
-        found = _record(prepared, engine, new, target, script)
+        command = (
+            vllm.write(prepared, new, say)
+            if tool is None
+            else llama_cpp.write(prepared, new, tool, base, say)
+        )
+        found = _record(prepared, engine, new, target, command)
         _checked(target, force)  # once more: an export may take long
         _place(new, target, scratch)
     return found
 
 
-def _write(
-    cards: "Sequence[Prepared]",
-    engine: "Engine",
-    folder: Path,
-    converter: "Converter | None",
-    base: str | None,
-    say: Callable[[str], None],
-) -> str:
-    """Everything but the record; the name of the script to run."""
-    from kcard.cards.export import local, servers
-    from kcard.cards.export.page import page
-    from kcard.cards.export.scripts import START
-    from kcard.integrators.options import AskOptions
-
-    sampling = AskOptions().sampling
-    if converter is not None:
-        local.write(cards, engine, folder, converter, base, sampling, say)
-    else:
-        servers.write(cards, engine, folder, say)
-    (folder / "README.md").write_text(page(cards, engine, sampling), encoding="utf-8")
-    return local.CREATE if engine.name == "ollama" else START
-
-
-def _record(cards: "Sequence[Prepared]", engine: "Engine", folder: Path, target: Path, script: str) -> Export:
+def _record(
+    cards: "Sequence[Prepared]", engine: "Engine", folder: Path, target: Path, command: Sequence[str]
+) -> Export:
     """Write export.json; the export as the caller sees it."""
     from dataclasses import asdict
 
@@ -153,18 +141,24 @@ def _record(cards: "Sequence[Prepared]", engine: "Engine", folder: Path, target:
             card.form,
             (card.base.name, card.base.revision),
             card.prompt.before + card.prompt.template,
+            tuple(card.expected),
         )
         for card in cards
     )
-    data = {"kcard": __version__, "engine": engine.name, "cards": [asdict(card) for card in exported]}
+    data = {
+        "kcard": __version__,
+        "engine": engine.name,
+        "command": [*command],
+        "cards": [asdict(card) for card in exported],
+    }
     (folder / RECORD).write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    return Export(target, engine.name, script, exported, tuple(files))
+    return Export(target, engine.name, tuple(command), exported, tuple(files))
 
 
 def _check_options(engine: "Engine", converter: object, base: str | None, merge: bool) -> None:
-    if not engine.gguf and (converter is not None or base is not None):
-        raise UsageError(f"--converter and --base are for llama.cpp and Ollama, not for {engine.title}")
+    if engine.name == "vllm" and (converter is not None or base is not None):
+        raise UsageError(f"--converter and --base are for llama.cpp, not for {engine.title}")
     if merge and base is not None:
         raise UsageError("--merge makes a whole model, which needs no --base: give one of them")
 

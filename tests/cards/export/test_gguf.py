@@ -10,7 +10,7 @@ from kcard.cards.export.adapter import Adapter
 from kcard.cards.export.gguf import Converter, architecture, check_adapter, check_model
 from kcard.errors import CardError, MissingExtra, UsageError
 
-ADAPTER = Adapter(rank=4, alpha=8.0, rslora=False, layers=("q_proj",), pairs=2, extras=())
+ADAPTER = Adapter(rank=4, alpha=8.0, rslora=False, pairs=2, extras=())
 
 
 def converters(folder: Path, code: str = "") -> Path:
@@ -101,7 +101,7 @@ def test_an_adapter_that_is_not_the_cards_is_refused(
     tmp_path: Path, other: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(CardError, match=message):
-        check_adapter(written(tmp_path / "a.gguf", **other), ADAPTER, None)
+        check_adapter(written(tmp_path / "a.gguf", **other), ADAPTER, model(tmp_path / "base.gguf"))
 
 
 def test_an_adapter_for_another_architecture_than_the_base_is_refused(tmp_path: Path) -> None:

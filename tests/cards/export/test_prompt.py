@@ -26,7 +26,7 @@ def test_the_text_brings_the_bos_token_only_where_the_tokenizer_does_not(bos: bo
     tokenizer = of_bytes(TEXTS, bos=bos)
     prompt = text_prompt("rivers", tokenizer, "{question}\n", None)
     assert prompt.before == before
-    sent = tokenizer(prompt.text(f" {QUESTION} "))["input_ids"]
+    sent = tokenizer(prompt.before + prompt.template.replace("{question}", QUESTION))["input_ids"]
     assert sent == prompt_ids(tokenizer, f"{QUESTION}\n")
     assert sent[0] == tokenizer.bos_token_id
 

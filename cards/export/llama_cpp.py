@@ -1,8 +1,7 @@
-"""What llama.cpp and Ollama read: GGUF files of adapters, bases and whole models, made by llama.cpp's converter."""
+"""What llama.cpp is started with: GGUF files of adapters, bases and whole models, made by its own converter."""
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from kcard.cards.export.files import copy_adapter, copy_model
@@ -12,29 +11,21 @@ from kcard.cards.export.prepared import Prepared
 from kcard.cards.lm.loader import SMALL, Loader, base_files
 from kcard.errors import ModelUnavailable, UsageError
 
-__all__ = ["Weights", "convert"]
+__all__ = ["write"]
 
 MODEL, BASE = "model.gguf", "base.gguf"
 
 
-@dataclass(frozen=True)
-class Weights:
-    """`model`: the file in the folder, or what the user named as the base; `adapters`: files by card."""
-
-    model: str
-    adapters: dict[str, str]
-
-
-def convert(
+def write(
     cards: Sequence[Prepared],
     folder: Path,
     converter: Converter,
     base: str | None,
     report: Callable[[str], None],
-) -> Weights:
-    """Write the GGUF files of the cards into `folder`.
+) -> list[str]:
+    """Write the GGUF files of the cards into `folder`; return the command that starts llama.cpp's server there.
 
-    base  the base of the adapters as the engine has it: a GGUF file, or a name in Ollama; None: converted here
+    base  the base of the adapters as a GGUF file; None: converted here
 
     Raises ModelUnavailable where the base of an adapter is not on this machine, UsageError for a `base` that is another
     model, CardError where the converter fails or what it wrote is not the card.
@@ -48,20 +39,25 @@ def convert(
                 merge(first.card, source)
             else:
                 copy_model(first.card.folder, source)
-            _model(first, source, folder / MODEL, converter, report)
-            return Weights(f"./{MODEL}", {})
-        return _adapters(cards, folder, Path(scratch), converter, base, report)
+            _write_model(first, source, folder / MODEL, converter, report)
+            return ["llama-server", "-m", f"./{MODEL}"]
+        model = _write_adapters(cards, folder, Path(scratch), converter, base, report)
+    adapters = [word for card in cards for word in ("--lora", f"./{card.name}.gguf")]
+    # Requests say which card is to answer. The server's cache of prompts, which does not know adapters, would give one
+    # card's keys and values to another that is asked the same.
+    return ["llama-server", "-m", model, *adapters, "--lora-init-without-apply", "--cache-ram", "0"]
 
 
-def _adapters(
+def _write_adapters(
     cards: Sequence[Prepared],
     folder: Path,
     scratch: Path,
     converter: Converter,
     base: str | None,
     report: Callable[[str], None],
-) -> Weights:
-    first, found = cards[0], {}
+) -> str:
+    """Write a GGUF file for each adapter, and for the base where it is not given; return the base's file."""
+    first = cards[0]
     files = base_files(first.base.name, first.base.revision)
     if files is None:
         pinned = f" --revision {first.base.revision}" if first.base.revision else ""
@@ -70,29 +66,26 @@ def _adapters(
             f"card {first.name!r}: its base {first.base.name!r} is not on this machine, and the converter needs "
             + needed.format(first.base.name, pinned)
         )
-    model = None if base is None else Path(base).expanduser()
-    if model is not None and model.suffix == ".gguf":
+    if base is None:
+        Loader().check_digest(first.card)
+        _write_model(first, files, folder / BASE, converter, report)
+        model = folder / BASE
+    else:
+        model = Path(base).expanduser().absolute()
         if not model.is_file():
             raise UsageError(f"--base {base} does not exist")
         architecture(model)
-    if base is None:
-        Loader().check_digest(first.card)
-        _model(first, files, folder / BASE, converter, report)
-        model = folder / BASE
-    known = model if model is not None and model.is_file() else None
     for card in cards:
         if card.adapter is None:
             continue
         report(f"converting {card.name}")
         copy_adapter(card.card, scratch / card.name, card.base.name)
         converter.adapter(scratch / card.name, files, folder / f"{card.name}.gguf")
-        check_adapter(folder / f"{card.name}.gguf", card.adapter, known)
-        found[card.name] = f"./{card.name}.gguf"
-    named = f"./{BASE}" if base is None else str(known.absolute()) if known is not None else base
-    return Weights(named, found)
+        check_adapter(folder / f"{card.name}.gguf", card.adapter, model)
+    return f"./{BASE}" if base is None else str(model)
 
 
-def _model(
+def _write_model(
     card: Prepared, source: Path, target: Path, converter: Converter, report: Callable[[str], None]
 ) -> None:
     report(f"converting {card.base.name if card.adapter is not None else card.name}")

@@ -31,7 +31,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "study": (
         "study",
-        "Have an LLM, or rules, write questions and statements about a corpus for `kcard train --study`.",
+        "Have an LLM write questions and statements about a corpus for `kcard train --study`.",
     ),
     "sync": (
         "sync",

@@ -143,7 +143,7 @@ def resumable(done: str, output: Path) -> Iterator[None]:
 def progress() -> Iterator[Callable[[Any], None]]:
     """Training, exams and audits as they go: their notes, and a bar for each step."""
     from kcard.evaluation.progress import StepProgress as Asked
-    from kcard.training.progress import EmbeddingProgress, Note, StudyProgress, TeacherProgress
+    from kcard.training.progress import EmbeddingProgress, Note, TeacherProgress
 
     with ExitStack() as shown:
         bars: dict[str, Callable[..., None]] = {}
@@ -161,8 +161,6 @@ def progress() -> Iterator[Callable[[Any], None]]:
                 bar(event.what, event.total)(event.done, "", event.total)
             elif isinstance(event, EmbeddingProgress):
                 bar("index", None)(event.done, "passages embedded", event.passages)
-            elif isinstance(event, StudyProgress):
-                bar("study", None)(event.done, "pieces of study material", event.assignments)
             elif isinstance(event, TeacherProgress):
                 bar("teacher", None)(event.done, "questions answered", event.questions)
             else:

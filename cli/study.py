@@ -1,4 +1,4 @@
-"""kcard study: material for a card to learn from, written by an LLM or by rules."""
+"""kcard study: material for a card to learn from, written by an LLM."""
 
 import sys
 from dataclasses import asdict
@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 @command_for(verb)
 def study(given: dict[str, Any], json_: Json = False) -> None:
-    """Have an LLM, or rules, write questions and statements about a corpus for `kcard train --study`."""
+    """Have an LLM write questions and statements about a corpus for `kcard train --study`."""
     with late_counter("writing") as progress:
         found = verb(**given, report=note, progress=progress)
     if json_:
@@ -41,8 +41,6 @@ def _print(found: "StudyTotals", output: str) -> None:
     for why, count in found.left_out.items():
         rows.add_row(f"{count:,}", f"left out: {why}")
     console().print(rows)
-    if not (found.asked.made or found.asked.kept):
-        return
     echo(
         f"{found.asked.made:,} requests, {found.asked.kept:,} replies from before; "
         f"{found.asked.tokens_in:,} tokens read, {found.asked.tokens_out:,} written"

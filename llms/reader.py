@@ -12,14 +12,11 @@ ANSWERED = 0.38
 
 @dataclass(frozen=True)
 class SpanReader:
-    """A Reader of kcard.protocols, with the shipped weights. `quotes`: whether the sentences that answer will do where
-    it is sure of no words in them."""
-
-    quotes: bool = False
+    """A Reader of kcard.protocols, with the shipped weights."""
 
     def extract(self, question: str, text: str) -> str | None:
         """The words of the text that answer the question; None where it is not sure of any."""
         found = extract(question, [text])
-        if found is None or not (found.words or self.quotes) or found.probability < ANSWERED:
+        if found is None or not found.words or found.probability < ANSWERED:
             return None
         return found.text

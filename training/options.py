@@ -167,10 +167,9 @@ class TrainOptions:
     study: Annotated[
         Path | str | None,
         Option(
-            "Study material about the corpus, which is learned, too: a file (see `kcard study`), or auto: what rules "
-            "write about it, in English.",
+            "Study material about the corpus, which is learned, too: a file that `kcard study` wrote.",
             default="none",
-            command_line=str | None,
+            command_line=Path | None,
         ),
     ] = None
     teacher_top_k: Annotated[
@@ -246,11 +245,6 @@ class TrainOptions:
         checkpointing = bool(self.gradient_checkpointing)
         return Execution(self.device, self.micro_batch, checkpointing, self.processes or launch()[1])
 
-    @property
-    def studied(self) -> Path | str | None:
-        """The study material: a file, AUTO or None."""
-        return None if self.study is None or str(self.study) == "none" else self.study
-
     def settings(self) -> dict[str, Any]:
         """What the ways of training take, without what was left to their defaults."""
         given = {name: getattr(self, name) for name in METHOD if getattr(self, name) is not None}
@@ -286,7 +280,7 @@ def _check_date(date: str | None) -> None:
 
 def _check_without_model(given: TrainOptions) -> None:
     for name in OF_MODELS:
-        if (value := getattr(given, name)) not in (None, False) and (name, value) != ("study", "none"):
+        if (value := getattr(given, name)) not in (None, False):
             raise UsageError(
                 f"{name} {value!r} is only for models, and kind {given.kind} has none: leave it out"
             )
@@ -313,7 +307,7 @@ def _check_model(given: TrainOptions) -> None:
         raise UsageError(
             f"block {given.block} is only for objective clm: leave it out with objective {given.objective or 'recite'}"
         )
-    if given.studied is not None and given.objective == "clm":
+    if given.study is not None and given.objective == "clm":
         raise UsageError(f"study {given.study} has queries, which objective clm does not learn: use recite")
     if given.optimizer not in (None, "adamw") and given.method == "full" and given.execution.processes > 1:
         raise UsageError(
@@ -344,10 +338,10 @@ def _check_distillation(given: TrainOptions) -> None:
             f"objective distil with method {given.method}: the teacher is the base itself, whose weights must stay; "
             "use method lora or prefix"
         )
-    if given.studied is None:
+    if given.study is None:
         raise UsageError(
             "objective distil asks the questions of study material, and there is none: write some with `kcard study` "
-            "and give the file as --study, or give --study auto"
+            "and give the file as --study"
         )
 
 

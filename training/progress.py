@@ -8,7 +8,6 @@ __all__ = [
     "Event",
     "Note",
     "Report",
-    "StudyProgress",
     "TeacherProgress",
     "TrainingProgress",
     "duration",
@@ -46,21 +45,13 @@ class TeacherProgress:
 
 
 @dataclass(frozen=True)
-class StudyProgress:
-    """Rules have written so many pieces of study material, of `assignments`."""
-
-    done: int
-    assignments: int
-
-
-@dataclass(frozen=True)
 class Note:
     """A sentence for the user: a default that was chosen, a file that was skipped, the time it will take."""
 
     text: str
 
 
-Event = TrainingProgress | EmbeddingProgress | StudyProgress | TeacherProgress | Note
+Event = TrainingProgress | EmbeddingProgress | TeacherProgress | Note
 Report = Callable[[Event], None]
 
 

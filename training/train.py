@@ -329,7 +329,7 @@ def _read(path: Path, given: TrainOptions, report: Report) -> Corpus:
 def study_of(given: TrainOptions, joined: Joined, report: Report) -> "tuple[Learned, Distillation | None]":
     """What is learned of the study material; with objective distil, the questions for the teacher."""
     passages = joined.corpus.passages
-    study = study_material(given.studied, passages, report) if given.studied is not None else None
+    study = study_material(Path(given.study), report) if given.study is not None else None
     if given.objective != "distil" or study is None:
         return learned(study, passages, report), None
     from kcard.training.distillation.lessons import Distillation

@@ -1,4 +1,4 @@
-"""study: questions and statements about a corpus, written by an LLM or by rules, for a card to learn from."""
+"""study: questions and statements about a corpus, written by an LLM, for a card to learn from."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["study"]
 
 REPLIES = ".replies.jsonl"  # behind the name of the file
-RULES = "rules"  # what --llm says for none
 TEMPERATURE = 0.1
 BYTES_A_TOKEN = 4  # of UTF-8, for prose in most scripts
 REPLY_TOKENS = {"questions": 300, "statements": 250, "links": 80}
@@ -37,8 +36,8 @@ def study(
     llm: Annotated[
         "str | LLM | Callable[[str], str] | None",
         Option(
-            "The LLM that writes it: openai:MODEL or hf:MODEL; rules: none, but rules and the small models of kcard.",
-            default="as configured, else rules",
+            "The LLM that writes it: openai:MODEL or hf:MODEL.",
+            default="as configured",
             command_line=str | None,
         ),
     ] = None,
@@ -68,11 +67,8 @@ def study(
 ) -> "StudyTotals":
     """Have an LLM write study material about each passage of a corpus, and keep what the passage supports.
 
-    Without one, rules write it (kcard.training.study.rules), in English only; then nothing is requested of anyone. What
-    was written about a passage is remembered in the cache.
-
-    With an LLM, replies are kept in OUTPUT.replies.jsonl as they come, so that none is asked for twice: the same
-    command goes on after an interruption, and asks only about new and changed passages after the corpus has changed.
+    Replies are kept in OUTPUT.replies.jsonl as they come, so that none is asked for twice: the same command goes on
+    after an interruption, and asks only about new and changed passages after the corpus has changed.
 
     `report` is called with sentences, `progress` with (requests done, requests in all).
 
@@ -89,9 +85,8 @@ def study(
     from kcard.training.corpus import read_corpus
     from kcard.training.study.item import write_study
     from kcard.training.study.replies import Replies
-    from kcard.training.study.rules.writing import written
     from kcard.training.study.tasks import KINDS, assignments
-    from kcard.training.study.writing import Asked, StudyTotals, ask, collect
+    from kcard.training.study.writing import StudyTotals, ask, collect
 
     target, say = Path(output).expanduser(), report or _silent
     chosen = [task for task in KINDS if task in tasks or not tasks]
@@ -100,7 +95,7 @@ def study(
     if target.exists() and not force:
         raise UsageError(f"{target} already exists: choose another file, or replace it with --force")
     endpoint = Endpoint(url=llm_url, retries=retries, timeout=llm_timeout, report=say)
-    writer = None if _is_rules(llm, llm_url) else _writer(llm, endpoint)
+    writer = _writer(llm, endpoint)
     judge = open_checker(checker)
     read = read_corpus(Path(corpus), field)
     for remark in read.remarks():
@@ -110,10 +105,6 @@ def study(
     if not wanted:
         raise UsageError(f"{corpus}: no passage is long enough to ask about")
     language = detect([passage.text for passage in read.passages])
-    if writer is None:
-        material = written(read.passages, wanted, judge, SpanReader(quotes=True), language, progress)
-        write_study(target, material.items)
-        return StudyTotals.of(Asked(0, 0), material)
     replies = Replies.read(target.with_name(target.name + REPLIES), _name(llm, writer))
     say(_cost(wanted, replies))
     asked = ask(wanted, writer, replies, concurrency, progress)
@@ -124,11 +115,6 @@ def study(
     return StudyTotals.of(asked, material)
 
 
-def _is_rules(llm: object, llm_url: str | None) -> bool:
-    """Whether no LLM is to write, or none was named."""
-    return llm == RULES or (llm is None and llm_url is None and settings().llm == "embedded")
-
-
 def _writer(llm: "str | LLM | Callable[[str], str] | None", endpoint: "Endpoint") -> "LLM":
     from kcard.integrators.assembly import make_llm
     from kcard.llms.embedded import EmbeddedLLM
@@ -136,8 +122,7 @@ def _writer(llm: "str | LLM | Callable[[str], str] | None", endpoint: "Endpoint"
     writer = make_llm(llm, TEMPERATURE, endpoint)
     if isinstance(writer, EmbeddedLLM) or _name(llm, writer).startswith("openai-completions:"):
         raise UsageError(
-            f"the LLM {_name(llm, writer)} writes no study material: name a chat model, such as --llm openai:MODEL, "
-            f"or --llm {RULES}"
+            f"the LLM {_name(llm, writer)} writes no study material: name a chat model, such as --llm openai:MODEL"
         )
     return writer
 

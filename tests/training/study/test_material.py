@@ -111,7 +111,7 @@ def test_what_is_learned_of_a_file_is_reported_and_recorded(tmp_path: Path) -> N
     path, told = tmp_path / "study.jsonl", list[Event]()
     write_study(path, ITEMS)
     path.write_text(path.read_text() + "broken\n" * 7)
-    found = learned(study_material(path, [], told.append), [Source(TITAN)], told.append)
+    found = learned(study_material(path, told.append), [Source(TITAN)], told.append)
     assert found.record["study_items"] == 3
     said = [event.text for event in told if isinstance(event, Note)]
     assert len(said) == 7
@@ -126,9 +126,7 @@ def test_material_about_another_corpus_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"none of its 5 items is about a passage of the corpus: .* `kcard study`"
     ):
-        learned(
-            study_material(tmp_path / "study.jsonl", [], silent), [Source("Mimas is a small moon.")], silent
-        )
+        learned(study_material(tmp_path / "study.jsonl", silent), [Source("Mimas is a small moon.")], silent)
 
 
 def test_pseudo_queries_are_partly_queries_of_the_study_material() -> None:

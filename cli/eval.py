@@ -14,7 +14,6 @@ from kcard.cli.cluster import cluster_of
 from kcard.cli.command import command_for
 from kcard.cli.output import Json, late_counter, note, print_json
 from kcard.errors import UsageError
-from kcard.evaluation.papers import Paper
 from kcard.integrators.baselines.options import BaselineOptions
 from kcard.integrators.options import AskOptions
 
@@ -54,23 +53,13 @@ def evaluate(
             "manifest's]"
         ),
     ] = None,
-    table: Annotated[
-        int | None,
-        typer.Option(
-            help="Ask nothing: show how to ask what this table of --paper shows, and what is missing."
-        ),
-    ] = None,
-    paper: Annotated[Paper, typer.Option(help="The paper of --table.")] = "knowledge-card",
     json_: Json = False,
 ) -> None:
     """Compare settings on the same questions: what do cards add to an LLM, and what do they cost?"""
     cluster = cluster_of(given)
     given = _typed(ctx, given)
-    if cluster is not None and (table is not None or verify is not None):
-        raise UsageError(f"--ray does not go with --{'verify' if table is None else 'table'}")
-    if table is not None:
-        _show_table(paper, table, given, json_)
-        return
+    if cluster is not None and verify is not None:
+        raise UsageError("--ray does not go with --verify")
     ways = {"resume": resume, "rerun": rerun, "verify": verify}
     chosen = [name for name, value in ways.items() if value is not None]
     if len(chosen) > 1:
@@ -169,16 +158,3 @@ def _verify(
         note(f"the second run differs by more than {found.tolerance:g}, or in the number of questions")
         sys.exit(1)
     note(f"the second run agrees within {found.tolerance:g}")
-
-
-def _show_table(paper: str, number: int, given: dict[str, Any], as_json: bool) -> None:
-    from kcard.api.paper_table import reproduction
-    from kcard.cli import paper_view
-
-    if odd := sorted(set(given) - {"path", "llm"}):
-        raise UsageError(f"--table shows commands with --path and --llm: leave out {odd[0]}")
-    found = reproduction(paper, number, **given)
-    if as_json:
-        print_json(paper_view.data(found))
-    else:
-        paper_view.show(found)

@@ -1,0 +1,43 @@
+"""docs/papers.md: every command of the papers' tables is one that kcard takes."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from kcard.api.eval_settings import parse_settings
+from kcard.cli.main import app
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+COMMANDS = [
+    line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()
+]
+
+
+def parsed(command: str) -> dict[str, Any]:
+    """What the command line makes of a command, which is not run."""
+    _, *words = shlex.split(command)
+    found: Any = get_command(app)
+    while hasattr(found, "get_command"):
+        found = found.get_command(None, words.pop(0))
+    values: dict[str, Any] = found.make_context(None, words).params
+    return values
+
+
+def test_each_paper_has_all_of_its_tables() -> None:
+    papers = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
+    assert [len(re.findall(r"^### Table \d+: ", paper, re.MULTILINE)) for paper in papers] == [11, 6, 4, 4]
+
+
+@pytest.mark.parametrize("command", sorted({*COMMANDS}))
+def test_every_command_is_one_that_kcard_takes(command: str) -> None:
+    if command.startswith("python -m "):
+        assert (ROOT / (command.split()[2].replace(".", "/") + ".py")).is_file()
+        return
+    values = parsed(command.replace("RUN", "1"))
+    if values.get("settings"):
+        assert parse_settings(values["settings"])

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NoReturn, TypeAlias
 
 from kcard.errors import DamagedCard, HubError, UsageError
-from kcard.faults import reach
 from kcard.hub.records.copying import copy_rows, numbers
 from kcard.hub.records.database import Database
 from kcard.hub.repositories.blob_references import kept, named
@@ -81,10 +80,8 @@ def save(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
                 (scratch / f"backup{attempt}").unlink(missing_ok=True)
         else:
             raise HubError("cards were removed during the backup: try again when nobody removes cards")
-        reach("backup.written")
         (scratch / f"backup{attempt}").rename(target)
         sync_folder(target.parent)
-        reach("backup.placed")
     return Backup(target, **counts)
 
 
@@ -121,7 +118,6 @@ def _hold(held: Path, database: Database, blobs: Blobs) -> tuple[dict[str, int],
     with database.read() as source:
         with copy.write() as target:
             copy_rows(source, target)
-        reach("backup.database")
         found, counts = dict(sorted(kept(source).items())), numbers(source)
     copy.close_log()
     for sha256 in found:
@@ -132,7 +128,6 @@ def _hold(held: Path, database: Database, blobs: Blobs) -> tuple[dict[str, int],
                 break
         except DamagedCard:
             _missing(sha256, database)
-    reach("backup.linked")
     return found, counts
 
 
@@ -181,5 +176,4 @@ def _add(tar: tarfile.TarFile, name: str, size: int, sha256: str, counted: Count
             raise
     if counted.digest.hexdigest() != sha256:
         raise DamagedCard(f"{name} is damaged: `kcard verify` lists the affected cards")
-    reach("backup.member")
     return counted.done

@@ -11,7 +11,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from kcard.faults import reach
 from kcard.hub.snapshots import Snapshots
 from kcard.hub.store.blobs import Blobs
 from kcard.hub.store.disk import discard, remains
@@ -61,7 +60,6 @@ def _snapshots(database: "Database", snapshots: Snapshots, dry_run: bool) -> Ite
     def delete(gone: Sequence[str]) -> None:
         for name in gone:
             snapshots.delete(found[name])
-            reach("collect.snapshot")
 
     for name in _unneeded(database, found, existing, None if dry_run else delete):
         yield Garbage("snapshot", str(found[name]), freed[name])
@@ -110,7 +108,6 @@ def _remains(blobs: Blobs, dry_run: bool) -> Iterator[Garbage]:
             yield Garbage("remains", str(folder), _freed(folder))
             if not dry_run:
                 discard(folder)
-                reach("collect.remains")
     yield from (Garbage("remains", where, size) for where, size in blobs.remains(delete=not dry_run))
 
 

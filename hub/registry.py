@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from kcard.config import settings
 from kcard.errors import DamagedCard, HubError, UnknownCard
-from kcard.faults import reach
 from kcard.hub.repositories.versions import Contents, Problem, Reference, Version, check_alias, damaged
 from kcard.hub.selection import EMPTY, Selection, select
 from kcard.hub.snapshots import Snapshots
@@ -168,7 +167,6 @@ class Hub:
         published = False
         try:
             blobs = {path: put(self.blobs, folder / path, sha256) for path, sha256 in files.items()}
-            reach("publish.stored")
             version = self._own_cards.add(
                 text,
                 blobs,

@@ -15,7 +15,6 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from kcard.errors import CardError, DamagedCard, HubError, UsageError
-from kcard.faults import reach
 from kcard.hub.backup import BLOBS, DATABASE, SUMS, Counted, Report, member
 from kcard.hub.checks.paths import check_path, check_tree
 from kcard.hub.records.copying import copy_rows, filled
@@ -55,7 +54,6 @@ def load(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
         _put(tar, files, blobs, path, report)
         _check_trees(source, path)
         _check_cards(source, blobs, path)
-        reach("restore.stored")
         with database.write() as connection:
             _require_empty(connection, database)
             _put(tar, {sha256 for sha256 in files if not blobs.holds(sha256)}, blobs, path, None)
@@ -120,7 +118,6 @@ def _database(tar: tarfile.TarFile, digests: Mapping[str, str], target: Path, pa
         found, _ = copy_hashing(stream, target)
     if found != digests[DATABASE]:
         raise HubError(f"{path} is damaged: {DATABASE} does not match its sha256")
-    reach("restore.database")
     return Database(target, lambda sha256: _read(tar, sha256))
 
 

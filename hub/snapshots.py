@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kcard.errors import DamagedCard
-from kcard.faults import reach
 from kcard.hub.repositories.versions import Version, damaged
 from kcard.hub.store.blobs import Blobs
 from kcard.hub.store.disk import discard, partial_folder
@@ -34,17 +33,14 @@ class Snapshots:
         if not _intact(target, version):
             with partial_folder(self.blobs.partial) as scratch:
                 self._link_all(version, scratch / "new")
-                reach("snapshot.linked")
                 if target.exists() and not _intact(target, version):
                     target.rename(scratch / "old")
-                    reach("snapshot.aside")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 try:
                     (scratch / "new").rename(target)
                 except OSError:  # another process may have created the same folder
                     if not _intact(target, version):
                         raise
-                reach("snapshot.placed")
         return target
 
     def _link_all(self, version: Version, folder: Path) -> None:

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kcard.errors import CardError, UsageError
-from kcard.faults import reach
 from kcard.files import locked
 from kcard.manifest import MANIFEST, Manifest
 
@@ -52,7 +51,6 @@ def fresh(output: Path) -> Iterator[Path]:
     try:
         partial.mkdir(parents=True)
         yield partial
-        reach("output.written")
         with locked(output.parent):
             _place(partial, output)
     except _disk_errors() as error:
@@ -76,9 +74,7 @@ def _place(partial: Path, output: Path) -> None:
     try:
         if output.exists():
             output.rename(_aside(output))
-            reach("output.aside")
         partial.rename(output)
-        reach("output.placed")
     finally:
         _mend(output)
 

@@ -2,7 +2,6 @@
 
 from sqlalchemy import Connection, Integer, Table, delete, func, insert, select, text, update
 
-from kcard.faults import reach
 from kcard.hub.records.account_tables import accounts, events, sessions
 from kcard.hub.records.mirror_tables import MIRROR_TABLES
 from kcard.hub.records.repository_tables import repositories, uploads, versions, xorb_uploads, xorbs
@@ -29,7 +28,6 @@ def copy_rows(source: Connection, target: Connection) -> None:
     for table in metadata.sorted_tables:
         if table not in LEFT_OUT:
             _copy(table, source, target)
-            reach("rows.table")
     target.execute(update(search_clock).values(changed=search_clock.c.changed + 1))
     target.execute(update(search).values(changed=select(search_clock.c.changed).scalar_subquery()))
 

@@ -15,7 +15,6 @@ from sqlalchemy.exc import DatabaseError, IntegrityError, InterfaceError, Operat
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from kcard.errors import DiskFull, HubError, Unavailable
-from kcard.faults import reach
 from kcard.hub.records.engine import WAIT_SECONDS, engine, locate, shown, transaction_options
 from kcard.hub.records.outage import Outage
 from kcard.hub.records.postgresql import wait_for_writers
@@ -107,15 +106,9 @@ class Database:
             options = transaction_options(engine, write)
             with engine.connect().execution_options(**options) as connection, connection.begin():
                 self._outage.ended()
-                if write:
-                    if self.path is None:
-                        wait_for_writers(connection)
-                    reach("transaction.begun")
+                if write and self.path is None:
+                    wait_for_writers(connection)
                 yield connection
-                if write:
-                    reach("transaction.written")
-            if write:
-                reach("transaction.committed")
         except IntegrityError:
             raise
         except (DatabaseError, InterfaceError, PoolTimeout) as error:
@@ -162,7 +155,6 @@ class Database:
         if self.path is not None:
             _make_private(self.path)
             self._write_ahead()
-        reach("migrate.logged")
         unlimited = engine(self._url, write=True)
         try:
             # A concurrent upgrade waits here and finds nothing to do.

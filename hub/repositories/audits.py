@@ -7,7 +7,6 @@ from typing import Any
 from sqlalchemy import Connection, Row, insert, select
 
 from kcard.errors import UnknownCard
-from kcard.faults import reach
 from kcard.hub.accounts.events import write
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import audits, repositories, versions
@@ -108,7 +107,6 @@ def store(
     number = int(connection.execute(insert(audits).values(values).returning(audits.c.id)).scalar_one())
     owner = select(versions.c.repository_id).where(versions.c.id == version_id)
     search_rows.put(connection, connection.execute(owner).scalar_one())
-    reach("rows.audit")
     found = {key: getattr(finding, key) for key in ("recall", "faithfulness", "factuality", "evidence")}
     write(connection, by, "card.measured", reference, audit=number, kind=finding.kind, **found, **detail)
     limit, score = threshold(connection), finding.factuality

@@ -2,7 +2,6 @@
 
 from sqlalchemy import Connection, insert, select, update
 
-from kcard.faults import reach
 from kcard.hub.records.repository_tables import publications, repositories, versions
 from kcard.hub.records.utc import now
 from kcard.hub.repositories import job_rows, search_rows, trees
@@ -57,7 +56,6 @@ def add(
     if job_rows.measurable(manifest) and job_rows.is_on(connection):
         job_rows.enqueue(connection, made)
     search_rows.put(connection, repository_id)
-    reach("rows.version")
     return made
 
 
@@ -67,4 +65,3 @@ def publication(
     """Record that a tag publishes a version."""
     values = {"repository_id": repository_id, "tag": tag, "sha": sha, "version_id": version}
     connection.execute(insert(publications).values(**values, author=by, at=now()))
-    reach("rows.publication")

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from kcard.errors import DamagedCard, HubError
-from kcard.faults import reach
 from kcard.hub.accounts.accounts import require_unmirrored
 from kcard.hub.accounts.names import check_namespace, folded
 from kcard.hub.checks.release import Signed, signed
@@ -116,7 +115,6 @@ class OwnCards:
                     continue
                 connection.execute(delete(versions).where(versions.c.id == row.id))
                 search_rows.put(connection, row.repository_id)
-                reach("rows.removed")
                 if own is not None and "/" not in version.name:
                     _forget(connection, row.repository_id, row.sha, self._blobs)
 
@@ -162,7 +160,6 @@ def _repository(connection: Connection, own: OwnNamespace, card: str) -> Reposit
     here = select(*rows.REPOSITORY_COLUMNS).where(version_rows.named(connection, card))
     if (row := connection.execute(here).one_or_none()) is None:
         connection.execute(insert(repositories).values(fresh("model", own.id, own_namespace.full(own, card))))
-        reach("rows.card")
         row = connection.execute(here).one()
     return rows.repository(row)
 
@@ -177,7 +174,6 @@ def _publish(connection: Connection, repository: Repository, text: str, card: _D
     sha, at = draft.commit.sha, draft.commit.date
     history.write(connection, repository.id, MAIN, draft)
     history.hold(connection, repository.id, {entry.sha256: entry for entry in card.tree.values()})
-    reach("rows.commit")
     card_metadata.write(connection, repository.id, repository.name, card.metadata, sha=sha, at=at)
     version = new_versions.add(connection, repository.id, text, card.manifest, card.tree, sha, card.declared)
     put_tag(connection, repository, tag, sha, f"{name} {card.tree[MANIFEST].sha256}")
@@ -199,7 +195,6 @@ def _point(connection: Connection, repository_id: int, alias: str, version: int)
         raise Conflict(f"alias {alias!r} conflicts with a tag of the card: choose another alias")
     sha = connection.execute(select(versions.c.sha).where(versions.c.id == version)).scalar_one()
     history.point(connection, repository_id, alias, sha)
-    reach("rows.alias")
 
 
 def _forget(connection: Connection, repository_id: int, sha: str, blobs: Blobs) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, delete, func, insert, select
 
 from kcard.errors import HubError, UnknownCard, UsageError
-from kcard.faults import reach
 from kcard.hub.records.database import Database
 from kcard.hub.records.tables import members, pools
 from kcard.hub.repositories.versions import Reference, Version
@@ -44,7 +43,6 @@ class Pools:
             if _id(connection, name) is not None:
                 raise HubError(f"pool {name!r} already exists: add cards with `kcard pool add {name} CARD`")
             pool = connection.execute(insert(pools).values(name=name).returning(pools.c.id)).scalar_one()
-            reach("rows.pool")
             _put(connection, int(pool), references)
             return _pool(connection, name)
 
@@ -64,14 +62,12 @@ class Pools:
                 here = (members.c.pool_id == pool, members.c.card == Reference.parse(card).name)
                 if connection.execute(delete(members).where(*here)).rowcount == 0:
                     raise UnknownCard(f"card {card!r} is not in pool {name!r}, which has {held}")
-                reach("rows.member")
             return _pool(connection, name)
 
     def delete(self, name: str) -> None:
         """Delete a pool; its cards stay."""
         with self._database.write() as connection:
             connection.execute(delete(pools).where(pools.c.id == self._known(connection, name)))
-            reach("rows.removed")
 
     def get(self, name: str) -> Pool:
         """The pool of that name. Raises HubError, which lists the pools."""
@@ -130,4 +126,3 @@ def _put(connection: Connection, pool: int, references: dict[str, str]) -> None:
         connection.execute(delete(members).where(*here))
         row = {"pool_id": pool, "card": card, "position": place, "reference": reference}
         connection.execute(insert(members).values(row))
-        reach("rows.member")

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, delete, insert, select
 
 from kcard.errors import HubError
-from kcard.faults import reach
 from kcard.hub.accounts.events import write
 from kcard.hub.records.database import Database
 from kcard.hub.records.tables import settings
@@ -55,7 +54,6 @@ class Quarantine:
             checked_share(threshold)
         with self._database.write() as connection:
             connection.execute(delete(settings).where(settings.c.name == THRESHOLD))
-            reach("rows.setting")
             if threshold is not None:
                 connection.execute(insert(settings).values(name=THRESHOLD, value=f"{threshold:g}"))
             write(connection, by, "quarantine.set", "hub", threshold=threshold)

@@ -9,7 +9,6 @@ from typing import Any
 from sqlalchemy import Connection, Row, case, delete, func, insert, select
 
 from kcard.errors import HubError
-from kcard.faults import reach
 from kcard.hub.records.database import Database
 from kcard.hub.records.run_tables import run_results, runs
 from kcard.hub.records.utc import now, utc
@@ -71,7 +70,6 @@ class Runs:
                 connection.execute(delete(run_results).where(*here))
             if rows:
                 connection.execute(insert(run_results), rows)
-            reach("rows.results")
 
     def list(self) -> "list[StoredRun]":
         """Every run, oldest first."""
@@ -97,7 +95,6 @@ class Runs:
         with self._database.write() as connection:
             _run(connection, number)
             connection.execute(delete(runs).where(runs.c.id == number))
-            reach("rows.removed")
 
 
 def _run(connection: Connection, number: int) -> StoredRun:

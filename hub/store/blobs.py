@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from kcard.errors import DamagedCard
-from kcard.faults import reach
 from kcard.hub.store.disk import Readable, copy_hashing, partial_folder
 
 __all__ = ["Blob", "Blobs", "fault", "is_digest", "opened_store", "put", "put_stream", "unlike", "verified"]
@@ -94,7 +93,6 @@ def put_stream(blobs: Blobs, stream: Readable, expected: str, where: str) -> Blo
     """Store a stream. Raises DamagedCard, with `where`, for another sha256 than expected."""
     with partial_folder(blobs.partial) as folder:
         sha256, size = copy_hashing(stream, folder / "blob")
-        reach("blob.copied")
         if sha256 != expected:
             raise DamagedCard(f"{where} was changed: sha256 {sha256[:12]}…, expected {expected[:12]}…")
         blobs.place(folder / "blob", sha256, size)

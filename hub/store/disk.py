@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Protocol
 
 from kcard.errors import DiskFull, HubError
-from kcard.faults import reach
 
 if sys.platform != "win32":  # without such locks, the age of a folder decides
     import fcntl
@@ -93,7 +92,6 @@ def partial_folder(parent: Path, prefix: str = "") -> Iterator[Path]:
     parent.mkdir(parents=True, exist_ok=True)
     folder, lock = _made(parent, prefix)
     try:
-        reach("partial.made")
         yield folder
     finally:
         discard(folder)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kcard.errors import DamagedCard
-from kcard.faults import reach
 from kcard.hub.store import blobs
 from kcard.hub.store.blobs import Blob
 from kcard.hub.store.disk import BUFFER, Readable, link_or_copy, sync_folder
@@ -48,13 +47,11 @@ class BlobStore:
             raise DamagedCard(f"{path} is truncated: {path.stat().st_size} bytes, expected {size}")
         target = self.path(sha256)
         path.chmod(READ_ONLY)
-        reach("blob.read-only")
         if not target.parent.is_dir():
             target.parent.mkdir(parents=True, exist_ok=True)
             sync_folder(self.root)
         path.replace(target)
         sync_folder(target.parent)
-        reach("blob.placed")
 
     def read(self, sha256: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         stream = self.open(sha256)
@@ -93,7 +90,6 @@ class BlobStore:
             if os.name == "nt" and path.exists():  # Windows can't delete read-only files
                 path.chmod(0o666)
             path.unlink(missing_ok=True)
-            reach("collect.file")
 
     def sizes(self) -> Iterator[tuple[str, int]]:
         for sha256 in self:

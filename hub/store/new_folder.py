@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kcard.errors import DamagedCard, UsageError
-from kcard.faults import reach
 from kcard.hub.store.blobs import unlike
 from kcard.hub.store.disk import beside, copy_hashing, sync_folder
 
@@ -42,11 +41,8 @@ def create(
                 found, _ = copy_hashing(stream, new / path)
             if found != sha256:
                 raise damaged(path, unlike(found, sha256))
-            reach("pull.copied")
         if target.is_dir():
             target.rmdir()
-            reach("pull.cleared")
         new.rename(target)
     sync_folder(target.parent)
-    reach("pull.placed")
     return target

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kcard.errors import DamagedCard, HubError, KcardError, MissingExtra, Unavailable, UsageError
-from kcard.faults import reach
 from kcard.hub.store.blobs import is_digest, unlike
 
 if TYPE_CHECKING:
@@ -89,7 +88,6 @@ class ObjectStore:
         if self._size(sha256) != size:
             raise HubError(f"incomplete upload of {self.where(sha256)}: try again")
         path.unlink()
-        reach("blob.placed")
 
     def read(self, sha256: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         if (size := self._size(sha256)) is None:

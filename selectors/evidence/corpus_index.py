@@ -24,7 +24,6 @@ from typing import Protocol
 
 from kcard.answer import Source
 from kcard.errors import CardError, CorpusError
-from kcard.faults import reach
 from kcard.files import locked, replacing
 from kcard.index import Index
 from kcard.json_values import build, parse
@@ -203,10 +202,8 @@ def _index(catalogue: Catalogue, folder: Path, what: str) -> Index:
     shutil.rmtree(partial, ignore_errors=True)
     try:
         Index.merge(_Segments(catalogue, folder), partial)
-        reach("index.written")
         shutil.rmtree(place, ignore_errors=True)  # a damaged one
         partial.rename(place)
-        reach("index.placed")
         return Index.load(place)
     except OSError:
         raise
@@ -258,7 +255,7 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def _place(path: Path, text: str) -> None:
-    with replacing(path, fault="catalogue") as stream:
+    with replacing(path) as stream:
         stream.write(text.encode())
 
 

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from kcard.answer import Source
-from kcard.faults import reach
 from kcard.json_values import parse
 from kcard.postings import Postings
 
@@ -49,10 +48,8 @@ class Segment:
             with counts.open("wb") as stream:
                 arrays: dict[str, Any] = {"starts": np.asarray(starts, np.int64), **postings.arrays()}
                 np.savez(stream, **arrays)
-            reach("segment.written")
             for partial, place in zip((texts, counts), made.paths, strict=True):
                 partial.replace(place)
-                reach("segment.placed")
         finally:
             texts.unlink(missing_ok=True)
             counts.unlink(missing_ok=True)

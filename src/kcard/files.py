@@ -7,8 +7,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from kcard.faults import reach
-
 if sys.platform != "win32":
     import fcntl
 
@@ -16,14 +14,13 @@ __all__ = ["locked", "replacing", "write_text"]
 
 
 @contextmanager
-def replacing(path: Path, *, parents: bool = False, mode: int = 0o666, fault: str = "") -> Iterator[BinaryIO]:
+def replacing(path: Path, *, parents: bool = False, mode: int = 0o666) -> Iterator[BinaryIO]:
     """A stream whose content takes the place of the file when the block ends; where it fails, the old file stays.
 
     A reader sees the old file or the new one, never half of either.
 
     parents  whether the folder is made where it is missing
     mode     permissions of the new file, less the umask
-    fault    the name of the fault points before and after the file takes its place (kcard.faults)
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     if parents:
@@ -34,11 +31,7 @@ def replacing(path: Path, *, parents: bool = False, mode: int = 0o666, fault: st
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        if fault:
-            reach(f"{fault}.written")
         partial.replace(path)
-        if fault:
-            reach(f"{fault}.placed")
     finally:
         partial.unlink(missing_ok=True)
 

@@ -234,7 +234,7 @@ def seal(folder: Path, manifest: Manifest) -> Manifest:
     """Hash every file of the folder into the manifest and write it, last and atomically; returns it as it is read."""
     files = {path: file_digest(folder / path) for path in card_files(folder)}
     text = replace(manifest, files=files).to_json()
-    with replacing(folder / MANIFEST, fault="seal") as stream:
+    with replacing(folder / MANIFEST) as stream:
         stream.write(text.encode())
     return Manifest.from_json(text)
 

@@ -1,7 +1,6 @@
 """A card follows its folder: it learns what came, and what has gone is nowhere in it; the folder is only read."""
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 
 import kcard as library
-from kcard import faults
 from kcard.answer import Source
 from kcard.cards.format.folder import Card, finish
 from kcard.cards.format.passages import passages
@@ -21,6 +19,7 @@ from kcard.hub.registry import Hub
 from kcard.manifest import MANIFEST, Manifest, file_digest, seal
 from kcard.training.progress import Note
 from tests.command import Kcard
+from tests.effects import watch
 
 FACTS = [f"The {thing} of town {number} is {colour}." for number in range(3) for thing, colour in
          (("gate", "red"), ("tower", "blue"), ("bridge", "green"))]  # fmt: skip
@@ -209,7 +208,14 @@ def test_what_cant_be_read_is_kept_and_said(notes: Path, home: Path, kcard: Kcar
 
 
 @pytest.mark.parametrize(
-    "point", ["output.written", "output.aside", "output.placed", "seal.written", "seal.placed"]
+    "point",
+    [
+        "rename .towns.replaced",
+        "rename .towns.replaced done",
+        "rename towns done",
+        "replace kcard.json",
+        "replace kcard.json done",
+    ],
 )
 def test_a_sync_that_is_killed_leaves_the_old_card_whole_or_the_new_one(
     notes: Path, home: Path, point: str
@@ -217,11 +223,13 @@ def test_a_sync_that_is_killed_leaves_the_old_card_whole_or_the_new_one(
     old = has(draft(home))
     (notes / "quixley.txt").unlink()
     script = (
-        "import os, sys; from kcard import faults; from kcard.api.sync import sync\n"
-        "faults.reached = lambda point: os._exit(9) if point == sys.argv[1] else None\n"
+        "import os, sys; from kcard.api.sync import sync; from tests.effects import watch\n"
+        "watch(lambda point: os._exit(9) if point == sys.argv[1] else None)\n"
         "sync(sys.argv[2], 'towns', publish=False)"
     )
-    done = subprocess.run([sys.executable, "-c", script, point, notes], check=False, env={**os.environ})
+    done = subprocess.run(
+        [sys.executable, "-c", script, point, notes], check=False, cwd=Path(__file__).parents[2]
+    )
     assert done.returncode == 9
     found = library.sync(notes, "towns", dry_run=True)
     assert has(Card.open(draft(home)).folder) in (old, sorted(FACTS))
@@ -230,32 +238,29 @@ def test_a_sync_that_is_killed_leaves_the_old_card_whole_or_the_new_one(
     assert has(draft(home)) == sorted(FACTS)
 
 
-def test_ctrl_c_leaves_the_card_as_it_is_and_nothing_beside_it(
-    notes: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_leaves_the_card_as_it_is_and_nothing_beside_it(notes: Path, home: Path) -> None:
     def press(point: str) -> None:
-        if point == "output.written":
+        if point == "rename .towns.replaced":
             raise KeyboardInterrupt
 
     before = state(draft(home))
     (notes / "quixley.txt").unlink()
-    monkeypatch.setattr(faults, "reached", press)
+    end = watch(press)
     with pytest.raises(KeyboardInterrupt):
         library.sync(notes, "towns")
+    end()
     assert state(draft(home)) == before
     assert [path.name for path in draft(home).parent.iterdir()] == ["towns"]
 
 
-def test_a_card_that_changed_meanwhile_is_not_overwritten(
-    notes: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_card_that_changed_meanwhile_is_not_overwritten(notes: Path, home: Path) -> None:
     def meanwhile(point: str) -> None:
-        assert point == "seal.written"
-        monkeypatch.setattr(faults, "reached", None)
-        seal(draft(home), replace(Manifest.read(draft(home)), description="Another one"))
+        if point == "replace kcard.json":
+            end()
+            seal(draft(home), replace(Manifest.read(draft(home)), description="Another one"))
 
     write(notes / "more.txt", ["The mill of town 9 is white."])
-    monkeypatch.setattr(faults, "reached", meanwhile)
+    end = watch(meanwhile)
     with pytest.raises(CardError, match="changed during the sync"):
         library.sync(notes, "towns")
     assert Card.open(draft(home)).manifest.description == "Another one"

@@ -70,8 +70,7 @@ def state(folder: Path) -> dict[str, str]:
 
 
 def interrupted(point: str, *arguments: str | Path) -> None:
-    script = Path(__file__).with_name("interrupted.py")
-    done = ran(point, *arguments, before=(sys.executable, str(script)))
+    done = ran(point, *arguments, before=(sys.executable, "-m", "tests.cli.interrupted"))
     assert error_of(done, 130) == "kcard: interrupted"
     assert done.stdout == ""
 
@@ -91,7 +90,11 @@ def pressed(ready: Callable[[], bool], *arguments: str | Path) -> Process:
 
 
 @pytest.mark.parametrize(
-    "point", ["seal.written", *(pytest.param(p, marks=SLOW) for p in ("output.written", "output.aside"))]
+    "point",
+    [
+        "replace kcard.json",
+        *(pytest.param(p, marks=SLOW) for p in ("rename .moons.replaced", "rename .moons.replaced done")),
+    ],
 )
 def test_ctrl_c_while_a_card_is_written_leaves_the_one_before(corpus: Path, draft: Card, point: str) -> None:
     before = state(draft.folder)
@@ -130,8 +133,8 @@ def test_ctrl_c_in_training_keeps_a_checkpoint_that_goes_on(corpus: Path, home: 
 @pytest.mark.parametrize(
     "point",
     [
-        "publish.stored",
-        *(pytest.param(p, marks=SLOW) for p in ("rows.commit", "blob.copied", "transaction.begun")),
+        "commit",
+        *(pytest.param(p, marks=SLOW) for p in ("insert", "chmod")),
     ],
 )
 def test_ctrl_c_in_publishing_publishes_nothing(draft: Card, home: Path, point: str) -> None:
@@ -143,13 +146,13 @@ def test_ctrl_c_in_publishing_publishes_nothing(draft: Card, home: Path, point: 
 
 
 def test_ctrl_c_in_an_exam_leaves_a_whole_card(draft: Card) -> None:
-    interrupted("seal.written", "exam", "moons", "--limit", "1")
+    interrupted("replace kcard.json", "exam", "moons", "--limit", "1")
     assert Card.open(draft.folder).manifest.name == "moons"
 
 
 def test_ctrl_c_in_a_backup_leaves_no_half_of_one(draft: Card, home: Path, tmp_path: Path) -> None:
     Hub(home).publish(draft.folder)
-    interrupted("backup.member", "hub", "backup", tmp_path / "hub.tar")
+    interrupted("link", "hub", "backup", tmp_path / "hub.tar")
     assert not [path for path in tmp_path.iterdir() if "hub.tar" in path.name]
 
 

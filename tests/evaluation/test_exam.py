@@ -29,6 +29,7 @@ from kcard.evaluation.recall import chance, recalled
 from kcard.evaluation.record import Distribution, Exam, Mean, read_exam
 from kcard.manifest import Base, Manifest, Training
 from kcard.protocols import Array, Pair
+from tests.effects import watch
 
 RIVERS = [
     ("Rhine", "North Sea"),
@@ -492,17 +493,16 @@ def test_an_interrupted_exam_leaves_the_card_as_it_was(card: Path) -> None:
 
 
 def test_ctrl_c_while_the_card_is_sealed_again_is_heard_after_it(
-    card: Path, monkeypatch: pytest.MonkeyPatch
+    card: Path,
 ) -> None:
-    from kcard import faults
-
     def interrupt(point: str) -> None:
-        if point == "seal.written":
+        if point == "replace kcard.json":
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(faults, "reached", interrupt)
+    end = watch(interrupt)
     with pytest.raises(KeyboardInterrupt):
         examined(card)
+    end()
     assert Card.open(card).name == "rivers"
     assert read_exam(card) is not None
 

@@ -1,11 +1,11 @@
-"""Kills a process at every fault point of every hub operation and looks at what is left.
+"""Kills a process before every effect of every hub operation and looks at what is left.
 
     python -m tests.hub.kills SCRATCH REPETITIONS EVERY
 
-Each operation runs once to learn which points it passes, then once for every point it passes, in a child
-that is killed right there by SIGKILL. After each kill another process opens the hub and checks it. Then the
-same while three other processes publish, remove and clean up in the same hub. Only each so many (EVERY) kills
-are made. Prints one JSON object: the kills by operation and point, and every fault.
+Each operation runs once to learn what it changes (tests/effects.py), then once for every change, in a child that is
+killed right before it by SIGKILL, and once after the last. After each kill another process opens the hub and checks
+it. Then the same while three other processes publish, remove and clean up in the same hub. Only every EVERY-th kill
+is made. Prints one JSON object: the kills by operation and effect, and everything that was wrong.
 """
 
 import functools
@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from kcard import faults
 from kcard.errors import UnknownCard
 from kcard.hub import backup, restore  # noqa: F401 (warm for the children)
 from kcard.hub.records import database  # noqa: F401
@@ -28,10 +27,11 @@ from kcard.hub.repositories import audits, own_cards, pools  # noqa: F401
 from kcard.hub.repositories.runs import StoredResult
 from kcard.manifest import Manifest, check_files, seal
 from kcard.training.output import claim, fresh
+from tests.effects import watch
 from tests.hub.old_hub import as_before
 
 FILES = ("config.json", "extra/notes.txt")
-POINTS = 29  # that the killed publisher of a crowd passes at least
+EFFECTS = 40  # that the killed publisher of a crowd has at least
 
 
 def draft(folder: Path, name: str, text: str) -> Path:
@@ -223,7 +223,7 @@ def run(work: Callable[[], object], kill_at: int | None = None, passed: Path | N
 
 
 def start(work: Callable[[], object], kill_at: int | None = None, passed: Path | None = None) -> int:
-    """A child that does the work, killed at that point; the points that it passes are noted in a file."""
+    """A child that does the work, killed before that effect; the effects are noted in a file."""
     child = os.fork()
     if child:
         return child
@@ -231,16 +231,19 @@ def start(work: Callable[[], object], kill_at: int | None = None, passed: Path |
 
     def reached(point: str) -> None:
         nonlocal count
+        if point.endswith(" done"):
+            return
         if passed is not None:
             with passed.open("a", encoding="utf-8") as log:
-                log.write(point + "\n")
+                log.write(point.replace(" ", "-") + "\n")
         if count == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
         count += 1
 
     try:
-        faults.reached = reached
+        watch(reached)
         work()
+        reached("end")
         code = 0
     except BaseException:  # noqa: BLE001 (whatever it is, the parent is told, and the child ends here)
         traceback.print_exc()
@@ -354,7 +357,7 @@ def crowded(scratch: Path, every: int) -> tuple[list[tuple[str, str]], list[str]
     template = World(scratch / "template")
     template.root.mkdir(parents=True)
     assert run(lambda: filled(template)) == 0
-    for kill_at in range(0, POINTS, every):
+    for kill_at in range(0, EFFECTS, every):
         world = copy(template, World(scratch / str(kill_at)))
         drafts = {
             name: [draft(world.root / f"{name}{i}", name, f"{name}{i}") for i in range(2)] for name in "abc"

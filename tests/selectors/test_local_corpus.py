@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from kcard import faults
 from kcard.errors import CorpusError, UsageError
 from kcard.selectors.evidence import corpus_index
 from kcard.selectors.evidence.local_corpus import LocalCorpus
 from kcard.selectors.evidence.registry import names, open_evidence
 from kcard.selectors.evidence.segment import LONGEST, Segment, parts
 from kcard.training.evidence import CorpusFiles, open_corpus
+from tests.effects import watch
 
 CITIES = {"a.txt": "Oslo is in Norway.\nLima is in Peru.\n", "b.txt": "Bern is in Switzerland.\n"}
 CLAIMS = ("Oslo is in Norway", "the capital is in Peru", "Bern", "Quito", "is in")
@@ -271,7 +271,7 @@ def test_a_process_that_is_killed_at_any_point_leaves_an_index_that_works(
     expected = found(anew(corpus, tmp_path / "other"))
     shutil.copytree(index_of(home), tmp_path / "before")
     passed: list[str] = []
-    for point in range(20):
+    for point in range(100):
         shutil.rmtree(index_of(home))
         shutil.copytree(tmp_path / "before", home / "evidence" / index_name(corpus))
         if killed(lambda: open_corpus(str(corpus)), point) == 0:
@@ -287,7 +287,7 @@ def index_name(corpus: Path) -> str:
 
 
 def killed(work: Callable[[], object], point: int) -> int:
-    """Run `work` in a child that is gone when it has passed so many points; 0 where it passed fewer."""
+    """Run `work` in a child that is gone before its effect of that number; 0 where it has fewer."""
     child = os.fork()
     if not child:
         left = [point]
@@ -297,7 +297,7 @@ def killed(work: Callable[[], object], point: int) -> int:
                 os._exit(9)
             left[0] -= 1
 
-        faults.reached = reached
+        watch(reached)
         try:
             work()
         finally:

@@ -7,56 +7,72 @@ from rich.table import Table
 
 from kcard.answer import Answer, Citation, Passage, Source
 from kcard.cli.output import console
+from kcard.sentences import split
 
 __all__ = ["show"]
 
 SCORES = ("relevance", "faithfulness", "factuality")
 SHOWN = 240  # characters of a passage
+CONSTANT = ("always", "never")  # gates whose score says nothing
 
 
 def show(answer: Answer, trace: bool = False, streamed: bool = False) -> None:
-    """The answer, where each of its sentences comes from, the gate's decision, and a row for each passage.
+    """Print the answer, where it comes from, what was decided, and the passages whose scores tell something.
 
-    With `trace` the passages stand there in full, with their evidence. `streamed`: the answer was printed already.
+    With `trace` all passages stand there in full, with their evidence. `streamed`: the answer was printed already.
     """
     out = console()
     if not streamed:
         letter = f"{answer.choice}. " if answer.choice else ""
         out.print(f"[bold]{escape(letter + answer.answer)}[/bold]")
+    for line in dict.fromkeys(_cited(citation, answer) for citation in answer.citations):
+        out.print(line, soft_wrap=True)
     if answer.nearest is not None:
-        where = f" ({_place(answer.nearest)})" if _place(answer.nearest) else ""
+        place = _place(answer.nearest)
+        where = f" ({place})" if place else ""
         out.print(f'nearest passage: "{answer.nearest.text}"{where}', markup=False, soft_wrap=True)
-    out.print(
-        f"{_sure(answer)}gate {escape(answer.gate.name)} {answer.gate.score:.2f} "
-        f"-> {'cards were used' if answer.gate.fired else 'no card was used'}"
-        f" · {answer.mode} · {answer.calls} LLM calls{_tokens(answer)} · {answer.seconds:.2f} s"
-    )
-    for citation in answer.citations:
-        out.print(_cited(citation, answer.passages), markup=False, soft_wrap=True)
-    if not answer.passages:
-        return
+    out.print(_decided(answer), markup=False, soft_wrap=True)
     if trace:
         for passage in answer.passages:
             out.print()
             for line in _in_full(passage):
                 out.print(line, soft_wrap=True)
-        return
+    elif scored := [p for p in answer.passages if _tells(p)]:
+        out.print(_table(scored))
+
+
+def _decided(answer: Answer) -> str:
+    """How sure the answer is, what the gate decided, and what it took, on one line."""
+    if not answer.known:
+        sure = "no answer found · "
+    else:
+        sure = "" if answer.confidence is None else f"confidence {answer.confidence:.2f} · "
+    gate = answer.gate.name if answer.gate.name in CONSTANT else f"{answer.gate.name} {answer.gate.score:.2f}"
+    calls = f"{answer.calls} LLM call{'' if answer.calls == 1 else 's'}"
+    return (
+        f"{sure}{'cards used' if answer.gate.fired else 'no cards used'} (gate: {gate}) · {answer.mode} · {calls}"
+        f"{_tokens(answer)} · {answer.seconds:.2f} s"
+    )
+
+
+def _tells(p: Passage) -> bool:
+    """Whether a passage's scores tell something: those of a quotation from the card's own corpus do not."""
+    return p.source is None or p.factuality is not None
+
+
+def _table(passages: Sequence[Passage]) -> Table:
     table = Table(box=None, pad_edge=False)
     for heading in ("", "card", "wrote"):
         table.add_column(heading, overflow="fold")
-    scores = [name for name in SCORES if any(getattr(p, name) is not None for p in answer.passages)]
+    scores = [name for name in SCORES if any(getattr(p, name) is not None for p in passages)]
     for heading in scores:
         table.add_column(heading, justify="right", no_wrap=True)
-    for p in answer.passages:
+    for p in passages:
         mark = "[green]kept[/green]" if p.kept else "[dim]dropped[/dim]"
         table.add_row(
             mark, escape(_writer(p)), escape(_shortened(p)), *(_number(getattr(p, name)) for name in scores)
         )
-    out.print(table)
-
-
-def _sure(answer: Answer) -> str:
-    return "" if answer.confidence is None else f"sure {answer.confidence:.2f} · "
+    return table
 
 
 def _shortened(p: Passage) -> str:
@@ -65,16 +81,34 @@ def _shortened(p: Passage) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN].rpartition(' ')[0]} …"
 
 
-def _cited(citation: Citation, passages: Sequence[Passage]) -> str:
-    """From the sentence to the card, its part that wrote, file and line: `"Galle" <- moons (retrieval) <- a.md:3`."""
-    steps = [f'"{citation.sentence}"']
+def _cited(citation: Citation, answer: Answer) -> str:
+    """From what is said to the card and the line: `"Kuiper found Miranda." <- moons (retrieval) <- a.md:3`, in markup.
+
+    A few words stand in their sentence; a whole sentence, which the answer has already, is not printed again.
+    """
+    said = citation.sentence
     if citation.passage is None:
-        return f"{steps[0]} <- no kept passage"
-    passage = passages[citation.passage]
+        return escape(f'"{said}" <- no kept passage')
+    passage = answer.passages[citation.passage]
     support = "" if citation.support >= 1 else f", support {_number(citation.support)}"
-    steps.append(f"{passage.card} ({'retrieval' if passage.source else 'model'}{support})")
-    place = _place(passage.source or passage.evidence)
-    return " <- ".join([*steps, *([place] if place else [])])
+    steps = [escape(f"{passage.card} ({'retrieval' if passage.source else 'model'}{support})")]
+    if place := _place(passage.source or passage.evidence):
+        steps.append(escape(place))
+    if quotation := _quotation(said, passage, alone=said == answer.answer):
+        steps.insert(0, quotation)
+    return " <- ".join(["", *steps] if not quotation else steps).lstrip()
+
+
+def _quotation(said: str, passage: Passage, *, alone: bool) -> str:
+    """The sentence of the passage that holds what was said, with those words marked; empty where they are all of it."""
+    text = passage.text if passage.pruned is None else passage.pruned
+    for sentence in split(text):
+        line = " ".join(sentence.split())
+        at = line.lower().find(said.lower())
+        if at >= 0 and len(line) > len(said) + 1:
+            end = at + len(said)
+            return f'"{escape(line[:at])}[bold]{escape(line[at:end])}[/bold]{escape(line[end:])}"'
+    return "" if alone else escape(f'"{said}"')
 
 
 def _writer(p: Passage) -> str:

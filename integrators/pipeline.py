@@ -303,6 +303,7 @@ class Pipeline:
             confidence=reply.confidence,
             nearest=_nearest(reply, passages),
             choice=reply.choice,
+            known=reply.known,
             usage=account.usage(card_seconds),
         )
 

@@ -102,7 +102,8 @@ class Answer:
     such as a reply that named no card. `confidence`: the probability in [0, 1] that the answer is right, where the LLM
     gives one. `nearest`: only where the LLM does not know: what of the passages comes nearest, and where it stands.
     `choice`, of a multiple-choice question: the letter of the chosen option, whose text is then the `answer`; "" where
-    none was chosen, and `answer` is what the LLM said instead.
+    none was chosen, and `answer` is what the LLM said instead. `known`: whether the LLM says that it
+    knows; `confidence` is that of the answer then, else that there is none.
     """
 
     question: str
@@ -119,12 +120,14 @@ class Answer:
     confidence: float | None = None
     nearest: Source | None = None
     choice: str | None = None
+    known: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """The answer as JSON-ready data, as `kcard ask --json` prints it.
 
         `citations` and `notes` are there only if there are any, `usage` only if the tokens are known, `confidence` only
-        if the LLM gives one, `nearest` only where it does not know, `choice` only of a multiple-choice question.
+        if the LLM gives one, `known` and `nearest` only where it does not know, `choice` only of a multiple-choice
+        question.
         """
         data: dict[str, Any] = {
             "question": self.question,
@@ -138,6 +141,8 @@ class Answer:
         }
         if self.choice is not None:
             data["choice"] = self.choice
+        if not self.known:
+            data["known"] = False
         if self.confidence is not None:
             data["confidence"] = round(self.confidence, 4)
         if self.nearest is not None:

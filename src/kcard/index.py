@@ -19,7 +19,7 @@ import numpy.typing as npt
 from kcard.batches import batched
 from kcard.errors import CardError
 from kcard.postings import Postings
-from kcard.words import analyzer
+from kcard.words import index_terms
 
 __all__ = ["Index"]
 
@@ -33,19 +33,20 @@ PART = 4096  # texts whose words are counted at a time
 class Index:
     """BM25 over the rows of a text collection. A text without a word is a row that nothing finds.
 
-    Words are compared by their stems where a `stemmer` is named (kcard.words).
+    Words are compared by their stems where a `stemmer` is named (kcard.words); an option of a command, such as "-R",
+    is a word of its own beside its letters.
     """
 
     def __init__(self, matrix: "_Matrix", stemmer: str | None = None) -> None:
         self._matrix = matrix
-        self._words = analyzer(stemmer)
+        self._words = index_terms(stemmer)
 
     @classmethod
     def build(cls, texts: Iterable[str], stemmer: str | None = None) -> "Index":
         """Index the texts, read once, in memory: about six times their size while it is made."""
         import bm25s
 
-        words = analyzer(stemmer)
+        words = index_terms(stemmer)
         ids: dict[str, int] = {}
         rows = [[ids.setdefault(word, len(ids)) for word in words(text)] for text in texts]
         if not ids:
@@ -208,10 +209,10 @@ class _Counted(Iterable[Postings]):
     def __iter__(self) -> Iterator[Postings]:
         for number, part in enumerate(batched(self.texts, PART)):
             if number:
-                yield Postings.of(part, analyzer(self.stemmer))
+                yield Postings.of(part, index_terms(self.stemmer))
                 continue
             if self._first is None:
-                self._first = Postings.of(part, analyzer(self.stemmer))
+                self._first = Postings.of(part, index_terms(self.stemmer))
             yield self._first
 
 

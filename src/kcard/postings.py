@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kcard.words import Analyzer, words
+from kcard.words import Analyzer, index_terms
 
 __all__ = ["Postings"]
 
@@ -33,8 +33,9 @@ class Postings:
     times: Numbers
 
     @classmethod
-    def of(cls, texts: Iterable[str], analyze: Analyzer = words) -> "Postings":
-        """Count the words of the texts, read once, as `analyze` finds them."""
+    def of(cls, texts: Iterable[str], analyze: Analyzer | None = None) -> "Postings":
+        """Count the words of the texts, read once, as `analyze` finds them; None: as an index without stems does."""
+        analyze = analyze or index_terms()
         known: dict[str, int] = {}
         entries, lengths, ids, times = array("i"), array("i"), array("i"), array("i")
         for text in texts:

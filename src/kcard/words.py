@@ -9,7 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["Analyzer", "analyzer", "passage_digest", "small_words", "stemmer_of", "words"]
+__all__ = [
+    "Analyzer",
+    "analyzer",
+    "command_options",
+    "index_terms",
+    "passage_digest",
+    "small_words",
+    "stemmer_of",
+    "words",
+]
 
 Analyzer = Callable[[str], list[str]]
 
@@ -36,6 +45,15 @@ WORD = re.compile(rf"(?:[^\W_]|[{MARKS}])+")
 UNSPACED = re.compile(
     "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])"
 )
+
+
+# An option of a command: "-R" and "-r" are two, and neither is the letter or "--durations".
+OPTION = re.compile(r"(?<![\w.-])(?:-[A-Za-z]\b|--?[A-Za-z][\w-]+\b)")
+
+
+def command_options(text: str) -> list[str]:
+    """Find the options of commands in a text, as they are written: ["-R", "--mkpath"]."""
+    return OPTION.findall(text) if "-" in text else []
 
 
 def words(text: str) -> list[str]:
@@ -106,6 +124,12 @@ def analyzer(stemmer: str | None) -> Analyzer:
 
 def _pieces(word: str) -> list[str]:
     return [word[at : at + PIECE] for at in range(len(word) - PIECE + 1)] if len(word) > PIECE else []
+
+
+def index_terms(stemmer: str | None = None) -> Analyzer:
+    """What an index holds of a text: its words or their stems, and the options of commands."""
+    analyze = analyzer(stemmer)
+    return lambda text: [*analyze(text), *command_options(text)]
 
 
 def passage_digest(text: str) -> str:

@@ -42,7 +42,7 @@ def test_a_streamed_answer_is_printed_once_and_its_cost_below(ask: Ask, serve: C
     assert done.code == 0, done.err
     assert done.out.splitlines()[0] == "Ron Wyden"
     assert done.out.count("Wyden") == 1
-    assert "1 LLM calls · 31 + 4 tokens" in done.out
+    assert "1 LLM call · 31 + 4 tokens" in done.out
 
 
 @pytest.mark.parametrize("script", [{"pieces": ["Ron\x1b]0;", "owned\x07"]}, {"text": "Ron\x1b]0;owned\x07"}])

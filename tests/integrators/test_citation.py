@@ -112,7 +112,7 @@ def test_the_view_leads_from_the_sentence_to_card_file_and_line(capsys: pytest.C
     gate = Decision("always", 0.0, True)
     show(Answer("q", "a", "bottom-up", gate, passages=(looked_up, recited, bare), citations=cited))
     out = capsys.readouterr().out
-    assert '"Kuiper" <- moons (retrieval) <- uranus.md:14\n' in out
+    assert '"Kuiper found Miranda." <- moons (retrieval) <- uranus.md:14\n' in out
     assert '"A [red] sea." <- seas (model, support 0.75) <- seas.md:3\n' in out
     assert '"No place" <- notes (model)\n' in out
     assert '"Else." <- no kept passage\n' in out

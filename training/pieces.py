@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 __all__ = ["Size", "count_words", "cut", "sentences"]
@@ -41,6 +41,7 @@ def count_words(text: str) -> int:
 def cut(text: str, size: Size) -> Iterator[str]:
     """Pieces that hold as many whole lines, or else whole sentences, as `size` allows; a longer sentence in parts.
 
+    A line and those indented deeper below it, such as an option and what it does, stay together where `size` holds all.
     Within a line white space becomes single blanks, unless the line is indented; no word is lost.
     """
     text = _clean(text)
@@ -51,7 +52,7 @@ def cut(text: str, size: Size) -> Iterator[str]:
         return
     lines = text.split("\n")
     if len(lines) > 1:
-        yield from _packed(lines, size, "\n")
+        yield from _packed(_entries(lines, size), size, "\n")
     else:
         yield from _packed(_sentences(text), size, " ")
 
@@ -62,6 +63,21 @@ def sentences(text: str, size: Size) -> Iterator[str]:
         if line.strip():
             for sentence in [line] if size.holds(line) else _sentences(line):
                 yield from [sentence] if size.holds(sentence) else _pieces(sentence, size)
+
+
+def _entries(lines: Sequence[str], size: Size) -> Iterator[str]:
+    """Lines with those that are indented deeper below them; where `size` does not hold that, the same of these."""
+    indents = [len(line) - len(line.lstrip(" ")) for line in lines]
+    least = min(indents)
+    starts = [at for at, indent in enumerate(indents) if indent == least or at == 0]
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        entry = "\n".join(lines[start:end])
+        if end - start == 1 or size.holds(entry):
+            yield entry
+        else:
+            first, *deeper = _entries(lines[start + 1 : end], size)
+            lead = f"{lines[start]}\n{first}"
+            yield from [lead, *deeper] if size.holds(lead) else [lines[start], first, *deeper]
 
 
 def _packed(parts: Iterable[str], size: Size, blank: str) -> Iterator[str]:

@@ -302,9 +302,11 @@ def test_passages_hold_the_words_of_any_text(tmp_path: Path, text: str) -> None:
         assert "holds no text" in corpus
         return
     plain = "".join(" " if ord(c) < 32 or 127 <= ord(c) < 160 else c for c in text.removeprefix("\ufeff"))
-    read = "".join(corpus.texts).replace(" ", "")
+    read = (
+        "".join(corpus.texts).replace(" ", "").replace(":", "")
+    )  # which stands between a term and its meaning
     if not corpus.duplicates and not corpus.dropped:
-        assert read == "".join(plain.split())
+        assert read == "".join(plain.split()).replace(":", "")
     else:
         assert set(read) <= set(plain)
     assert all(text == " ".join(text.split()) and len(text) <= 480 for text in corpus.texts)

@@ -108,3 +108,37 @@ def test_no_word_is_lost_whatever_the_layout(tmp_path: Path) -> None:
     text = f"TITLE\n\n{PROSE}\n\n* one\n* two\n\nterm\n    meaning\n\n        deeper text\n\n$ code here\n  more\n"
     read = " ".join(part for _, part in told(blocks(tmp_path, "depot.txt", text)))
     assert {word.strip("*$") for word in text.split()} <= {*read.replace("$", " ").split(), ""}
+
+
+HELP = """\
+3. Sorting letters                      *sorting* *letters*
+
+Adding and taking ~
+                                        *CTRL-A*
+CTRL-A          Add a letter to the pile that is nearest
+                to the door.
+CTRL-X          Take one.
+"""
+
+
+def test_in_text_help_rulers_and_tildes_mark_headings_and_tags_are_no_text(tmp_path: Path) -> None:
+    found = blocks(tmp_path, "help.txt", f"{PROSE}\n\n{'=' * 60}\n{HELP}")
+    assert told(found)[1:] == [
+        ("heading", "3. Sorting letters"),
+        ("heading", "Adding and taking"),
+        ("term", "CTRL-A"),
+        ("text", "Add a letter to the pile that is nearest to the door."),
+        ("term", ""),
+        ("term", "CTRL-X"),
+        ("text", "Take one."),
+        ("term", ""),
+    ]
+
+
+def test_an_option_is_not_parted_from_what_it_does(tmp_path: Path) -> None:
+    option = "  --option-{}=value\n{}What this option does, which takes\n{}some words to say here.\n"
+    blank = " " * 20
+    text = "Usage:\n\n::\n\n" + "".join(option.format(n, blank, blank) for n in range(40))
+    texts = [text for _, text in sections(tmp_path, "usage.rst", text)]
+    assert len(texts) > 2
+    assert all(part.count("--option") == part.count("some words to say here.") for part in texts)

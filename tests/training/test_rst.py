@@ -94,3 +94,23 @@ def test_comments_and_targets_are_not_text(tmp_path: Path) -> None:
         "The depot is open.",
         "It is free.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("directive", "said"),
+    [
+        ("deprecated", "Deprecated since version 6.2"),
+        ("versionadded", "New in version 6.2"),
+        ("versionchanged", "Changed in version 6.2"),
+    ],
+)
+def test_what_happened_in_a_version_keeps_its_words(tmp_path: Path, directive: str, said: str) -> None:
+    text = f".. {directive}:: 6.2\n\nThe lid is closed.\n"
+    assert [part for _, part in told(blocks(tmp_path, "manual.rst", text))] == [said, "The lid is closed."]
+
+
+def test_links_and_roles_that_go_on_in_the_next_line_lose_their_marks(tmp_path: Path) -> None:
+    text = "See the `opening\nhours <https://hours.example>`_ and :ref:`prices in\nwinter <winter>` first.\n"
+    assert told(blocks(tmp_path, "manual.rst", text)) == [
+        ("text", "See the opening hours and prices in winter first.")
+    ]

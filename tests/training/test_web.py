@@ -110,3 +110,20 @@ def test_markdown_is_read_as_it_is_meant(tmp_path: Path, text: str, found: list[
 def test_a_fence_hides_what_looks_like_a_heading(tmp_path: Path) -> None:
     found = blocks(tmp_path, "page.md", "# Depot\n\n```\n# no heading\n\n## none either\n```\n")
     assert told(found) == [("heading", "Depot"), ("code", "# no heading\n\n## none either")]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<h1>Limits</h1><p><b>Letters in a bag:</b></p><p>At most nine.</p>",
+        "# Limits\n\n**Letters in a bag:**\n\nAt most nine.\n",
+    ],
+)
+def test_a_paragraph_in_bold_is_the_title_of_what_follows(tmp_path: Path, page: str) -> None:
+    name = "limits.html" if page.startswith("<") else "limits.md"
+    assert sections(tmp_path, name, page) == [("Limits > Letters in a bag", "At most nine.")]
+
+
+def test_a_sentence_in_bold_is_none(tmp_path: Path) -> None:
+    found = sections(tmp_path, "limits.md", "# Limits\n\n**Never throw a bag.**\n\nIt may burst.\n")
+    assert found == [("Limits", "Never throw a bag.\nIt may burst.")]

@@ -19,6 +19,7 @@ RULE = re.compile(r"[-=_*~#+.|: ]{4,}")
 BULLET = re.compile(r"(?:[-*+•·o]|(?P<number>\(?(?:\d{1,3}|[a-z])[.)]))\s+(?=\S)")
 NUMBERED = re.compile(r"(?:chapter\s+|appendix\s+)?(\d+(?:\.\d+)*)\.?\s+\S", re.IGNORECASE)
 TAGS = re.compile(r"(?:^|\s+)[*|][^\s*|]+[*|](?=\s|$)")  # of vim's help
+COLUMN = re.compile(r"(?<=\S)(?: {3,}|\t+)(?=\S)")  # between a term and what it means, side by side
 SENTENCE = re.compile(r"[.!:;,][\"'”’»)\]]*$")
 GAPS = re.compile(r"\S {3,}\S|\S\t+\S")
 PROMPT = re.compile(r"(?:[$#%>]|>>>) ")
@@ -75,6 +76,8 @@ class _Layout:
         if not below:
             return None, []
         first, ruled = below[0], below[0] is not lines[0]
+        if first.text.endswith(" ~") and first.indent == 0:  # as vim's help marks it
+            return Block("heading", _title(first.text[:-2]), first.number, UNMARKED + 1), below[1:]
         after = lines[lines.index(first) + 1 :]
         if after and UNDERLINE.fullmatch(after[0].text) and len(after[0].text) >= 0.6 * len(first.text):
             mark = after[0].text[0]
@@ -98,6 +101,11 @@ class _Layout:
         if _is_list(lines):
             for item in _items(lines):
                 yield Block("item", _joined(item), item[0].number)
+        elif columns := _columns(lines):
+            for term, words, number in columns:
+                yield Block("term", term, number, len(self._terms) + 1)
+                yield Block("text", words, number)
+                yield Block("term", "", number, len(self._terms) + 1)
         elif terms := _terms(lines):
             named = ", ".join(" ".join(line.text.split()) for line in lines[:terms])
             yield Block("term", named, lines[0].number, len(self._terms) + 1)
@@ -114,6 +122,8 @@ def _paragraphs(numbered: Iterable[tuple[int, str]]) -> Iterator[list[Line]]:
     gathered: list[Line] = []
     for number, raw in numbered:
         text = raw.expandtabs().rstrip()
+        if text.strip() and not TAGS.sub("", text).strip() and "*" in text:
+            continue  # a line of tags alone
         if text.strip():
             gathered.append(Line(number, len(text) - len(text.lstrip()), text.strip()))
         if gathered and (not text.strip() or len(gathered) == PARAGRAPH):
@@ -125,6 +135,7 @@ def _paragraphs(numbered: Iterable[tuple[int, str]]) -> Iterator[list[Line]]:
 
 def _is_heading(text: str, ruled: bool, alone: bool) -> bool:
     """Whether a line is one: in capitals; where it stands alone also a number and a title, or what has a rule above."""
+    text = _title(text)
     if SENTENCE.search(text) or text.count(" ") >= HEADING or not any(map(str.isalpha, text)):
         return False
     capitals = text.isupper() and sum(map(str.isalpha, text)) > 3
@@ -163,6 +174,31 @@ def _terms(lines: Sequence[Line]) -> int:
         return 0
     short = all(line.text.count(" ") < TERM and not SENTENCE.search(line.text) for line in lines[:count])
     return count if short else 0
+
+
+def _columns(lines: Sequence[Line]) -> list[tuple[str, str, int]]:
+    """(term, what it means, number of the line) of terms on the left with their meaning on the right, wrapped in its
+    own column; empty where lines are something else."""
+    left = min(line.indent for line in lines)
+    entries: list[tuple[str, str, int]] = []
+    column = 0
+    for line in lines:
+        if line.indent > left:
+            if not entries or line.indent < column - 2:
+                return []
+            term, words, number = entries.pop()
+            entries.append((term, f"{words} {line.text}", number))
+            continue
+        term, *rest = COLUMN.split(line.text)
+        if len(rest) != 1 or term.count(" ") >= TERM / 2:
+            return []
+        begun = line.indent + line.text.index(rest[0], len(term))
+        if entries and abs(begun - column) > 2:
+            return []
+        column = begun
+        entries.append((term, rest[0], line.number))
+    wrapped = len(lines) > len(entries)
+    return entries if wrapped and left < column else []
 
 
 def _is_code(lines: Sequence[Line]) -> bool:

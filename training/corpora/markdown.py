@@ -12,7 +12,7 @@ from kcard.training.corpora.lines import lines
 if TYPE_CHECKING:
     from markdown_it.token import Token
 
-__all__ = ["blocks", "plain", "read", "row_text"]
+__all__ = ["blocks", "is_title", "plain", "read", "row_text"]
 
 PART = 200_000  # characters that are parsed at a time, from one heading to another
 MOST = 1_000_000  # where no heading comes
@@ -26,6 +26,9 @@ COMMENT = re.compile(r"<!--.{0,20000}?-->", re.DOTALL)
 FENCE = re.compile(r"\s*(```|~~~)")
 HEADING = re.compile(r"#{1,6}\s")
 CHECKBOX = re.compile(r"\[[ xX]\]\s+")
+SENTENCE = re.compile(r"[.!?;,]$")
+WORDS = 12  # of a title at most
+BOLD = 6  # level of a title in bold
 TITLE = re.compile(r"^title:\s*[\"']?(.+?)[\"']?\s*$", re.MULTILINE)
 
 
@@ -88,7 +91,7 @@ class _Walk:
                 self._open.pop()
                 yield from self._end(token.type, line)
             elif token.type == "inline":
-                yield from self._inline(plain(token.children or []), line)
+                yield from self._inline(token.children or [], line)
             elif token.type in ("fence", "code_block"):
                 yield from self._of("code", token.content.rstrip(), line)
             elif token.type == "html_block":
@@ -127,14 +130,16 @@ class _Walk:
         """How many lists of definitions are open."""
         return 1 + sum(token.type == "dl_open" for token in self._open)
 
-    def _inline(self, text: str, line: int) -> Iterator[Block]:
-        within = self._open[-1]
+    def _inline(self, tokens: "Sequence[Token]", line: int) -> Iterator[Block]:
+        within, text = self._open[-1], plain(tokens)
         if within.type == "heading_open":
             yield Block("heading", text, line, int(within.tag[1]))
         elif within.type in ("th_open", "td_open"):
             self._row.append(text)
         elif within.type == "dt_open":
             yield Block("term", text, line, self._depth - 1)
+        elif is_title(_bold(tokens), text):
+            yield Block("heading", text.rstrip(" :"), line, BOLD)
         else:
             yield from self._of("item" if self._marks else "text", text, line)
 
@@ -146,6 +151,27 @@ class _Walk:
             text = self._marks[-1] + CHECKBOX.sub("", text)
             self._marks[-1] = ""
         yield Block(kind, text, line)
+
+
+def is_title(bold: str, paragraph: str) -> bool:
+    """Whether a paragraph that is all in bold is the title of what follows: few words and no sentence."""
+    text = " ".join(bold.split()).rstrip(" :")
+    whole = " ".join(paragraph.split()).rstrip(" :")
+    return (
+        text == whole
+        and any(map(str.isalpha, text))
+        and text.count(" ") < WORDS
+        and not SENTENCE.search(text)
+    )
+
+
+def _bold(tokens: "Sequence[Token]") -> str:
+    """The text in bold with which inline tokens begin."""
+    shown = [token for token in tokens if token.type != "text" or token.content.strip()]
+    if not shown or shown[0].type != "strong_open":
+        return ""
+    end = next(at for at, token in enumerate(shown) if token.type == "strong_close")
+    return plain(shown[:end])
 
 
 def plain(tokens: "Sequence[Token]") -> str:

@@ -1,7 +1,8 @@
 """reStructuredText, Sphinx's too: laid-out text, without the marks of directives and roles."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 from kcard.training.corpora import layout
 from kcard.training.corpora.document import Block, Document
@@ -15,7 +16,14 @@ SILENT = re.compile(
     r"|literalinclude|parsed-literal|only|tab|tabs|rubric)::|(?![\w:+-]+::))"
 )
 CODE = re.compile(r"\s*\.\. (?:code|code-block|sourcecode|parsed-literal)::")
-DIRECTIVE = re.compile(r"\s*\.\. [\w:+-]+::\s*")
+DIRECTIVE = re.compile(r"\s*\.\. ([\w:+-]+)::\s*")
+VERSIONS = {
+    "deprecated": "Deprecated since version",
+    "versionadded": "New in version",
+    "versionchanged": "Changed in version",
+    "versionremoved": "Removed in version",
+}
+VERSION = re.compile(r"v?\d")
 OPTION = re.compile(r"\s+:[\w-]+:(\s|$)")
 ROLE = re.compile(r":[\w:+-]+:`~?!?([^`<]+?)(?:\s*<[^`>]*>)?`")
 LINK = re.compile(r"`([^`<]+?)\s*<[^`>]*>`__?")
@@ -47,19 +55,38 @@ def _literal(numbered: Iterable[tuple[int, str]]) -> set[int]:
     return found
 
 
-def _plain(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+def _plain(numbered: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     directive = False
-    for number, line in numbered:
+    for number, line in _unwrapped(numbered):
         if SILENT.match(line):
             directive = True
             line = ""
         elif mark := DIRECTIVE.match(line):
             directive = True
-            line = line[: len(line) - len(line.lstrip())] + line[mark.end() :]
+            text = line[mark.end() :]
+            if mark[1] in VERSIONS and VERSION.match(text):
+                text = f"{VERSIONS[mark[1]]} {text}"
+            line = line[: len(line) - len(line.lstrip())] + text
         elif directive and OPTION.match(line):
             line = ""
         elif line.strip():
             directive = False
-        line = ROLE.sub(r"\1", LINK.sub(r"\1", line))
         line = LITERAL.sub(lambda found: next(filter(None, found.groups())), line)
         yield number, re.sub(r"::$", ":", line) if line.strip() != "::" else ""
+
+
+def _unwrapped(numbered: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """The lines with links and roles as their words alone, also where these go on in the next line."""
+    for filled, group in groupby(numbered, lambda line: bool(line[1].strip())):
+        lines = [*group]
+        if not filled:
+            yield from lines
+            continue
+        text = "\n".join(line for _, line in lines)
+        text = ROLE.sub(_words, LINK.sub(_words, text))
+        yield from zip((number for number, _ in lines), text.split("\n"), strict=True)
+
+
+def _words(mark: re.Match[str]) -> str:
+    """The first group, with as many ends of lines as the whole has."""
+    return mark[1] + "\n" * (mark[0].count("\n") - mark[1].count("\n"))

@@ -103,6 +103,11 @@ def _markdown(tree: "BeautifulSoup") -> str:
 
     for picture in tree.find_all("img"):
         picture.replace_with(str(picture.get("alt") or ""))
+    for bold in tree.find_all(["b", "strong"]):
+        paragraph = bold.parent
+        if paragraph and paragraph.name == "p" and markdown.is_title(bold.get_text(), paragraph.get_text()):
+            paragraph.name = "h6"
+            paragraph.string = paragraph.get_text().rstrip(" :\n")
     for element in tree.find_all(MARKUP):
         element.unwrap()
     converter = MarkdownConverter(heading_style="ATX", bullets="-", escape_misc=True)

@@ -102,7 +102,7 @@ class Pool:
 
         for name, found in self._served.write({name: own.pop(name) for name in served}, documents, sampling):
             written[name].update(zip(rows[name], found, strict=True))
-        waiting = any(map(self._turns.loaded, taking))
+        waiting = any(map(self._turns.is_loaded, taking))
         if not waiting:
             all_together()
         for name, found in self._turns.write(own, documents, sampling):

@@ -1,14 +1,13 @@
 """Cards with whole models that write one after the other, each for all of its questions, as loaded cards allow.
 
-Models that are large, or too many to be stacked in memory, take turns: those that are loaded first, then the others, of
-which the next one is read while one writes. A batch therefore begins with the cards that the last one left loaded, and
-loads each of the others once. Of these the least asked come first, so that the most asked stay.
+Models that are large, or too many to be stacked in memory, take turns: those that are loaded first, then the others. A
+batch therefore begins with the cards that the last one left loaded, and loads each of the others once. Of these the
+least asked come first, so that the most asked stay.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,14 +17,13 @@ from kcard.cards.kinds.generator import Both, CardGenerator, load
 from kcard.cards.lm import weights
 from kcard.cards.lm.loader import Loader, explained
 from kcard.cards.lm.stacked import StackedCard
-from kcard.cards.lm.stacks import read_ahead
 from kcard.errors import CardError
 from kcard.sampling import Sampling
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterable
+    from collections.abc import Collection, Iterable
 
-__all__ = ["Turns", "in_turn", "ordered"]
+__all__ = ["Turns", "in_turn"]
 
 LARGE = 200_000_000  # bytes of a model from which on a stack saves nothing: its products are as slow as its memory
 
@@ -34,12 +32,6 @@ def in_turn(sizes: Mapping[str, int], limit: int) -> bool:
     """Whether cards whose whole models have these sizes, in bytes, take turns within the limit. A stack is made of
     copies, and has weights that are tied twice: it takes up to twice as much again."""
     return max(sizes.values(), default=0) >= LARGE or 3 * sum(sizes.values()) > limit
-
-
-def ordered(asked: Mapping[str, int], level: Callable[[str], int]) -> list[str]:
-    """Cards as they take turns: those whose weights are near first, 0 if they are loaded; of one level the least asked
-    first. `asked`: how many questions each has."""
-    return sorted(asked, key=lambda name: (level(name), asked[name]))
 
 
 @dataclass
@@ -84,55 +76,31 @@ class Turns:
         )
 
     def order(self, asked: Mapping[str, int]) -> list[str]:
-        """See `ordered`."""
-        return ordered(asked, self._level)
+        """Sort cards as they take turns: the loaded ones first, and of each half the least asked first. `asked`: how
+        many questions each has."""
+        return sorted(asked, key=lambda name: (not self.is_loaded(name), asked[name]))
 
-    def loaded(self, name: str) -> bool:
-        return self._level(name) == 0
-
-    def _level(self, name: str) -> int:
-        """See Loader.level; of a card that was not opened that of its files."""
-        return min(map(self.models.level, self._keys(name)), default=2)
+    def is_loaded(self, name: str) -> bool:
+        """Return whether the card's model is in memory, in the engine or not; False before the card was opened."""
+        if not isinstance(card := self.cards.known(name), Card):
+            return False
+        held = self.models.held
+        model = _model(held.peek((name, card.folder)))
+        return card.folder in held or (model is not None and not isinstance(model, StackedCard))
 
     def write(
         self, questions: Mapping[str, Sequence[str]], documents: int, sampling: Sampling
     ) -> Iterator[tuple[str, list[list[Passage]]]]:
-        """Each card, as soon as it has written, with `documents` passages for each of its questions."""
+        """Yield each card, as soon as it has written, with `documents` passages for each of its questions."""
         order = self.order({name: len(own) for name, own in questions.items()})
-        with self.models.expecting(key for name in order for key in self._keys(name)) as done:
-            for number, (name, following) in enumerate(zip_longest(order, order[1:])):
-                self._report(number, len(order))
-                writer = self.writer(name)
-                if (stacked := _stacked(writer)) is not None:
-                    stacked.bring()
-                if following is not None:
-                    self._begin(following)
-                yield name, writer.write(questions[name], documents, sampling)
-                done(self._keys(name))
-            self._report(len(order), len(order))
+        for number, name in enumerate(order):
+            self._report(number, len(order))
+            yield name, self.writer(name).write(questions[name], documents, sampling)
+        self._report(len(order), len(order))
 
     def _report(self, done: int, total: int) -> None:
         if self.progress is not None and total:
             self.progress(done, total)
-
-    def _begin(self, name: str) -> None:
-        """Have the card's weights read while another one writes."""
-        if not isinstance(card := self.cards.known(name), Card):
-            return  # it is verified first, which reads it, too
-        stacked = _stacked(self.models.held.peek((name, card.folder)))
-        if stacked is None:
-            read_ahead([card.folder])
-        else:
-            stacked.begin()
-
-    def _keys(self, name: str) -> list["Hashable"]:
-        """Under which the card's weights are held, in the engine or not; none before it was opened."""
-        card = self.cards.known(name)
-        if not isinstance(card, Card):
-            return []
-        alone = (name, card.folder)
-        writer = self.models.held.peek(alone)
-        return [card.folder] if writer is None or _stacked(writer) is not None else [alone]
 
     def _whole(self, names: "Iterable[str]") -> list[str]:
         """Those of the cards that have models of their own."""
@@ -169,9 +137,3 @@ class Turns:
 
 def _model(writer: CardGenerator | None) -> CardGenerator | None:
     return writer.model if isinstance(writer, Both) else writer
-
-
-def _stacked(writer: CardGenerator | None) -> "StackedCard | None":
-    """The card as the engine has it; None for one that writes by itself."""
-    found = _model(writer)
-    return found if isinstance(found, StackedCard) else None

@@ -149,12 +149,7 @@ def make_loader(options: AskOptions) -> "Loader":
         if not torch.cuda.is_available():
             raise UsageError(f"device {options.device!r}: no GPU is available; leave out --device")
     engines = make_engines(options.engine, options.engine_places)
-    return Loader(
-        device=options.device,
-        memory=options.memory_bytes,
-        host_memory=options.host_memory_bytes,
-        engines=engines,
-    )
+    return Loader(device=options.device, memory=options.memory_bytes, engines=engines)
 
 
 def make_engines(specs: Sequence[str] | None, places: int | None = None) -> "Engines | None":

@@ -154,14 +154,6 @@ class AskOptions:
             command_line=str | None,
         ),
     ] = None
-    host_memory: Annotated[
-        int | str | None,
-        Option(
-            "Maximum memory of the host for the weights of cards that left a GPU, such as 16GB; 0: none.",
-            default="a quarter of the host's for a GPU, else none",
-            command_line=str | None,
-        ),
-    ] = None
     engine: Annotated[
         Sequence[str] | None,
         Option(
@@ -190,7 +182,7 @@ class AskOptions:
             engine_url(spec)
         if self.device.partition(":")[0] not in ("cpu", "cuda"):
             raise UsageError(f"device {self.device!r} is unknown: choose cpu, cuda or cuda:N")
-        _ = self.memory_bytes, self.host_memory_bytes  # which raise for what is not a size
+        _ = self.memory_bytes  # which raises for what is not a size
         if "none" in self.evidence and len(self.evidence) > 1:
             raise UsageError("evidence 'none' can't be combined with other evidence")
 
@@ -209,10 +201,6 @@ class AskOptions:
     @property
     def memory_bytes(self) -> int | None:
         return parse_size(self.memory) if isinstance(self.memory, str) else self.memory
-
-    @property
-    def host_memory_bytes(self) -> int | None:
-        return parse_size(self.host_memory) if isinstance(self.host_memory, str) else self.host_memory
 
     @property
     def sampling(self) -> Sampling:

@@ -5,7 +5,7 @@ It knows transformers and peft; how a card is prompted it does not know.
 
 import json
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from kcard.cards.embedded import BASE, base_folder
 from kcard.cards.format.folder import Card
-from kcard.cards.lm.ahead import Ahead
 from kcard.cards.lm.engine import prefix
 from kcard.cards.lm.engine.prefix import Prefix
-from kcard.cards.lm.host import HostMemory, host_share
 from kcard.cards.lm.memory import Memory
 from kcard.errors import CardError, KcardError, ModelUnavailable, first_line
 from kcard.manifest import Base, file_digest, weights_digest
@@ -96,7 +94,6 @@ class Loader:
     llm      the LLM that a card of kind llm names, if it may be used; None where cards don't ask LLMs
     memory   bytes that the weights may take; None: half of what the device has
     groups   of cards that write together, and what they stand on (kcard.cards.lm.stacked)
-    host_memory  bytes of the host's memory for models that leave a GPU; None: a quarter of it, on a CPU none
     engines  servers that write for the cards of their bases (kcard.cards.lm.vllm)
     """
 
@@ -105,48 +102,15 @@ class Loader:
     llm: "Callable[[str], LLM] | None" = None
     memory: int | None = None
     engines: "Engines | None" = None
-    host_memory: int | None = None
     groups: dict[Hashable, Any] = field(default_factory=dict)
     held: Memory = field(init=False)
-    host: HostMemory | None = field(init=False)
-    ahead: Ahead = field(init=False)
     _bases: dict[Hashable, Any] = field(default_factory=dict)
     _digests: dict[tuple[str, str | None], str | None] = field(default_factory=dict)
     _spare: dict[Hashable, Any] = field(default_factory=dict)
     _tokenizers: dict[Hashable, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.held = Memory(self.memory, self.device, self._left)
-        budget = host_share(self.device) if self.host_memory is None else self.host_memory
-        self.host = HostMemory(budget, self.held) if budget else None
-        self.ahead = Ahead(self.held)
-
-    def _left(self, key: Hashable, value: Any) -> None:
-        if self.host is not None:
-            self.host.keep(key, value)
-
-    def level(self, key: Hashable) -> int:
-        """How far away a model is: 0 on the device, 1 in the host's memory, 2 in its files."""
-        return 0 if key in self.held else 1 if self.host is not None and key in self.host.memory else 2
-
-    @contextmanager
-    def expecting(self, keys: Iterable[Hashable]) -> Iterator[Callable[[Iterable[Hashable]], None]]:
-        """Models that will be needed leave last for as long as the block lasts, or until the function is called with
-        them."""
-        levels = [self.held] if self.host is None else [self.held, self.host.memory]
-        expected = set(keys)
-        for memory in levels:
-            memory.expected |= expected
-
-        def done(some: Iterable[Hashable]) -> None:
-            for memory in levels:
-                memory.expected.difference_update(some)
-
-        try:
-            yield done
-        finally:
-            for memory in levels:
-                memory.expected.clear()
+        self.held = Memory(self.memory, self.device)
 
     def full(self, card: Card) -> Loaded:
         """A whole model from the card's folder; CardError where transformers can't load it."""

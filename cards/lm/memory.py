@@ -1,7 +1,7 @@
 """How much of the memory cards may take: when a budget is reached, what was used least leaves."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,18 +18,15 @@ AGE = 1000  # uses after which all of them count half
 class Memory:
     """What is loaded, by name. `budget`: bytes of weights; None: half of what the device has.
 
-    What was put or used least often leaves first, of those used equally often the one used longest ago; what is
-    `expected` leaves last. How often something was used is remembered when it has left.
+    What was put or used least often leaves first, of those used equally often the one used longest ago. How often
+    something was used is remembered when it has left.
 
-    used    bytes of all that is there, and of what is reserved
-    left    called with the name and value of what leaves to make room
+    used    bytes of all that is there
     """
 
     budget: int | None = None
     device: str = "cpu"
-    left: Callable[[Hashable, Any], object] = field(default=lambda _key, _value: None)
     used: int = field(default=0, init=False)
-    expected: set[Hashable] = field(default_factory=set, init=False)
     _entries: "OrderedDict[Hashable, tuple[Any, int]]" = field(default_factory=OrderedDict, init=False)
     _uses: "Counter[Hashable]" = field(default_factory=Counter, init=False)
     _total: int = field(default=0, init=False)
@@ -60,9 +57,6 @@ class Memory:
     def __contains__(self, key: Hashable) -> bool:
         return key in self._entries
 
-    def __iter__(self) -> Iterator[Hashable]:
-        return iter(self._entries)
-
     def get(self, key: Hashable) -> Any:
         """What has that name, now the last used; None where nothing has."""
         if key not in self._entries:
@@ -82,25 +76,11 @@ class Memory:
         self._entries[key] = (value, size)
         self.used += size
         self._count(key, size)
-        self._leave(self.limit, {key})
+        self._leave(self.limit, key)
 
     def make_room(self, size: int) -> None:
         """Let so many bytes fit, before they are there."""
-        self._leave(self.limit - size, set())
-
-    def reserve(self, size: int) -> bool:
-        """Let so many bytes fit and count them as used until they are released; False, and nothing changes, where what
-        is expected would have to leave."""
-        spare = sum(size for key, (_, size) in self._entries.items() if key not in self.expected)
-        if self.used - spare + size > self.limit:
-            return False
-        self._leave(self.limit - size, self.expected)
-        self.used += size
-        return True
-
-    def release(self, size: int) -> None:
-        """Take back a reservation."""
-        self.used -= size
+        self._leave(self.limit - size)
 
     def drop(self, key: Hashable) -> None:
         """Let go of what has that name, if it is there."""
@@ -115,16 +95,14 @@ class Memory:
             self._uses = Counter({used: times // 2 for used, times in self._uses.items() if times > 1})
             self._total = self._uses.total()
 
-    def _leave(self, limit: int, kept: Iterable[Hashable]) -> None:
-        """Down to the limit, but for what is to be kept. What takes no room stays."""
+    def _leave(self, limit: int, kept: Hashable = None) -> None:
+        """Drop what was used least, but for the name `kept`, until the limit is reached. What takes no room stays."""
         if self.used <= limit:
             return
-        sized = [key for key, (_, size) in self._entries.items() if size and key not in kept]
-        for key in sorted(sized, key=lambda key: (key in self.expected, self._uses[key])):
+        sized = [key for key, (_, size) in self._entries.items() if size and key != kept]
+        for key in sorted(sized, key=lambda key: self._uses[key]):
             if self.used > limit:
-                value = self.peek(key)
                 self.drop(key)
-                self.left(key, value)
 
 
 def share(device: str) -> int:

@@ -20,7 +20,7 @@ from kcard.cards.lm.engine.packed import packed
 from kcard.cards.lm.engine.sampler import Sampler
 from kcard.cards.lm.loader import Loader, explained
 from kcard.cards.lm.prompting import Prompting
-from kcard.cards.lm.stacks import Adapters, FullModels, Stack, read_ahead
+from kcard.cards.lm.stacks import Adapters, FullModels, Stack
 from kcard.cards.lm.weights import Weights
 from kcard.errors import CardError
 from kcard.sampling import Sampling
@@ -44,14 +44,6 @@ class StackedCard:
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """See CardGenerator."""
         return self.group.write([self.asked], questions, documents, sampling)[0]
-
-    def bring(self) -> None:
-        """Load its weights, if they are not there."""
-        self.group.stack.decoder([self.asked.card.folder])
-
-    def begin(self) -> None:
-        """Begin to load its weights while another card writes."""
-        self.group.stack.begin(self.asked.card.folder)
 
     def measure(self, pairs: Sequence[Pair]) -> Fingerprint:
         """Its fingerprint as it is now; see kcard.cards.format.fingerprint."""
@@ -148,7 +140,6 @@ class Group:
         while (start := len(written)) < len(members):
             end = start + self.stack.fitting(folders[start:])
             decoder = self.stack.decoder(folders[start:end])
-            read_ahead(folders[end : end + end - start])
             written += run.all(decoder, members[start:end])
         if different == documents:
             return written

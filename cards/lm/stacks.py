@@ -3,26 +3,21 @@
 What is stacked stays in memory as long as the budget allows; the cards' own files are read again when needed.
 """
 
-import os
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from kcard.cards.format.folder import Card
-from kcard.cards.lm import rereading, weights
+from kcard.cards.lm import weights
 from kcard.cards.lm.engine import lora, prefix, trees, whole
 from kcard.cards.lm.engine.decoder import Decoder
 from kcard.cards.lm.engine.packed import packed
-from kcard.cards.lm.host import on_device
-from kcard.cards.lm.loader import Loader, explained
-from kcard.cards.lm.rereading import Source
+from kcard.cards.lm.loader import Loader
 from kcard.cards.lm.weights import Weights
-from kcard.errors import CardError
 
-__all__ = ["Adapters", "FullModels", "Stack", "read_ahead"]
+__all__ = ["Adapters", "FullModels", "Stack"]
 
 # Stacks of several cards that are kept of one base or architecture: pools are mostly asked as a whole.
 MOST = 4
@@ -41,10 +36,6 @@ class Stack(Protocol):
 
     def fitting(self, folders: Sequence[Path]) -> int:
         """How many of them, from the first on, may be in memory at once: at least one."""
-        ...
-
-    def begin(self, folder: Path) -> None:
-        """Begin to load what the decoder of this card needs, while another one writes."""
         ...
 
 
@@ -156,9 +147,6 @@ class Adapters:
             return len(folders)
         return max(1, bisect_right(range(len(folders) + 1), free, key=needed) - 1)
 
-    def begin(self, folder: Path) -> None:
-        read_ahead([folder])
-
     @property
     def _key(self) -> Hashable:
         base = self.card.manifest.base
@@ -178,13 +166,12 @@ class Adapters:
 @dataclass(frozen=True)
 class _Full:
     """A card with a model of its own; `size`: its bytes, `stacked`: those that it takes in a stack, `vocabulary`: its
-    tokens, `source`: see Weights."""
+    tokens."""
 
     card: Card
     size: int
     stacked: int
     vocabulary: int
-    source: Source | None
 
 
 @dataclass(frozen=True)
@@ -202,7 +189,7 @@ class FullModels:
         self.models.held.check(f"card {card.name!r}", size)
         self.models.held.put(card.folder, read.decoder, size)
         stacked, vocabulary = whole.size(read.decoder), whole.vocabulary(read.decoder)
-        self.cards[card.folder] = _Full(card, size, stacked, vocabulary, read.source)
+        self.cards[card.folder] = _Full(card, size, stacked, vocabulary)
 
     def base(self) -> None:
         return None
@@ -229,17 +216,6 @@ class FullModels:
     def fitting(self, folders: Sequence[Path]) -> int:
         return max(1, min(len(folders), self.models.held.limit // self._each(folders)))
 
-    def begin(self, folder: Path) -> None:
-        """Read the card's model, where there is room for it beside what is expected; else have its files read ahead."""
-        held, full, copy = self.models.held, self.cards[folder], self._copy(folder)
-        if folder in held:
-            return
-        able = copy is not None or full.source is not None
-        if able and self.models.ahead.start(folder, full.size, partial(self._read, folder, copy)):
-            self._returned(folder)
-        else:
-            read_ahead([folder])
-
     def _each(self, folders: Sequence[Path]) -> int:
         """Bytes of a card in their stack, which are those of the largest."""
         return max(self.cards[folder].stacked for folder in folders)
@@ -252,39 +228,11 @@ class FullModels:
         memory = self.models.held
         found: Decoder | None = memory.get(folder)
         if found is None:
-            found = self.models.ahead.take(folder)
-            if found is None:
-                copy = self._copy(folder)
-                memory.make_room(self.cards[folder].size)
-                found = self._read(folder, copy)
-                self._returned(folder)
+            memory.make_room(self.cards[folder].size)
+            found = self._read(folder)
             memory.put(folder, found, self.cards[folder].size)
         return found
 
-    def _copy(self, folder: Path) -> Decoder | None:
-        """The card's model in the memory of the host, if it is there."""
-        return None if self.models.host is None else self.models.host.peek(folder)
-
-    def _returned(self, folder: Path) -> None:
-        if self.models.host is not None:
-            self.models.host.returned(folder)
-
-    def _read(self, folder: Path, copy: Decoder | None = None) -> Decoder:
-        full = self.cards[folder]
-        if copy is None and full.source is None:
-            return weights.read(full.card, self.models).decoder
-        with explained(CardError, f"card {full.card.name!r}: {folder} can't be loaded"):
-            if copy is None and full.source is not None:
-                copy = rereading.read(full.source)
-            assert copy is not None
-            return on_device(copy, self.models.device)
-
-
-def read_ahead(folders: Sequence[Path]) -> None:
-    """Tell the operating system which weights are read next, so that it fetches them while others write."""
-    if not hasattr(os, "posix_fadvise"):  # macOS, Windows
-        return
-    for folder in folders:
-        for path in [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
-            with path.open("rb") as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+    def _read(self, folder: Path) -> Decoder:
+        """Read the card's model from its files."""
+        return weights.read(self.cards[folder].card, self.models).decoder

@@ -4,19 +4,18 @@ Embedded cards are read without transformers, whose import takes longer than a w
 """
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from kcard.cards.embedded import base_folder
-from kcard.cards.format.folder import Card
-from kcard.cards.lm import rereading
+from kcard.cards.format.folder import WEIGHTS, Card
 from kcard.cards.lm.engine import families
 from kcard.cards.lm.engine.decoder import Decoder, Rotary, Unsupported
 from kcard.cards.lm.engine.families import Checkpoint
 from kcard.cards.lm.loader import SMALL, Loader, explained, in_single_precision
-from kcard.cards.lm.rereading import Source
 from kcard.errors import CardError, ModelUnavailable
 
 __all__ = ["Weights", "embedded", "limits", "of_folder", "of_model", "read", "size"]
@@ -30,12 +29,10 @@ DEFAULTS = {
 
 @dataclass(frozen=True)
 class Weights:
-    """A card's model, or the base of its adapter. `ends`: where its generation config says that texts end. `source`:
-    how a card's own model is read again; None where it takes transformers."""
+    """A card's model, or the base of its adapter. `ends`: where its generation config says that texts end."""
 
     decoder: Decoder
     ends: int | list[int] | None
-    source: Source | None = None
 
 
 def read(card: Card, models: Loader) -> Weights:
@@ -52,19 +49,23 @@ def read(card: Card, models: Loader) -> Weights:
                 models.check_digest(card)
             return found
     model = models.model(card)
-    checkpoint = of_model(model)
     try:
-        decoder = families.decoder(checkpoint)
+        decoder = families.decoder(of_model(model))
     except Unsupported:
         models.spare(card, model)
         raise
-    own = None if adapts else rereading.source(card.folder, checkpoint)
-    return Weights(decoder, model.generation_config.eos_token_id, own)
+    return Weights(decoder, model.generation_config.eos_token_id)
 
 
 def size(folder: Path, device: str) -> int:
-    """Bytes that the whole model in a folder takes on the device; that of its files, where they are no safetensors."""
-    count = rereading.numbers(folder)
+    """Return the bytes that the whole model in a folder takes on the device, by the headers of its safetensors; where
+    it has none, those of its files."""
+    from safetensors import safe_open
+
+    count = 0
+    for path in folder.glob(WEIGHTS):
+        with safe_open(path, "pt") as file:
+            count += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
     if not count:
         return sum(path.stat().st_size for path in folder.glob("*.bin"))
     return count * (4 if in_single_precision(count, device) else 2)
@@ -77,8 +78,7 @@ def embedded(folder: Path, device: str) -> Weights | None:
         return None
     if not families.is_plain_opt(_json(folder / "config.json")):
         return None
-    checkpoint = of_folder(folder, device)
-    return Weights(families.decoder(checkpoint), _ends(folder), rereading.source(folder, checkpoint))
+    return Weights(families.decoder(of_folder(folder, device)), _ends(folder))
 
 
 def of_model(model: Any) -> Checkpoint:

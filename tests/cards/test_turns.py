@@ -1,8 +1,6 @@
 """Whole models that take turns: how often each is loaded, what is in memory meanwhile, and that documents stay."""
 
-import threading
 import weakref
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from kcard.cards.format.folder import Card, CardHandle
-from kcard.cards.lm import rereading, weights
+from kcard.cards.lm import weights
 from kcard.cards.pool import Pool
 from kcard.cards.turns import LARGE, in_turn
 from kcard.errors import CardError, ModelUnavailable
@@ -28,20 +26,16 @@ SAMPLED = Sampling(temperature=1.0, tokens=6)
 
 @dataclass
 class Reading:
-    """Cards in the order in which their models were read, and the threads that read them; `alive`: models that are
-    referred to somewhere."""
+    """Cards in the order in which their models were read; `alive`: models that are referred to somewhere."""
 
     cards: list[str] = field(default_factory=list)
-    threads: list[str] = field(default_factory=list)
     made: list[Any] = field(default_factory=list)
     most: int = 0
 
-    def note(self, folder: Path, decoder: Any) -> Any:
+    def note(self, folder: Path, decoder: Any) -> None:
         self.cards.append(folder.name)
-        self.threads.append(threading.current_thread().name)
         self.made.append(weakref.ref(decoder.embed.table))
         self.most = max(self.most, self.alive)
-        return decoder
 
     @property
     def alive(self) -> int:
@@ -55,15 +49,14 @@ class Reading:
 
 @pytest.fixture
 def reading(monkeypatch: pytest.MonkeyPatch) -> Reading:
-    found, first, again = Reading(), weights.read, rereading.read
+    found, plain = Reading(), weights.read
 
-    def first_time(card: Card, models: Any) -> Any:
-        read = first(card, models)
+    def noted(card: Card, models: Any) -> Any:
+        read = plain(card, models)
         found.note(card.folder, read.decoder)
         return read
 
-    monkeypatch.setattr(weights, "read", first_time)
-    monkeypatch.setattr(rereading, "read", lambda source: found.note(source.folder, again(source)))
+    monkeypatch.setattr(weights, "read", noted)
     return found
 
 
@@ -134,69 +127,41 @@ def test_documents_do_not_depend_on_the_budget(cards: list[Card], size: int, roo
 
 
 @pytest.mark.parametrize("room", [1, 2, 3, 4])
-def test_no_more_is_in_memory_than_the_budget_with_what_is_read_ahead(
+def test_no_more_is_in_memory_than_the_budget(
     cards: list[Card], size: int, room: int, reading: Reading
 ) -> None:
     pool = Pool(cards, memory=room * size)
-    written(pool, every())  # transformers holds each for a moment when it is read for the first time
-    reading.made, reading.most = [one for one in reading.made if one() is not None], 0
-    for _ in range(3):
+    for _ in range(4):
         written(pool, every())
         assert pool._models.held.used <= room * size
     assert reading.most <= room
-    ahead = [name for name in reading.threads if name.startswith("kcard-weights")]
-    assert bool(ahead) == (room > 1)
 
 
-def test_the_next_card_is_read_while_one_writes(
-    cards: list[Card], size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pool = Pool(cards, memory=2 * size)
-    written(pool, every())
-    writing, order = threading.Event(), list[str]()
-    plain, again = pool._turns.writer("a").group.write, rereading.read  # type: ignore[attr-defined]
-
-    def slow(*given: Any) -> Any:
-        writing.set()
-        return again(*given)
-
-    def waiting(*given: Any) -> Any:
-        order.append(given[1][0].card.name)
-        if len(order) == 2:  # the last of those that are loaded
-            assert writing.wait(10), "nothing was read while it wrote"
-        return plain(*given[1:])
-
-    monkeypatch.setattr(rereading, "read", slow)
-    monkeypatch.setattr("kcard.cards.lm.stacked.Group.write", waiting)
-    written(pool, every())
-    assert order == ["d", "e", "a", "b", "c"]
-
-
-def test_what_goes_wrong_while_a_card_is_read_ahead_is_its_own_error(
+def test_an_error_of_a_card_that_is_read_again_is_its_own_and_the_others_go_on(
     cards: list[Card], size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = Pool(cards, memory=2 * size)
     expected = written(pool, every())
-    again, wrote = rereading.read, list[str]()
-    plain: Callable[..., Any] = pool._turns.writer("a").group.write  # type: ignore[attr-defined]
+    wrote = list[str]()
+    again, plain = weights.embedded, pool._turns.writer("a").group.write  # type: ignore[attr-defined]
 
-    def broken(source: Any) -> Any:
-        if source.folder.name == "b":
+    def broken(folder: Path, device: str) -> Any:
+        if folder.name == "b":
             raise OSError("disk error")
-        return again(source)
+        return again(folder, device)
 
     def noted(*given: Any) -> Any:
         wrote.append(given[1][0].card.name)
         return plain(*given[1:])
 
-    monkeypatch.setattr(rereading, "read", broken)
+    monkeypatch.setattr(weights, "embedded", broken)
     monkeypatch.setattr("kcard.cards.lm.stacked.Group.write", noted)
     with pytest.raises(CardError, match=r"card 'b': .* can't be loaded: disk error"):
         written(pool, every())
-    assert wrote == ["d", "e", "a"]
+    assert wrote == ["d", "e", "a", "b"]
     others = [name for name in NAMES if name != "b"]
     assert written(pool, every(others)) == [row[:2] + row[4:] for row in expected]
-    monkeypatch.setattr(rereading, "read", again)
+    monkeypatch.setattr(weights, "embedded", again)
     assert written(pool, every()) == expected
     assert pool._models.held.used == 2 * size
 
@@ -218,7 +183,6 @@ def test_an_interruption_leaves_a_pool_that_writes_the_same(
         patched.setattr("kcard.cards.lm.stacked.Group.write", interrupted)
         with pytest.raises(KeyboardInterrupt):
             written(pool, every())
-    assert pool._models.held.expected == set()
     assert written(pool, every()) == expected
     assert pool._models.held.used <= 3 * size
 
@@ -253,17 +217,6 @@ def test_a_card_is_verified_when_its_turn_comes(cards: list[Card], size: int, re
     pool = Pool([handle(card) for card in cards], memory=2 * size)
     written(pool, every())
     assert opened == ["a", "ba", "cb", "dc", "ed"]
-
-
-def test_a_model_whose_files_name_its_tensors_otherwise_is_read_as_the_first_time(
-    cards: list[Card], size: int, reading: Reading, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rereading, "source", lambda *_: None)
-    pool = Pool(cards, memory=2 * size)
-    first = written(pool, every())
-    assert written(pool, every()) == first
-    assert reading.taken() == "abcdeabc"
-    assert set(reading.threads) == {"MainThread"}
 
 
 def test_adapters_write_beside_models_that_take_turns(cards: list[Card], size: int, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import kcard
-from kcard.cards.lm import rereading, weights
+from kcard.cards.lm import weights
 from kcard.cli.main import app
 from kcard.errors import KcardError
 from kcard.integrators.options import AskOptions
@@ -37,18 +37,13 @@ def size(folders: list[Path]) -> int:
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of cards whose weights were read from files."""
     found: list[str] = []
-    first, again = weights.read, rereading.read
+    plain = weights.read
 
     def noted(card: Any, models: Any) -> Any:
         found.append(card.name)
-        return first(card, models)
-
-    def noted_again(source: Any) -> Any:
-        found.append(source.folder.name)
-        return again(source)
+        return plain(card, models)
 
     monkeypatch.setattr(weights, "read", noted)
-    monkeypatch.setattr(rereading, "read", noted_again)
     return found
 
 

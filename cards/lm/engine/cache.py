@@ -25,18 +25,13 @@ class Cache:
     documents  of each prompt
     tokens     most of a document
     bias       (prompts, 1, 1, length), added to the scores of prompt places; None: nothing is
-    static     the buffers never grow and the step is a tensor, so that one CUDA graph does every step
     """
 
-    def __init__(
-        self, documents: int, shape: Shape, tokens: int, bias: "Tensor | None", static: bool = False
-    ) -> None:
+    def __init__(self, documents: int, shape: Shape, tokens: int, bias: "Tensor | None") -> None:
         self._documents, self._shape, self._tokens, self._bias = documents, shape, tokens, bias
-        self._static, self._step, self._room = static, 0, 0
+        self._step, self._room = 0, 0
         self._prompts: list[tuple[Tensor, Tensor]] = []
         self._grown: list[tuple[Tensor, Tensor]] = []
-        self._unwritten: Tensor | None = None
-        self._at: Tensor | None = None
 
     def add_prompt(self, keys: "Tensor", values: "Tensor") -> None:
         """The next layer's, (prompts, kv_heads, length, width) each."""
@@ -51,24 +46,13 @@ class Cache:
 
     def open(self, step: int) -> None:
         """Make room for the token of `step` in every layer, which is what is written next."""
-        import torch
-
         if step >= self._room:
             self._grow()
         self._step = step
-        if not self._static:
-            return
-        if self._at is None or self._unwritten is None:
-            first = self._prompts[0][0]
-            self._at = torch.zeros(1, dtype=torch.int64, device=first.device)
-            self._unwritten = first.new_full((self._room,), -torch.inf)
-        self._at.fill_(step)
-        self._unwritten[step] = 0
 
     def _grow(self) -> None:
-        there, most = self._room, max(self._tokens, 1)
-        if not self._static:
-            most = min(_whole(there + max(ROOM, there // 2)), _whole(most))
+        there = self._room
+        most = min(_whole(there + max(ROOM, there // 2)), _whole(max(self._tokens, 1)))
         prompts, heads, _, width = self._prompts[0][0].shape
         for number, (first, _) in enumerate(self._prompts):
             keys, values = (first.new_empty((prompts, heads, self._documents, most, width)) for _ in range(2))
@@ -99,10 +83,7 @@ class Cache:
         if self._bias is not None:
             asked = (asked.view(prompts, shape.kv_heads, shared[1], -1) + self._bias).flatten(0, 1)
         told = torch.bmm(q.view(*own, -1), keys.transpose(1, 2))
-        if self._unwritten is None:
-            told[..., self._step + 1 :] = -torch.inf
-        else:
-            told = told + self._unwritten
+        told[..., self._step + 1 :] = -torch.inf
         weights = torch.softmax(torch.cat([asked.view(*own, -1), told], dim=-1), dim=-1)  # within in fp32
         on_prompt, on_own = weights.split([asked.shape[-1], told.shape[-1]], dim=-1)
         mixed = torch.bmm(on_prompt.reshape(*shared, -1).contiguous(), old_values.flatten(0, 1))
@@ -114,10 +95,7 @@ class Cache:
         """Keys and values of all documents, (rows x kv_heads, room, width), with these."""
         found = []
         for buffer, new in zip(self._grown[layer], (k, v), strict=True):
-            if self._at is None:
-                buffer[..., self._step, :] = self._by_head(new)
-            else:
-                buffer.index_copy_(3, self._at, self._by_head(new).unsqueeze(3))
+            buffer[..., self._step, :] = self._by_head(new)
             found.append(buffer.flatten(0, 2))
         return found[0], found[1]
 

@@ -12,7 +12,7 @@ from kcard.cards.lm.engine.batch import Batch, Prompts, batched
 from kcard.cards.lm.engine.cache import Cache
 from kcard.cards.lm.engine.decoder import Decoder
 from kcard.cards.lm.engine.sampler import Sampler
-from kcard.cards.lm.engine.step import Recorded, block, heads, take_step
+from kcard.cards.lm.engine.step import block, heads, take_step
 from kcard.cards.lm.engine.whole import cards, picked
 
 if TYPE_CHECKING:
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["decode", "log_probabilities", "prefill", "until_eos"]
 
-# Every how many steps it is asked who has ended: on a GPU the host has to wait for the answer; elsewhere, when half of
-# the cards are through, the others go on without them.
+# Every how many steps it is asked which cards are through: when half of them are, the others go on without them.
 ASK = 8
 
 
@@ -30,10 +29,9 @@ def decode(decoder: Decoder, batch: Batch, sampler: Sampler, tokens: int, eos: t
     import torch
 
     with torch.inference_mode():
-        graphed = decoder.embed.table.device.type == "cuda"
         past = 0 if decoder.past is None else decoder.past.tokens
         bias = _bias(batch, past, decoder.embed.table.dtype)
-        cache = Cache(batch.documents, decoder.shape, tokens, bias, static=graphed)
+        cache = Cache(batch.documents, decoder.shape, tokens, bias)
         last = prefill(decoder, batch, cache).flatten(0, 1)
         logits = decoder.head(decoder.final_norm(last)).repeat_interleave(batch.documents, 0)
         device, rows = logits.device, len(logits)
@@ -47,23 +45,20 @@ def decode(decoder: Decoder, batch: Batch, sampler: Sampler, tokens: int, eos: t
         ends = torch.tensor(eos, dtype=torch.int64, device=device)
         found = torch.full((rows, tokens), eos[0] if eos else 0, dtype=torch.int64, device=device)
         going = _Going(decoder, cache, sampler, positions, torch.arange(rows, device=device))
-        graph = Recorded(decoder, cache) if graphed else None
         for step in range(tokens):
             new = going.sampler.draw(logits, step)
             found[going.rows, step] = new
             if eos:
                 ended |= torch.isin(new, ends)
-                asked = graph is None or step % ASK == ASK - 1
-                if asked and bool(ended.all()):
+                if bool(ended.all()):
                     return found[:, : step + 1]
-                if graph is None and step % ASK == ASK - 1:
+                if step % ASK == ASK - 1:
                     kept = going.live(ended, batch.documents)
                     if kept is not None:
                         going, new, ended = going.pick(kept, batch.documents), new[kept], ended[kept]
             if step + 1 < tokens:
                 cache.open(step)
-                places = going.positions + step
-                logits = graph(new, places) if graph else take_step(going.decoder, cache, new, places)
+                logits = take_step(going.decoder, cache, new, going.positions + step)
         return found
 
 

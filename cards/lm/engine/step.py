@@ -1,6 +1,6 @@
-"""One block of a decoder, and one step of all of them, the next token of every row; on a GPU as one CUDA graph."""
+"""One block of a decoder, and one step of all of them: the next token of every row."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kcard.cards.lm.engine.cache import Cache
 from kcard.cards.lm.engine.decoder import Decoder, Layer, Norm
@@ -8,7 +8,7 @@ from kcard.cards.lm.engine.decoder import Decoder, Layer, Norm
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Recorded", "block", "heads", "take_step"]
+__all__ = ["block", "heads", "take_step"]
 
 
 def take_step(decoder: Decoder, cache: Cache, new: "Tensor", positions: "Tensor") -> "Tensor":
@@ -45,47 +45,3 @@ def block(layer: Layer, x: "Tensor", mixed: "Tensor") -> "Tensor":
         return x + layer.out(mixed) + layer.mlp(layer.mlp_norm(x))
     x = x + layer.out(mixed)
     return x + layer.mlp(layer.mlp_norm(x))
-
-
-class Recorded:
-    """take_step of one batch on a GPU as one CUDA graph: recorded once and then replayed, kernels and all.
-
-    A step of a small model is hundreds of short kernels, and launching each takes longer than running it. The cache
-    must be static. The first step runs as it is, the second is recorded.
-    """
-
-    def __init__(self, decoder: Decoder, cache: Cache) -> None:
-        self._decoder, self._cache = decoder, cache
-        self._warm = False
-        self._recorded: tuple[Any, Tensor, Tensor, Tensor] | None = None
-
-    def __call__(self, new: "Tensor", positions: "Tensor") -> "Tensor":
-        """Logits (rows, vocabulary), in a buffer that the next step overwrites."""
-        import torch
-
-        if not self._warm:
-            self._warm = True
-            return self._apart(new, positions)
-        if self._recorded is None:
-            kept = new.clone(), positions.clone()
-            graph = torch.cuda.CUDAGraph()
-            # Meanwhile another thread may read the next card's weights.
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                logits = take_step(self._decoder, self._cache, *kept)
-            self._recorded = (graph, *kept, logits)
-        recorded, tokens, places, logits = self._recorded
-        tokens.copy_(new)
-        places.copy_(positions)
-        recorded.replay()
-        return logits
-
-    def _apart(self, new: "Tensor", positions: "Tensor") -> "Tensor":
-        """On a stream of its own, as recording wants what it warms up to have run."""
-        import torch
-
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            logits = take_step(self._decoder, self._cache, new, positions)
-        torch.cuda.current_stream().wait_stream(side)
-        return logits

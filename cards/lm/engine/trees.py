@@ -50,10 +50,9 @@ def relinked(decoder: Decoder, change: Callable[[Linear], Linear]) -> Decoder:
     return replace(decoder, layers=layers, head=change(decoder.head))
 
 
-def size(value: Any, rounded: bool = False) -> int:
-    """Bytes of the weights. `rounded`: each tensor's to the next power of two."""
-    sizes = {_place(t): t.numel() * t.element_size() for t in tensors(value)}.values()
-    return sum(1 << (count - 1).bit_length() for count in sizes) if rounded else sum(sizes)
+def size(value: Any) -> int:
+    """Return the bytes of the weights."""
+    return sum({_place(t): t.numel() * t.element_size() for t in tensors(value)}.values())
 
 
 def signature(value: Any) -> str:

@@ -11,7 +11,7 @@ from kcard.cards.lm import weights
 from kcard.cards.lm.engine import families, lora, trees, whole
 from kcard.cards.lm.engine.batch import Prompts, batched
 from kcard.cards.lm.engine.cache import Cache
-from kcard.cards.lm.engine.decoder import Decoder, Shape, Unsupported
+from kcard.cards.lm.engine.decoder import Decoder, Unsupported
 from kcard.cards.lm.engine.loop import decode, log_probabilities, until_eos
 from kcard.cards.lm.engine.sampler import Sampler
 from kcard.cards.lm.fallback.forward import log_probabilities as of_transformers
@@ -149,24 +149,6 @@ def test_an_adapter_of_another_shape_or_of_other_layers_is_a_misfit(tmp_path: Pa
     cut = {name: (down[:, :-1], up) for name, (down, up) in known.modules.items()}
     with pytest.raises(Unsupported, match=r"of model\.layers\.0\.self_attn\.q_proj does not fit the base$"):
         lora.check_fit(decoder, lora.Adapter(cut))
-
-
-@pytest.mark.parametrize("masked", [False, True])
-def test_a_static_cache_gives_what_a_growing_one_gives(masked: bool) -> None:
-    torch.manual_seed(0)
-    shape, documents, tokens = Shape(4, 2, 8), 3, 70
-    bias = torch.zeros(2, 1, 1, 5).masked_fill(torch.arange(5) < 2, -torch.inf) if masked else None
-    caches = [Cache(documents, shape, tokens, bias, static) for static in (False, True)]
-    keys, values = torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 8)
-    for cache in caches:
-        cache.add_prompt(keys, values)
-    for step in range(tokens):
-        q, k, v = torch.randn(6, 4, 8), torch.randn(6, 2, 8), torch.randn(6, 2, 8)
-        seen = []
-        for cache in caches:
-            cache.open(step)
-            seen.append(cache.attend(0, q, k, v))
-        assert torch.allclose(seen[0], seen[1], atol=1e-5)
 
 
 def test_architectures_that_the_engine_does_not_know_are_left_alone() -> None:

@@ -1,13 +1,11 @@
 """The budget of cards: what leaves, when, and what is said of a wrong one."""
 
 import os
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from kcard.cards.lm.memory import AGE, Memory, share
-from kcard.cards.lm.stacks import read_ahead
 from kcard.cards.pool import Pool
 from kcard.cli.main import app
 from kcard.errors import UsageError
@@ -57,41 +55,6 @@ def test_uses_are_remembered_of_what_left_and_lose_weight_with_time() -> None:
     assert there(memory) == "bc"
 
 
-def test_what_is_expected_leaves_last() -> None:
-    memory = Memory(10)
-    for key in "abc":
-        memory.put(key, key, 3)
-    memory.get("c")
-    memory.expected.update("ab")
-    memory.make_room(4)
-    assert there(memory) == "ab"
-    memory.make_room(7)
-    assert there(memory) == "b"
-
-
-def test_a_reservation_counts_and_lets_nothing_leave_that_is_expected() -> None:
-    memory = Memory(10)
-    for key in "abc":
-        memory.put(key, key, 3)
-    memory.expected.update("ab")
-    assert not memory.reserve(5)
-    assert (there(memory), memory.used) == ("abc", 9)
-    assert memory.reserve(4)
-    assert (there(memory), memory.used) == ("ab", 10)
-    memory.release(4)
-    assert memory.used == 6
-
-
-def test_who_leaves_is_told() -> None:
-    left: list[object] = []
-    memory = Memory(2, left=lambda key, value: left.append((key, value)))
-    memory.put("a", 1, 1)
-    memory.put("b", 2, 1)
-    memory.drop("b")
-    memory.make_room(2)
-    assert left == [("a", 1)]
-
-
 def test_what_is_larger_than_the_budget_is_there_alone() -> None:
     memory = Memory(10)
     memory.put("a", "a", 5)
@@ -138,13 +101,3 @@ def test_a_wrong_budget_is_a_usage_error() -> None:
     done = CliRunner().invoke(app, ["ask", "Who?", "--memory", "lots"])
     assert isinstance(done.exception, UsageError)
     assert "size 'lots'" in str(done.exception)
-
-
-@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="there is no posix_fadvise here")
-def test_the_weights_that_come_next_are_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    advised: list[int] = []
-    monkeypatch.setattr(os, "posix_fadvise", lambda *given: advised.append(given[-1]))
-    (tmp_path / "model.safetensors").write_bytes(b"weights")
-    (tmp_path / "passages.jsonl").write_bytes(b"text")
-    read_ahead([tmp_path])
-    assert advised == [os.POSIX_FADV_WILLNEED]

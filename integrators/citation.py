@@ -4,7 +4,8 @@ A short answer that was copied out of a passage is found by its words alone; onl
 put together go to the checker.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Sequence, Set
 
 from kcard.answer import Citation, Passage
 from kcard.protocols import Checker, Pair
@@ -12,11 +13,12 @@ from kcard.selectors.verdicts import support
 from kcard.sentences import split
 from kcard.words import words
 
-__all__ = ["cite"]
+__all__ = ["cite", "without_headings"]
 
 # Fewer words are not a claim that a checker could judge.
 CLAIM = 4
 SUPPORTED = 0.5
+BORDER = re.compile(r"(\n| … |^(?:Yes|No): )")  # between quoted parts
 
 
 def cite(answer: str, passages: Sequence[Passage], checker: Checker) -> tuple[Citation, ...]:
@@ -36,6 +38,26 @@ def cite(answer: str, passages: Sequence[Passage], checker: Checker) -> tuple[Ci
         Citation(sentence, found, 1.0) if found is not None else judged.get(sentence, Citation(sentence))
         for sentence, found in zip(sentences, spoken, strict=True)
     )
+
+
+def without_headings(answer: str, passages: Sequence[Passage]) -> str:
+    """Take the headings of the kept passages out of an answer that quotes these: "Backup > Locks: It waits."
+
+    They are what an LLM read before each passage (Passage.knowledge), whole or from some word on.
+    """
+    sections = {p.source.section for p in passages if p.kept and p.source and p.source.section}
+    if not sections:
+        return answer
+    parts = BORDER.split(answer)  # texts, and between them the borders
+    parts[::2] = [_without_heading(part, sections) for part in parts[::2]]
+    return "".join(parts)
+
+
+def _without_heading(text: str, sections: Set[str]) -> str:
+    for end in (mark.end() for mark in re.finditer(": ", text)):
+        if any(f"{section}: ".endswith(text[:end]) for section in sections):
+            return text[end:]
+    return text
 
 
 def _copied(sentence: str, kept: Sequence[tuple[int, str]]) -> int | None:

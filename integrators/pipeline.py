@@ -26,7 +26,7 @@ from kcard.integrators.assembly import (
     selectors,
 )
 from kcard.integrators.batch import asked_together
-from kcard.integrators.citation import cite
+from kcard.integrators.citation import cite, without_headings
 from kcard.integrators.disagreement import reconciled
 from kcard.integrators.gathered import Gathered
 from kcard.integrators.metered import Metered, TimedGenerator
@@ -286,6 +286,7 @@ class Pipeline:
         text = chosen.get(reply.choice or "", reply.text).strip()
         read = self._metered.fitted(self._request(question, prepared)).knowledge
         passages = _shown(prepared.gathered, len(read))
+        text = without_headings(text, passages)
         account = self._metered.close(question.text)
         card_seconds = self._writer.close(question.text) if self._writer else 0.0
         left_out = (self._left_out,) if self._left_out and prepared.decision.fired else ()
@@ -352,7 +353,7 @@ def _nearest(reply: Reply, passages: Sequence[Passage]) -> Source | None:
     if reply.known or reply.quote is None or reply.quote.passage >= len(kept):
         return None
     place = kept[reply.quote.passage].source or kept[reply.quote.passage].evidence or Source("")
-    return replace(place, text=reply.quote.text)
+    return replace(place, text=without_headings(reply.quote.text, passages))
 
 
 def _shown(gathered: Gathered, count: int) -> tuple[Passage, ...]:

@@ -116,6 +116,15 @@ def _neighbours(
         first, last = min(first, at), max(last, at)
     if first and LEANING.match(text, sentences[first].start):
         first -= 1  # what the sentence speaks of
+    if text[: sentences[last].end].endswith(":") and last + 1 < len(sentences):
+        last += 1  # the command or the list that the sentence leads to
+        while (
+            words < LONGEST
+            and last + 1 < len(sentences)
+            and _same_list(text, sentences, last + 1, first, last)
+        ):
+            last += 1
+            words += _words(text, sentences[last])
     return list(range(first, last + 1))
 
 

@@ -1,13 +1,24 @@
 """The embedded reader: what it says of a passage stands in the passage, and depends on nothing else."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kcard.errors import ModelUnavailable
 from kcard.reader import reading
-from kcard.reader.network import MAX_TOKENS, QUESTION_TOKENS, ReaderNetwork, encode, load, shared
+from kcard.reader.network import (
+    MAX_TOKENS,
+    QUESTION_TOKENS,
+    Encoded,
+    Outputs,
+    ReaderNetwork,
+    encode,
+    load,
+    shared,
+)
 from kcard.reader.reading import Reading, question_tokens, read
 from kcard.sentences import spans
 
@@ -132,3 +143,25 @@ def test_a_pair_is_cut_to_the_window_and_its_text_is_marked() -> None:
 def test_missing_weights_are_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match=r"which comes with kcard, can't be read .*: reinstall kcard"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen", "answer"),
+    [
+        ("The size is in /etc/papersize.", "papersize", "/etc/papersize"),
+        ("Give --keep-last 1 to it.", "keep", "--keep-last"),
+        ("It needs Go 1.15.2, or later.", "15", "1.15.2"),
+        ("It reads ~/.netrc, then asks.", "netrc", "~/.netrc"),
+        ("He lived from 1950-2000.", "1950", "1950"),
+        ("A well-known man came.", "well", "well"),
+    ],
+)
+def test_a_path_an_option_and_a_version_are_one_word(text: str, chosen: str, answer: str) -> None:
+    def network(pairs: Sequence[Encoded]) -> list[Outputs]:
+        (pair,) = pairs
+        at = text.index(chosen)
+        likely = np.array([9.0 * (at <= a < b <= at + len(chosen)) for a, b in pair.offsets], np.float32)
+        return [Outputs(likely, likely, likely, 1.0)]
+
+    (found,) = read("Which?", [text], network)
+    assert found.answers[0].text == answer

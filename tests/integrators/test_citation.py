@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kcard.answer import Answer, Citation, Decision, Passage, Source
-from kcard.integrators.citation import cite
+from kcard.integrators.citation import cite, without_headings
 from kcard.protocols import Array, Pair
 from kcard.selectors.checker import MiniLMChecker
 
@@ -116,3 +116,16 @@ def test_the_view_leads_from_the_sentence_to_card_file_and_line(capsys: pytest.C
     assert '"A [red] sea." <- seas (model, support 0.75) <- seas.md:3\n' in out
     assert '"No place" <- notes (model)\n' in out
     assert '"Else." <- no kept passage\n' in out
+
+
+def test_headings_that_were_read_before_a_passage_are_not_part_of_a_quotation() -> None:
+    source = Source("It waits.", "a.md", 1, section="Manual > 2.1 Locks: how")
+    kept = [Passage("m", "It waits. Then it goes.", kept=True, source=source)]
+    for said, plain in (
+        ("Manual > 2.1 Locks: how: It waits.", "It waits."),
+        ("No: 1 Locks: how: It waits. … Then it goes.", "No: It waits. … Then it goes."),
+        ("It waits.\nLocks: how: Then: it goes.", "It waits.\nThen: it goes."),
+        ("Then: it goes.", "Then: it goes."),
+    ):
+        assert without_headings(said, kept) == plain
+    assert without_headings("Manual > 2.1 Locks: how: It waits.", []) == "Manual > 2.1 Locks: how: It waits."

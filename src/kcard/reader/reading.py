@@ -6,6 +6,7 @@ reading serves the reranker of retrieval cards and the embedded LLM.
 
 import functools
 import math
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -30,11 +31,15 @@ from kcard.sentences import spans
 __all__ = ["AnswerSpan", "Reading", "Sentence", "question_tokens", "read", "read_all"]
 
 LONGEST_ANSWER = 25  # tokens
+LONGEST_NAME = 100  # characters of a path or the like, on either side of the words that the network chose
 ANSWERS = 5  # kept of a passage
 REMEMBERED = 4096  # readings
 NOTHING = -1e4  # log-odds of a text without words
 ROOM = MAX_TOKENS - 3 - QUESTION_TOKENS  # tokens of a piece
 MARKS = " \t\n.,;:!?\"'()"
+# A path, an option, a version, a name of code: what stands between blanks, brackets, quotes and commas is one word.
+RUN = re.compile(r"[^\s,;()\[\]{}\"'“”‘’`|]+")
+TECHNICAL = re.compile(r"[/\\_=@$~]|::|^\.\w|^--?\w|\w\.\w|\d\.\d")
 
 
 @dataclass(frozen=True)
@@ -228,4 +233,15 @@ def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
         start += 1
     while end > start and text[end - 1] in MARKS:
         end -= 1
+    return _whole_names(text, start, end) if start < end else (start, end)
+
+
+def _whole_names(text: str, start: int, end: int) -> tuple[int, int]:
+    """The place, extended to the whole of a technical name that it begins or ends in: "papersize" of /etc/papersize."""
+    first = max(0, start - LONGEST_NAME)
+    for run in RUN.finditer(text, first, end + LONGEST_NAME):
+        name = run[0].rstrip(".:!?")
+        stop = run.start() + len(name)
+        if run.start() < end and stop > start and TECHNICAL.search(name):
+            start, end = min(start, run.start()), max(end, stop)
     return start, end

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-INPUT = "Claims, one JSON object per line: claim, and evidence (a text or a list of texts)."
+INPUT = "Claims, one JSON object per line: claim, and evidence (a text or a list of texts), if --evidence names none."
 
 
 def register(app: typer.Typer) -> None:
@@ -39,9 +39,9 @@ def check(
     if (input_ is None) != (output is None):
         raise UsageError("--input and --output go together")
     if input_ is not None and output is not None:
-        if evidence or texts:
-            raise UsageError("--evidence and --text go with one claim: --input brings its own evidence")
-        _check_file(input_, output, resume, given)
+        if texts:
+            raise UsageError("--text goes with one claim: --input brings its own texts")
+        _check_file(input_, output, evidence, resume, given)
         return
     if resume:
         raise UsageError("--resume needs --input and --output")
@@ -54,11 +54,15 @@ def check(
         _print(checked)
 
 
-def _check_file(source: Path, target: Path, resume: bool, options: dict[str, Any]) -> None:
+def _check_file(
+    source: Path, target: Path, evidence: list[str], resume: bool, options: dict[str, Any]
+) -> None:
     from kcard.api.check_file import check_file
 
     with resumable("scores", target), late_counter("checking") as report:
-        totals = check_file(source, target, resume=resume, **options, report=report, told=_told)
+        totals = check_file(
+            source, target, evidence or (), resume=resume, **options, report=report, told=_told
+        )
     before = f", {totals.earlier} of them before" if totals.earlier else ""
     note(f"{totals.claims} claims scored{before}: {target}")
 
@@ -70,7 +74,7 @@ def _told(text: str) -> None:
 def _print(checked: "Checked") -> None:
     out = console()
     if checked.source is None or checked.score is None:
-        out.print("unknown: no evidence was found")
+        out.print("not covered: no evidence was found")
         return
     out.print(f"{checked.verdict}  {checked.score:.2f}")
     out.print(f"  {checked.window or '(no word of the evidence was read)'}", markup=False)

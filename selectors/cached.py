@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import math
 import struct
 import sys
 from collections.abc import Sequence
@@ -46,13 +47,10 @@ class CachedChecker:
     def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
         """As the checker's, with the window that decided; the whole evidence where it shows none."""
         rows = cache.remembered(
-            [cache.key("judge", self.digest, pair.claim, pair.evidence) for pair in pairs],
+            [cache.key("verdict", self.digest, pair.claim, pair.evidence) for pair in pairs],
             lambda places: [_packed(found) for found in verdicts(self.checker, [pairs[i] for i in places])],
         )
-        return [
-            Verdict(struct.unpack_from("<f", row)[0], row[4:].decode("utf-8", "surrogatepass"))
-            for row in rows
-        ]
+        return [_unpacked(row) for row in rows]
 
 
 def cached(checker: Checker) -> Checker:
@@ -81,4 +79,11 @@ def _code(kind: type) -> str | None:
 
 
 def _packed(verdict: Verdict) -> bytes:
-    return struct.pack("<f", verdict.score) + verdict.window.encode("utf-8", "surrogatepass")
+    refutation = math.nan if verdict.refutation is None else verdict.refutation
+    return struct.pack("<ff", verdict.score, refutation) + verdict.window.encode("utf-8", "surrogatepass")
+
+
+def _unpacked(row: bytes) -> Verdict:
+    score, refutation = struct.unpack_from("<ff", row)
+    window = row[8:].decode("utf-8", "surrogatepass")
+    return Verdict(score, window, None if math.isnan(refutation) else refutation)

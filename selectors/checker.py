@@ -25,13 +25,16 @@ from kcard.protocols import Array, Pair, Verdict
 from kcard.selectors.windows import grounded, near, windows
 from kcard.sentences import whole
 
-__all__ = ["WEIGHTS", "EncodedPair", "MiniLMChecker", "encode_pairs"]
+__all__ = ["REFUTED", "SUPPORTED", "WEIGHTS", "EncodedPair", "MiniLMChecker", "encode_pairs"]
 
 WEIGHTS = Path(__file__).parent / "weights" / "checker"
 MAX_TOKENS = 192
 CLAIM_TOKENS = 96
 MOST_SENTENCES = 64  # of a claim: a text of 50 kB would keep a core busy for half a minute
 UNGROUNDED = 0.4
+# Score from which a claim is supported, and probability of refutation from which another one is refuted; what is
+# neither the evidence does not cover (docs/selectors.md).
+SUPPORTED, REFUTED = 0.5, 0.5
 
 
 @dataclass(frozen=True)
@@ -70,22 +73,29 @@ class MiniLMChecker:
         for pair in dict.fromkeys(pairs):
             sentences = near(pair.evidence, pair.claim)
             stated = next((s for s in sentences if _plain(s) == _plain(pair.claim)), None)
-            found[pair] = Verdict(0.0, "") if stated is None else Verdict(1.0, stated)
+            found[pair] = Verdict(0.0, "", 0.0) if stated is None else Verdict(1.0, stated, 0.0)
             if stated is None:
                 read += [(pair, Pair(pair.claim, w)) for w in windows(sentences, pair.claim, self.windows)]
         todo = list(dict.fromkeys(window for _, window in read))
-        supports = dict(zip(todo, self.read(todo).tolist(), strict=True))
+        labels = dict(zip(todo, self.read(todo).tolist(), strict=True))
+        refuting = dict[Pair, Verdict]()
         for pair, window in read:
-            score = supports[window] * (1.0 if grounded(window.claim, window.evidence) else UNGROUNDED)
+            supports, refutes, _ = labels[window]
+            score = supports * (1.0 if grounded(window.claim, window.evidence) else UNGROUNDED)
             if score > found[pair].score:
                 found[pair] = Verdict(score, window.evidence)
-        return [found[pair] for pair in pairs]
+            if pair not in refuting or refutes > (refuting[pair].refutation or 0.0):
+                refuting[pair] = Verdict(score, window.evidence, refutes)
+        return [_decided(found[pair], refuting.get(pair)) for pair in pairs]
 
     def read(self, pairs: Sequence[Pair]) -> Array:
-        """Return P(supports) by the network alone, shape (n,): evidence read from its start."""
+        """Return the probabilities of support, refutation and neither by the network alone, shape (n, 3).
+
+        The evidence is read from its start.
+        """
         rows = encode_pairs(minilm.words().ids, pairs, MAX_TOKENS)
         outputs = _load(self.weights).run_all([token_row(row.ids, row.claim_start) for row in rows])
-        return np.array([labels[0, 0] for (labels,) in outputs], dtype=np.float32)
+        return np.array([labels[0] for (labels,) in outputs], dtype=np.float32).reshape(-1, 3)
 
 
 @dataclass(frozen=True)
@@ -116,6 +126,16 @@ def encode_pairs(
     return rows
 
 
+def _decided(supporting: Verdict, refuting: Verdict | None) -> Verdict:
+    """The score of the window that supports a claim most; where it does not, the window that refutes it most, if one
+    does."""
+    if refuting is None or refuting.refutation is None:
+        return supporting
+    decides = supporting.score < SUPPORTED and refuting.refutation >= REFUTED
+    window = refuting.window if decides else supporting.window
+    return Verdict(supporting.score, window, refuting.refutation)
+
+
 def _spread(sentences: list[str]) -> list[str]:
     """At most MOST_SENTENCES of them, evenly spread, so that the time of a claim is bounded."""
     if len(sentences) <= MOST_SENTENCES:
@@ -126,9 +146,9 @@ def _spread(sentences: list[str]) -> list[str]:
 def _together(verdicts: Sequence[Verdict]) -> Verdict:
     """Of the sentences of one claim: their mean, with the window of the least supported one."""
     if not verdicts:
-        return Verdict(0.0, "")
+        return Verdict(0.0, "", 0.0)
     least = min(verdicts, key=lambda verdict: verdict.score)
-    return Verdict(float(np.mean([verdict.score for verdict in verdicts])), least.window)
+    return Verdict(float(np.mean([verdict.score for verdict in verdicts])), least.window, least.refutation)
 
 
 def _plain(text: str) -> str:

@@ -4,6 +4,7 @@ Checkers are anyone's to add; a score that is not a number must not decide what 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -32,7 +33,7 @@ def verdicts(checker: Checker, pairs: Sequence[Pair]) -> list[Verdict]:
         return []
     found = checker.judge(pairs)
     scores = valid([verdict.score for verdict in found], len(pairs), (0.0, 1.0), _name(checker)).tolist()
-    return [Verdict(score, verdict.window) for score, verdict in zip(scores, found, strict=True)]
+    return [replace(verdict, score=score) for score, verdict in zip(scores, found, strict=True)]
 
 
 def _name(checker: Checker) -> str:

@@ -110,10 +110,16 @@ class Checker(Protocol):
 
 @dataclass(frozen=True)
 class Verdict:
-    """A score in [0, 1] and the part of the evidence that decided it; empty where nothing was read."""
+    """What a checker says of a claim and its evidence.
+
+    score       how far the evidence supports the claim, in [0, 1]
+    window      the part of the evidence that decided; empty where nothing was read
+    refutation  the probability that it refutes the claim; None where the checker does not tell
+    """
 
     score: float
     window: str
+    refutation: float | None = None
 
 
 @runtime_checkable

@@ -33,7 +33,7 @@ def facts(tmp_path: Path) -> Path:
 
 def test_a_claim_has_score_verdict_window_and_place(facts: Path) -> None:
     true, false = kcard.check(TRUE, [facts]), kcard.check(FALSE, [facts])
-    assert (true.verdict, false.verdict) == ("supported", "not supported")
+    assert (true.verdict, false.verdict) == ("supported", "refuted")
     assert true.score > 0.5 > false.score
     assert true.window == "In the 2022 elections, Oregon elected Ron Wyden."
     assert (true.source.file, true.source.line) == ("facts.txt", 1)
@@ -45,9 +45,9 @@ def test_of_texts_and_searched_evidence_the_best_decides(facts: Path) -> None:
     assert (found.source.file, found.source.text[:8]) == ("", "The sun.")
 
 
-def test_without_evidence_that_says_anything_a_claim_is_unknown(facts: Path) -> None:
+def test_without_evidence_that_says_anything_a_claim_is_not_covered(facts: Path) -> None:
     for found in (kcard.check("Qwertz.", [facts]), kcard.check(TRUE, texts=[" ", ""])):
-        assert (found.score, found.verdict, found.window, found.source) == (None, "unknown", "", None)
+        assert (found.score, found.verdict, found.window, found.source) == (None, "not covered", "", None)
 
 
 def test_a_checker_of_ones_own_may_lack_windows() -> None:
@@ -89,7 +89,7 @@ def test_the_command_prints_verdict_window_and_place(run: Kcard, facts: Path) ->
 def test_the_command_prints_json(run: Kcard, facts: Path) -> None:
     done = run(TRUE, "--evidence", str(facts), "--text", "[red]It rained.[/red]", "--json")
     found = json.loads(done.out)
-    assert list(found) == ["claim", "score", "verdict", "window", "source"]
+    assert list(found) == ["claim", "score", "refutation", "verdict", "window", "source"]
     assert (found["verdict"], found["source"]["line"]) == ("supported", 1)
 
 
@@ -101,7 +101,7 @@ def test_the_command_prints_json(run: Kcard, facts: Path) -> None:
         (("--input", "x"), "--input and --output go together"),
         (("c",), "needs evidence: --evidence"),
         (("c", "--text", "t", "--resume"), "--resume needs --input"),
-        (("--input", "x", "--output", "y", "--text", "t"), "go with one claim"),
+        (("--input", "x", "--output", "y", "--text", "t"), "--text goes with one claim"),
         (("--input", "/no/such", "--output", "y"), "/no/such can't be read"),
     ],
 )
@@ -112,3 +112,16 @@ def test_a_wrong_command_line_is_one_line_and_exit_code_2(
     assert (done.code, done.out) == (2, "")
     assert said in done.err
     assert done.err.count("\n") == 1
+
+
+def test_what_the_evidence_does_not_speak_of_is_not_covered_and_what_it_denies_is_refuted(
+    facts: Path,
+) -> None:
+    denied = kcard.check("Ohio did not elect J. D. Vance in 2022.", [facts])
+    assert denied.verdict == "refuted"
+    assert denied.window == "In the 2022 elections, Ohio elected J. D. Vance."
+    other = kcard.check(
+        "The mill of Galle grinds oats.", texts=["The lighthouse of Galle was built in 1848."]
+    )
+    assert other.verdict == "not covered"
+    assert kcard.check("x", texts=["a" * 20], checker=ByLength()).verdict == "not supported"

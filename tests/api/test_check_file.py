@@ -65,7 +65,7 @@ def test_every_line_keeps_its_keys_and_gets_score_and_window(tmp_path: Path) -> 
     ) == ClaimTotals(5, 0)
     found = read(out)
     for row, line in zip(ROWS, found, strict=True):
-        assert list(line) == [*row, "score", "window"]
+        assert list(line) == [*row, "score", "verdict", "window"]
         assert {key: line[key] for key in row} == row
         assert 0 <= line["score"] <= 1
     assert [line["window"] for line in found] == [
@@ -229,3 +229,18 @@ def test_an_interrupted_command_says_how_to_go_on(tmp_path: Path) -> None:
     assert (running.returncode, stdout) == (130, "")
     assert "repeat the command with --resume to continue" in stderr
     assert len(read(out)) % pairs_file.CHUNK == 0
+
+
+def test_claims_without_evidence_are_checked_against_what_is_searched(tmp_path: Path) -> None:
+    facts = tmp_path / "facts.txt"
+    facts.write_text("Oregon elected Ron Wyden.\nOhio elected J. D. Vance.\n", encoding="utf-8")
+    rows: list[Row] = [{"claim": "Ron Wyden was elected by Oregon."}, {"claim": "Qwertz.", "n": 1}]
+    source = write(tmp_path / "in.jsonl", rows)
+    kcard.check_file(source, tmp_path / "out.jsonl", [facts])
+    found = read(tmp_path / "out.jsonl")
+    assert [(row["verdict"], row["window"]) for row in found] == [
+        ("supported", "Oregon elected Ron Wyden."),
+        ("not covered", ""),
+    ]
+    with pytest.raises(UsageError, match="line 1: the key 'evidence' must hold"):
+        kcard.check_file(source, tmp_path / "other.jsonl")

@@ -201,8 +201,10 @@ def test_the_shipped_network_gives_what_torch_and_peft_give(checker: MiniLMCheck
     with torch.inference_mode():
         expected = logits(adapted, head, rows).softmax(-1)[:, 0].numpy()
         plain = logits(encoder.model(), head, rows).softmax(-1)[:, 0].numpy()
-    np.testing.assert_allclose(checker.read(pairs), expected, atol=1e-5)
-    assert not np.allclose(checker.read(pairs), plain, atol=0.1), "without the adapter the scores must differ"
+    np.testing.assert_allclose(checker.read(pairs)[:, 0], expected, atol=1e-5)
+    assert not np.allclose(checker.read(pairs)[:, 0], plain, atol=0.1), (
+        "without the adapter the scores must differ"
+    )
 
 
 def test_the_weights_are_loaded_once(checker: MiniLMChecker) -> None:
@@ -227,7 +229,7 @@ def test_nothing_heavy_loads_with_the_module_and_nothing_is_printed_when_it_work
 import sys
 import kcard.selectors.checker, kcard.selectors.evidence.sources, kcard.selectors.factuality, kcard.selectors.pruning
 assert not {"torch", "transformers", "bm25s", "pysbd"} & sys.modules.keys()
-from kcard.protocols import Pair
+from kcard.protocols import Array, Pair
 kcard.selectors.checker.MiniLMChecker().support([Pair("Oslo is in Norway.", "Lima is in Peru.")])
 """
     done = subprocess.run(
@@ -242,9 +244,9 @@ def test_of_a_claim_of_very_many_sentences_64_spread_over_it_are_judged(
     claim = " ".join(f"Town {i} lies in Norway." for i in range(1000))
     judged: list[Pair] = []
 
-    def read(_: MiniLMChecker, pairs: list[Pair]) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    def read(_: MiniLMChecker, pairs: list[Pair]) -> Array:
         judged.extend(pairs)
-        return np.full(len(pairs), 0.5, np.float32)
+        return np.full((len(pairs), 3), 0.5, np.float32)
 
     monkeypatch.setattr(MiniLMChecker, "read", read)
     (verdict,) = checker.judge([Pair(claim, "Oslo is the capital of Norway.")])

@@ -175,7 +175,7 @@ def test_training_writes_weights_that_the_checker_reads_and_goes_on_from(tmp_pat
     config = json.loads((tmp_path / "first" / "adapter_config.json").read_text(encoding="utf-8"))
     assert config["base_model_name_or_path"] == encoder.NAME
     scores = [
-        MiniLMChecker(weights=folder).read([Pair("Oslo won the cup.", "Bergen lost the cup.")])[0]
+        MiniLMChecker(weights=folder).read([Pair("Oslo won the cup.", "Bergen lost the cup.")])[0, 0]
         for folder in (tmp_path / "first", tmp_path / "second", WEIGHTS)
     ]
     assert len(set(scores)) == 3

@@ -10,34 +10,34 @@ from kcard.errors import UsageError
 from kcard.option import Option, documented
 
 if TYPE_CHECKING:
-    from kcard.protocols import Checker, Evidence
+    from kcard.protocols import Checker, Evidence, Verdict
 
-__all__ = ["SUPPORTED", "Checked", "check", "open_checker"]
+__all__ = ["Checked", "check", "deciding", "open_checker", "verdict_of"]
 
-SUPPORTED = 0.5
 TEXTS = 3  # that a search of evidence gives; the paper's k
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A claim, and the evidence that supports it most.
+    """A claim, and the evidence that decides about it.
 
-    score   how far, in [0, 1]; None where no evidence was found, which is neither 0 nor a pass
-    window  the part of the source that decided
-    source  None where no evidence was found; without a file where the text was given as such
+    score       how far it is supported, in [0, 1]; None where no evidence was found, which is neither 0 nor a pass
+    window      the part of the source that decided
+    source      None where no evidence was found; without a file where the text was given as such
+    refutation  the probability that the window refutes the claim; None where the checker does not tell
     """
 
     claim: str
     score: float | None = None
     window: str = ""
     source: Source | None = None
+    refutation: float | None = None
 
     @property
     def verdict(self) -> str:
-        """supported (0.5 and up), not supported (refuted, or not mentioned) or unknown."""
-        if self.score is None:
-            return "unknown"
-        return "supported" if self.score >= SUPPORTED else "not supported"
+        """supported, refuted, or not covered by the evidence; not supported, where the checker does not tell these two
+        apart."""
+        return verdict_of(self.score, self.refutation)
 
     def to_json(self) -> dict[str, Any]:
         """As `kcard check --json` prints it."""
@@ -45,6 +45,7 @@ class Checked:
         return {
             "claim": self.claim,
             "score": self.score,
+            "refutation": self.refutation,
             "verdict": self.verdict,
             "window": self.window,
             "source": {"text": source.text, "file": source.file, "line": source.line} if source else None,
@@ -96,8 +97,29 @@ def check(
         return Checked(claim)
     judge = open_checker(checker, device, trust_remote_code, report)
     judged = verdicts(judge, [Pair(claim, source.text) for source in sources])
-    best = max(range(len(judged)), key=lambda i: judged[i].score)
-    return Checked(claim, judged[best].score, judged[best].window, sources[best])
+    best = deciding(judged)
+    return Checked(claim, judged[best].score, judged[best].window, sources[best], judged[best].refutation)
+
+
+def verdict_of(score: float | None, refutation: float | None) -> str:
+    """What a score and a probability of refutation mean, in words."""
+    from kcard.selectors.checker import REFUTED, SUPPORTED
+
+    if score is not None and score >= SUPPORTED:
+        return "supported"
+    if score is not None and refutation is None:
+        return "not supported"
+    return "refuted" if refutation is not None and refutation >= REFUTED else "not covered"
+
+
+def deciding(judged: "Sequence[Verdict]") -> int:
+    """The place of the verdict that decides: the one with most support, or where none supports, that refutes most."""
+    from kcard.selectors.checker import SUPPORTED
+
+    best = max(range(len(judged)), key=lambda at: judged[at].score)
+    if judged[best].score >= SUPPORTED or judged[best].refutation is None:
+        return best
+    return max(range(len(judged)), key=lambda at: (judged[at].refutation or 0.0, judged[at].score))
 
 
 def open_checker(

@@ -22,7 +22,7 @@ from kcard.errors import ModelUnavailable
 from kcard.manifest import file_digest
 from kcard.networks import Network, read_weights, token_row
 from kcard.protocols import Array, Pair, Verdict
-from kcard.selectors.windows import grounded, near, windows
+from kcard.selectors.windows import covered, grounded, near, windows
 from kcard.sentences import whole
 
 __all__ = ["REFUTED", "SUPPORTED", "WEIGHTS", "EncodedPair", "MiniLMChecker", "encode_pairs"]
@@ -35,6 +35,9 @@ UNGROUNDED = 0.4
 # Score from which a claim is supported, and probability of refutation from which another one is refuted; what is
 # neither the evidence does not cover (docs/selectors.md).
 SUPPORTED, REFUTED = 0.5, 0.5
+COVERED = (
+    0.4  # share of a claim's words that a window which refutes it must have; others speak of something else
+)
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,7 @@ class MiniLMChecker:
             score = supports * (1.0 if grounded(window.claim, window.evidence) else UNGROUNDED)
             if score > found[pair].score:
                 found[pair] = Verdict(score, window.evidence)
+            refutes *= covered(window.claim, window.evidence) >= COVERED
             if pair not in refuting or refutes > (refuting[pair].refutation or 0.0):
                 refuting[pair] = Verdict(score, window.evidence, refutes)
         return [_decided(found[pair], refuting.get(pair)) for pair in pairs]

@@ -5,8 +5,9 @@ import re
 from collections.abc import Sequence
 
 from kcard.sentences import pieces, split
+from kcard.words import analyzer, small_words
 
-__all__ = ["grounded", "near", "windows"]
+__all__ = ["covered", "grounded", "near", "windows"]
 
 WORDS = re.compile(r"\w+")
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
@@ -57,6 +58,13 @@ def grounded(claim: str, window: str) -> bool:
         return False
     there = _numbers(window) | {SPELLED[word] for word in _words(window) & SPELLED.keys()}
     return bool(COMPARISON.search(claim)) or _numbers(claim) <= there
+
+
+def covered(claim: str, window: str) -> float:
+    """The share of a claim's telling words whose stems the window has, in [0, 1]; 1 for a claim without any."""
+    stems = analyzer("english")
+    telling = set(stems(" ".join(_words(claim) - small_words("en"))))
+    return len(telling & set(stems(window))) / len(telling) if telling else 1.0
 
 
 def _cut(sentence: str) -> list[str]:

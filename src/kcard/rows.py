@@ -93,7 +93,7 @@ def append_rows(path: Path, rows: Iterable[Row]) -> None:
         raise UsageError(f"--output {path} can't be written: {error.strerror or error}") from error
     with stream:
         try:
-            stream.writelines(map(json_line, rows))
+            stream.write(b"".join(map(json_line, rows)))  # in one piece, whatever interrupts
             stream.flush()
             os.fsync(stream.fileno())
         except OSError as error:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kcard.errors import ModelUnavailable
-from kcard.protocols import Judging, Pair
+from kcard.protocols import Array, Judging, Pair
 from kcard.selectors.checker import WEIGHTS, MiniLMChecker, encode_pairs
 from kcard.selectors.windows import grounded, near, windows
 from kcard.sentences import split
@@ -229,7 +229,7 @@ def test_nothing_heavy_loads_with_the_module_and_nothing_is_printed_when_it_work
 import sys
 import kcard.selectors.checker, kcard.selectors.evidence.sources, kcard.selectors.factuality, kcard.selectors.pruning
 assert not {"torch", "transformers", "bm25s", "pysbd"} & sys.modules.keys()
-from kcard.protocols import Array, Pair
+from kcard.protocols import Pair
 kcard.selectors.checker.MiniLMChecker().support([Pair("Oslo is in Norway.", "Lima is in Peru.")])
 """
     done = subprocess.run(

@@ -105,12 +105,11 @@ def _unneeded(
 
 
 def _remains(blobs: Blobs, dry_run: bool) -> Iterator[Garbage]:
-    for parent in (blobs.partial, blobs.partial.parent / "mirror"):
-        for folder in remains(parent):
-            yield Garbage("remains", str(folder), _freed(folder))
-            if not dry_run:
-                discard(folder)
-                reach("collect.remains")
+    for folder in remains(blobs.partial):
+        yield Garbage("remains", str(folder), _freed(folder))
+        if not dry_run:
+            discard(folder)
+            reach("collect.remains")
     yield from (Garbage("remains", where, size) for where, size in blobs.remains(delete=not dry_run))
 
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from kcard.hub.garbage import Garbage
     from kcard.hub.repositories.appeals import Appeals
     from kcard.hub.repositories.jobs import Jobs
-    from kcard.hub.repositories.mirrors import Mirrors
     from kcard.hub.repositories.own_cards import OwnCards
     from kcard.hub.repositories.runs import Runs
 
@@ -98,13 +97,6 @@ class Hub:
         from kcard.hub.repositories.jobs import Jobs
 
         return Jobs(self.database)
-
-    @cached_property
-    def mirrors(self) -> "Mirrors":
-        """Repositories of another hub that this one mirrors."""
-        from kcard.hub.repositories.mirrors import Mirrors
-
-        return Mirrors(self.database, self.blobs)
 
     @cached_property
     def appeals(self) -> "Appeals":

@@ -10,7 +10,6 @@ from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from kcard.errors import DamagedCard, HubError
 from kcard.faults import reach
-from kcard.hub.accounts.accounts import require_unmirrored
 from kcard.hub.accounts.names import check_namespace, folded
 from kcard.hub.checks.release import Signed, signed
 from kcard.hub.records.account_tables import accounts
@@ -263,7 +262,6 @@ def _organisation(connection: Connection, name: str) -> OwnNamespace:
                 f"can't move the hub's own cards to {there.name}: it is a user; choose another name"
             )
         return OwnNamespace(there.id, there.name)
-    require_unmirrored(connection, name)
     values: dict[str, object] = {"name": name, "folded": folded(name), "kind": "organisation", "fullname": ""}
     values |= {"email": "", "admin": False, "disabled": False, "created": now()}
     made = connection.execute(insert(accounts).values(values).returning(accounts.c.id)).scalar_one()

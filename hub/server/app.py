@@ -26,7 +26,6 @@ from kcard.hub.server.endpoints import (
     repos,
     resolve,
     trees,
-    upstream,
     validate,
     xet,
 )
@@ -43,7 +42,6 @@ from kcard.hub.server.forms import (
     requests,
     tokens,
     upload,
-    upstream_token,
 )
 from kcard.hub.server.forms.administration import accounts as administered_accounts
 from kcard.hub.server.forms.administration import appeals as administered_appeals
@@ -58,7 +56,6 @@ from kcard.hub.server.middleware.instrumentation import Instrumentation, log_exc
 from kcard.hub.server.middleware.rate_limit import RateLimit
 from kcard.hub.server.middleware.raw_path import RawPath, refuse_nul
 from kcard.hub.server.middleware.security_headers import SecurityHeaders
-from kcard.hub.server.mirror.answers import Mirror, not_there
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.page import compare, feed, files, home, openapi, pages
 from kcard.hub.server.page.refusals import refused, wants_html
@@ -80,7 +77,6 @@ ROUTERS = (
     accounts,
     validate,
     repos,
-    upstream,
     measurements,  # before models: /api/{types}/{name} matches its paths
     models,
     trees,
@@ -99,7 +95,6 @@ PAGES = (
     login,
     profile,
     tokens,
-    upstream_token,
     organisations,
     new_repository,
     administered_accounts,
@@ -141,13 +136,11 @@ def create_app(hub: SharedHub, options: ServerOptions | None = None) -> FastAPI:
     app.state.login_limit = LoginLimit(app.state.options.counts)
     app.state.question_limit = QuestionLimit(app.state.options.counts)
     app.state.account_turns = AccountTurns()
-    app.state.mirror = Mirror.of(hub, app.state.options)
     for module in ROUTERS:
         app.include_router(module.router)
     for module in PAGES:
         app.include_router(module.router, dependencies=[Depends(remember)])
     openapi.describe(app)
-    app.add_exception_handler(NotThere, not_there)
     app.add_exception_handler(KcardError, _kcard_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from kcard.hub.server.mirror.options import MirrorOptions
-
 __all__ = ["ServerOptions"]
 
 
@@ -25,7 +23,6 @@ class ServerOptions:
     metrics         the folder for the metrics of all workers; None: only this process
     counts          the file for the rate limit of all workers; None: only this process
     asking          the socket of the processes that answer questions; None: the pages answer none
-    mirror          which hub this one mirrors; None: none
     """
 
     url: str | None = None
@@ -41,4 +38,3 @@ class ServerOptions:
     metrics: str | None = None
     counts: str | None = None
     asking: str | None = None
-    mirror: MirrorOptions | None = None

@@ -19,7 +19,6 @@ from sqlalchemy.exc import IntegrityError
 from kcard.errors import HubError, MissingExtra, Unavailable, UsageError
 from kcard.hub.records import (  # noqa: F401 (the metadata)
     account_tables,
-    mirror_tables,
     repository_tables,
     run_tables,
     search_tables,

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from kcard.hub.backup import Backup
     from kcard.hub.checks.release import Signed
     from kcard.hub.garbage import Garbage
-    from kcard.hub.repositories.appeals import Appeals
     from kcard.hub.repositories.jobs import Jobs
     from kcard.hub.repositories.own_cards import OwnCards
     from kcard.hub.repositories.runs import Runs
@@ -97,13 +96,6 @@ class Hub:
         from kcard.hub.repositories.jobs import Jobs
 
         return Jobs(self.database)
-
-    @cached_property
-    def appeals(self) -> "Appeals":
-        """Appeals against quarantine."""
-        from kcard.hub.repositories.appeals import Appeals
-
-        return Appeals(self.database)
 
     @cached_property
     def runs(self) -> "Runs":

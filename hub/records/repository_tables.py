@@ -20,7 +20,6 @@ from kcard.hub.records.tables import metadata
 
 __all__ = [
     "access",
-    "appeals",
     "audits",
     "commits",
     "holdings",
@@ -197,8 +196,8 @@ publications = Table(
     UniqueConstraint("repository_id", "tag"),
 )
 
-# Verified figures of versions. `kind` is audit, exam (taken by the hub), or appeal (the second audit after an appeal,
-# which decides nothing). `record` is the whole audit or exam as JSON, which the hub does not read.
+# Verified figures of versions. `kind` is audit or exam (taken by the hub). `record` is the whole audit or exam as JSON,
+# which the hub does not read. `released` is when an administrator released the version from the quarantine of an audit.
 audits = Table(
     "audits",
     metadata,
@@ -217,34 +216,17 @@ audits = Table(
     Column("faithfulness", Float),
     Column("factuality", Float),
     Column("record", Text, nullable=False),
-)
-
-# Appeals against the quarantine that an audit caused, one for each audit. `second_id` is the second audit.
-# `decision` is released, kept or null.
-appeals = Table(
-    "appeals",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("audit_id", Integer, ForeignKey("audits.id", ondelete="CASCADE"), nullable=False, unique=True),
-    Column("note", Text, nullable=False),
-    Column("author", String(96)),
-    Column("at", DateTime(timezone=True), nullable=False),
-    Column("second_id", Integer, ForeignKey("audits.id", ondelete="SET NULL")),
-    Column("decision", String(16)),
-    Column("decided_by", String(96)),
-    Column("decided_at", DateTime(timezone=True)),
-    Column("decision_note", Text),
+    Column("released", DateTime(timezone=True)),
 )
 
 # Measurements to be made. `state` is waiting, running, done or failed; a job that is due (`due`) waits for a worker.
 # `worker` holds a running job until `lease`; then another may claim it. `attempts` counts the claims. `seed` is that
-# of the questions and the sampling; `appeal_id` is that of the appeal that it is for.
+# of the questions and the sampling.
 jobs = Table(
     "jobs",
     metadata,
     Column("id", Integer, primary_key=True),
     Column("version_id", Integer, ForeignKey("versions.id", ondelete="CASCADE"), nullable=False, index=True),
-    Column("appeal_id", Integer, ForeignKey("appeals.id", ondelete="CASCADE"), index=True),
     Column("seed", BigInteger, nullable=False),
     Column("state", String(16), nullable=False),
     Column("attempts", Integer, nullable=False),

@@ -31,7 +31,6 @@ from kcard.hub.server.endpoints import (
 )
 from kcard.hub.server.forms import (
     account_page,
-    appeals,
     ask,
     login,
     new_repository,
@@ -44,7 +43,6 @@ from kcard.hub.server.forms import (
     upload,
 )
 from kcard.hub.server.forms.administration import accounts as administered_accounts
-from kcard.hub.server.forms.administration import appeals as administered_appeals
 from kcard.hub.server.forms.administration import jobs, log, quarantine, quotas
 from kcard.hub.server.forms.ask import QuestionLimit
 from kcard.hub.server.forms.login_limit import LoginLimit
@@ -100,7 +98,6 @@ PAGES = (
     administered_accounts,
     quotas,
     quarantine,
-    administered_appeals,
     jobs,
     log,
     home,
@@ -110,7 +107,6 @@ PAGES = (
     files,
     pages,  # /{namespace}/{name} matches paths of those above
     requests,  # after pages: /datasets/{namespace}/settings is a dataset
-    appeals,
     repository_settings,
     upload,
     readme,

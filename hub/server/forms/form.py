@@ -5,7 +5,7 @@ browsers set and scripts can't. Nothing of it is used before that.
 """
 
 import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, TypeAlias
 from urllib.parse import urlsplit
@@ -54,11 +54,6 @@ class Form:
         if found not in choices:
             raise Invalid(f"unknown choice {found[:40]!r}: use {', '.join(choices)}")
         return found
-
-    def keep_errors(self, shown: Iterable[str]) -> None:
-        """Move errors of fields that the page does not show to the whole form."""
-        known = {"", *shown}
-        self.errors = {name if name in known else "": text for name, text in self.errors.items()}
 
     def beside(self, name: str) -> "_Beside":
         """Show an error of the block beside a field, and leave the block."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 from kcard.config import settings
 from kcard.errors import HubError, UnknownCard, UsageError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kcard.hub.registry import Hub
     from kcard.hub.repositories.versions import Version
 
-__all__ = ["appeal", "credentials", "listed", "login", "logout", "pull", "push", "whoami"]
+__all__ = ["credentials", "listed", "login", "logout", "pull", "push", "whoami"]
 
 TOKENS = "tokens.json"
 DOWNLOADS = "downloads"
@@ -120,21 +120,6 @@ def push(
         key=key,
         progress=progress,
     )
-
-
-def appeal(card: str, note: str, *, hub: str) -> dict[str, Any]:
-    """Appeal against the quarantine of a card on a hub: the Python twin of `kcard hub appeal ns/name --hub URL`.
-
-    card  namespace/name (its newest version), or namespace/name@v2
-
-    Returns the appeal. Raises UsageError for an invalid reference, HubError where the hub refuses or does not answer.
-    """
-    from kcard.hub.client.appeal import appeal as appeal_there
-    from kcard.hub.client.repository import RemoteReference
-    from kcard.hub.client.url import address
-
-    url = address(hub)
-    return appeal_there(url, credentials().token(url), RemoteReference.parse(card), note)
 
 
 @overload

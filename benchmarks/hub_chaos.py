@@ -2,7 +2,7 @@
 
     python -m benchmarks.hub_chaos --seconds 120 --clients 32 --json
 
-Real clients (huggingface_hub; half of them send large files by Xet, half by LFS) commit, tag, pull, search and publish
+Real clients (huggingface_hub) commit, tag, pull, search and publish
 cards at once, on loopback only, each with a quota and a rate limit. Meanwhile workers, job workers and their children
 get SIGKILL, PostgreSQL is stopped as by a crash and started again, and `gc` runs over and over. Then the queue of jobs
 gets `--grace` seconds to empty.
@@ -80,7 +80,7 @@ def clients(server: Server, seconds: float, count: int, scratch: Path, card: Pat
         ledger = scratch / f"ledger{part}"
         command = [sys.executable, str(CLIENT), server.url, str(seconds), str(first), str(last), str(ledger)]
         command.append(str(card))
-        environment = client_environment(server, scratch / f"hf{part}", xet=part % 2 == 0)
+        environment = client_environment(server, scratch / f"hf{part}")
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, env=environment, stdout=sys.stderr, stderr=subprocess.DEVNULL
         )
@@ -97,15 +97,16 @@ def clients(server: Server, seconds: float, count: int, scratch: Path, card: Pat
     return lines
 
 
-def client_environment(server: Server, home: Path, xet: bool) -> dict[str, str]:
+def client_environment(server: Server, home: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "KCARD_"))}
     ours = {"HF_HOME": str(home), "HF_ENDPOINT": server.url, "HF_HUB_DISABLE_TELEMETRY": "1"}
     ours |= {
+        "HF_HUB_DISABLE_XET": "1",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "HF_HUB_DOWNLOAD_TIMEOUT": "15",
         "HF_HUB_ETAG_TIMEOUT": "15",
     }
-    return kept | ours | ({} if xet else {"HF_HUB_DISABLE_XET": "1"})
+    return kept | ours
 
 
 def names(lines: list[dict[str, Any]]) -> set[str]:

@@ -32,7 +32,7 @@ from huggingface_hub.errors import (
 __all__: list[str] = []
 
 LOST = (RepositoryNotFoundError, RevisionNotFoundError, EntryNotFoundError)
-HANG_SECONDS = 120  # a Xet client waits longer and longer before it tries again
+HANG_SECONDS = 120
 LARGE = "model.safetensors"
 SMALL = "round.json"
 MANIFEST = "kcard.json"

@@ -96,14 +96,12 @@ def timed(command: Sequence[str]) -> float:
     return time.perf_counter() - start
 
 
-def client(
-    code: str, arguments: Sequence[str], server: Server, token: str, scratch: Path, xet: bool
-) -> float:
+def client(code: str, arguments: Sequence[str], server: Server, token: str, scratch: Path) -> float:
     """Seconds that the real client took."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "KCARD_"))}
     ours = {"HF_HOME": str(scratch / "hf"), "HF_ENDPOINT": server.url, "HF_TOKEN": token}
     ours |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-    ours |= {} if xet else {"HF_HUB_DISABLE_XET": "1"}
+    ours |= {"HF_HUB_DISABLE_XET": "1"}
     command = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(command, env=kept | ours, stdout=subprocess.PIPE, check=True, text=True)
     return float(done.stdout.splitlines()[-1])
@@ -119,11 +117,10 @@ def measured(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
             found = {
                 "sha256sum_s": timed(["sha256sum", str(model)]),
                 "cp_s": timed(["cp", "--reflink=never", str(model), str(scratch / "copy")]),
-                "lfs_up_s": client(UP, ["ada/model", str(model), MODEL], server, token, scratch, False),
+                "lfs_up_s": client(UP, ["ada/model", str(model), MODEL], server, token, scratch),
                 "lfs_down_s": client(
-                    DOWN, ["ada/model", str(scratch / "down"), MODEL], server, token, scratch, False
+                    DOWN, ["ada/model", str(scratch / "down"), MODEL], server, token, scratch
                 ),
-                "xet_up_s": client(UP, ["ada/adapter", str(adapter), ADAPTER], server, token, scratch, True),
             }
         workers = [
             {"start": round(memory.start.get(worker, 0) / MEGABYTE), "highest": round(highest / MEGABYTE)}

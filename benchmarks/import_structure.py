@@ -38,7 +38,7 @@ ROWS = (
     ("gates", "selectors", "llms"),
     ("hub.server", "hub.client", "hub.remote", "cards"),
     ("hub", "hub.migrations", "cards.kinds"),
-    ("hub.xet", "cards.lm"),
+    ("cards.lm",),
     ("hub.repositories", "cards.lm.engine", "cards.engine"),
     ("hub.accounts", "cards.format"),
     ("hub.records", "hub.checks"),

@@ -50,7 +50,6 @@ def serve(
         Literal["required", "optional"],
         typer.Option(help="Whether cards with a model need an exam to be published."),
     ] = "required",
-    xet: Annotated[bool, typer.Option(help="Accept uploads by Xet from clients that support it.")] = True,
     proxies: Annotated[
         str, typer.Option(help="Addresses of trusted proxies, comma-separated.")
     ] = "127.0.0.1,::1",
@@ -96,7 +95,6 @@ def serve(
         max_file_size=parse_size(max_file_size),
         quota=None if quota is None else parse_size(quota),
         exam=exam,
-        xet=xet,
         rate=rate_limit,
     )
     evidence = checked_evidence(settings().hub_evidence) if job_workers or ask_workers else ()

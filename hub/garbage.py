@@ -116,12 +116,8 @@ def _remains(blobs: Blobs, dry_run: bool) -> Iterator[Garbage]:
 def _half_sent(database: "Database", blobs: Blobs, dry_run: bool) -> Iterator[Garbage]:
     """Abandoned uploads of clients."""
     from kcard.hub.repositories.parts import Parts
-    from kcard.hub.xet.xorbs import Xorbs
 
-    root = blobs.partial.parent
-    for path, size in Xorbs(root / "xorbs", database).collect(dry_run=dry_run):
-        yield Garbage("remains", str(path), size)
-    for path, size in Parts(root / "parts", database).collect(dry_run=dry_run):
+    for path, size in Parts(blobs.partial.parent / "parts", database).collect(dry_run=dry_run):
         yield Garbage("remains", str(path), size)
 
 

@@ -31,8 +31,6 @@ __all__ = [
     "terms",
     "uploads",
     "versions",
-    "xorb_uploads",
-    "xorbs",
 ]
 
 
@@ -49,11 +47,6 @@ def _owner(name: str, of: str, key: bool, index: bool) -> "Column[int]":
     return Column(
         name, Integer, ForeignKey(of, ondelete="CASCADE"), primary_key=key, nullable=False, index=index
     )
-
-
-def _charged() -> "Column[int]":
-    """The account whose quota is charged."""
-    return Column("namespace_id", Integer, ForeignKey("accounts.id", ondelete="CASCADE"), index=True)
 
 
 # `name` is namespace/name. `card` (the metadata of README.md) and `tags` are JSON, as of branch main. `newest` is the
@@ -151,7 +144,7 @@ uploads = Table(
     Column("sha256", String(64), nullable=False, index=True),
     Column("size", BigInteger, nullable=False),
     Column("at", DateTime(timezone=True), nullable=False, index=True),
-    _charged(),
+    Column("namespace_id", Integer, ForeignKey("accounts.id", ondelete="CASCADE"), index=True),
     Column("repository_id", Integer, ForeignKey("repositories.id", ondelete="SET NULL"), index=True),
     Index("ix_uploads_account_id_sha256", "account_id", "sha256"),
 )
@@ -250,26 +243,4 @@ access = Table(
     Column("state", String(16), nullable=False),
     Column("asked", DateTime(timezone=True), nullable=False),
     Column("note", Text, nullable=False, server_default=""),
-)
-
-# Xet: uploaded xorbs, and the accounts that sent them.
-xorbs = Table(
-    "xorbs",
-    metadata,
-    Column("hash", String(64), primary_key=True),
-    Column("size", BigInteger, nullable=False),
-    Column("chunks", Integer, nullable=False),
-    Column("used", DateTime(timezone=True), nullable=False, index=True),
-)
-
-# `repository_id` is set for tokens of one repository, which may use no other xorbs; `namespace_id` is charged for it.
-xorb_uploads = Table(
-    "xorb_uploads",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    _account(key=False),
-    Column("hash", String(64), ForeignKey("xorbs.hash", ondelete="CASCADE"), nullable=False, index=True),
-    _charged(),
-    Column("repository_id", Integer, ForeignKey("repositories.id", ondelete="SET NULL"), index=True),
-    Index("ix_xorb_uploads_account_id_hash", "account_id", "hash"),
 )

@@ -27,7 +27,6 @@ from kcard.hub.server.endpoints import (
     resolve,
     trees,
     validate,
-    xet,
 )
 from kcard.hub.server.forms import (
     account_page,
@@ -83,7 +82,6 @@ ROUTERS = (
     branches_tags,
     preupload,
     commit,
-    xet,
     lfs,
     large_files,
     resolve,

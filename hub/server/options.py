@@ -18,7 +18,6 @@ class ServerOptions:
     part_size       bytes of a part of a large file
     quota           default quota of a namespace in bytes; None: no limit
     exam            whether a card with a model needs an exam to be published
-    xet             whether to accept uploads by Xet
     rate            downloads a minute from one account or address, other requests cost more; 0: no limit
     metrics         the folder for the metrics of all workers; None: only this process
     counts          the file for the rate limit of all workers; None: only this process
@@ -33,7 +32,6 @@ class ServerOptions:
     part_size: int = 1_000_000_000
     quota: int | None = None
     exam: Literal["required", "optional"] = "required"
-    xet: bool = True
     rate: int = 3000
     metrics: str | None = None
     counts: str | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete, constants
+from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RevisionNotFoundError
 from safetensors.numpy import save
 
@@ -19,12 +19,6 @@ from tests.hub.shared_hub import Shared, shared_hub
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
         yield shared
-
-
-@pytest.fixture(autouse=True)
-def large_files_by_lfs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Xet, which has tests of its own."""
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import typer
 from kcard.cli.completion import published
 from kcard.cli.hub_option import LOCAL, HubOption, elsewhere, here
 from kcard.cli.output import Json, as_data, console, echo, note, print_json, table
-from kcard.errors import MissingExtra, UsageError
+from kcard.errors import UsageError
 from kcard.hub.repositories.figures import shown
 from kcard.sizes import shown_size
 
@@ -81,10 +81,7 @@ def show(card: Reference, json_: Json = False) -> None:
 
         manifest = json.loads(version.manifest.to_json())
         versions = [row(v) for v in hub.versions(version.name)]
-        signature = {"signature": _signature(hub, version)}
-        print_json(
-            {**row(version), **_held(version, held), **signature, "manifest": manifest, "versions": versions}
-        )
+        print_json({**row(version), **_held(version, held), "manifest": manifest, "versions": versions})
         return
     from rich.markup import escape
 
@@ -105,7 +102,6 @@ def show(card: Reference, json_: Json = False) -> None:
         "figures": "; ".join(shown(version.declared, version.verified)) or "not measured",
         "unexamined": "it has weights, but no plausible exam" if version.unexamined else "-",
         "quarantine": _quarantine(version, held),
-        "signature": _signature(hub, version) or "-",
         "size": shown_size(version.size),
         "versions": ", ".join(f"v{v.number}" for v in hub.versions(version.name)),
     }
@@ -117,22 +113,6 @@ def _quarantine(version: "Version", held: "Mapping[str, Reason]") -> str:
     if version.reference not in held:
         return "-"
     return f"used only if named: {held[version.reference]}"
-
-
-def _signature(hub: "Hub", version: "Version") -> str | None:
-    """By which key a version is signed, as what; None if it is not. Whose key it is, `kcard pull --signers` checks."""
-    from kcard.hub.checks.release import key_of
-
-    signed = hub.signature(version.reference)
-    if signed is None:
-        return None
-    if signed.release.version != version.sha256:
-        return f"wrong: it is for {signed.release}"
-    try:
-        key = key_of(signed)
-    except MissingExtra as error:
-        return f"of {signed.release}, not checked: {error}"
-    return f"wrong: it does not fit {signed.release}" if key is None else f"{key} for {signed.release}"
 
 
 def _held(version: "Version", held: "Mapping[str, Reason]") -> dict[str, Any]:
@@ -167,12 +147,6 @@ def pull(
         Path | None, typer.Argument(help="A new folder. [default for a card of a remote hub: the local hub]")
     ] = None,
     hub: HubOption = None,
-    signers: Annotated[
-        Path | None,
-        typer.Option(
-            help="Allowed signers (a file as for ssh-keygen): the version must be signed by one of them."
-        ),
-    ] = None,
     json_: Json = False,
 ) -> None:
     """Copy a card to a folder that transformers and peft can load, or fetch it into the local hub."""
@@ -182,21 +156,19 @@ def pull(
             raise UsageError(
                 f"pull {card} needs a destination: give a new folder, or a remote hub with --hub URL"
             )
-        if signers is not None:
-            raise UsageError("--signers checks a version of a remote hub: give it with --hub URL")
         pulled = here().pull(card, destination)
     else:
         from kcard.api.remote import pull as pull_from
 
         bars = sys.stderr.isatty()
         if destination is None:
-            version = pull_from(card, hub=url, signers=signers, progress=bars)
+            version = pull_from(card, hub=url, progress=bars)
             if not json_:
                 echo(f"{version.reference}  {version.sha256[:12]}  {shown_size(version.size)}")
             else:
                 print_json(row(version))
             return
-        pulled = pull_from(card, destination, hub=url, signers=signers, progress=bars)
+        pulled = pull_from(card, destination, hub=url, progress=bars)
     if json_:
         print_json({"folder": str(pulled)})
     else:

@@ -39,18 +39,7 @@ def evaluate(
     results: Annotated[
         Path | None,
         typer.Option(
-            help="Write manifest.json, eval.yaml and .eval_results/*.yaml, which others can verify, into this folder."
-        ),
-    ] = None,
-    verify: Annotated[
-        Path | None,
-        typer.Option(help="Repeat the evaluation of this manifest (a file or its folder), and compare."),
-    ] = None,
-    tolerance: Annotated[
-        float | None,
-        typer.Option(
-            help="By how much a second run's value may differ, for --results and --verify. [default: 0.02, and the "
-            "manifest's]"
+            help="Write eval.yaml and .eval_results/*.yaml, the Hugging Face Hub's formats, into this folder."
         ),
     ] = None,
     json_: Json = False,
@@ -58,16 +47,9 @@ def evaluate(
     """Compare settings on the same questions: what do cards add to an LLM, and what do they cost?"""
     cluster = cluster_of(given)
     given = _typed(ctx, given)
-    if cluster is not None and verify is not None:
-        raise UsageError("--ray does not go with --verify")
-    ways = {"resume": resume, "rerun": rerun, "verify": verify}
-    chosen = [name for name, value in ways.items() if value is not None]
-    if len(chosen) > 1:
-        raise UsageError(f"--{chosen[0]} and --{chosen[1]} do not go together")
+    if resume is not None and rerun is not None:
+        raise UsageError("--resume and --rerun do not go together")
     with _told() as told:
-        if verify is not None:
-            _verify(verify, _only(given, {"path", "llm", "llm_url"}), tolerance, told, json_)
-            return
         found = _evaluated(given, resume, rerun, told, cluster)
     _print(found, json_)
     if (analysis := given.get("analysis")) and not json_:
@@ -75,7 +57,7 @@ def evaluate(
 
         print_analysis(found.run.number, analysis)
     if results is not None:
-        _export(found.run.number, results, tolerance)
+        _export(found.run.number, results)
 
 
 def _evaluated(
@@ -84,15 +66,15 @@ def _evaluated(
     from kcard.api import evaluate as api
 
     if resume is not None:
-        return api.resume(resume, told=told, cluster=cluster, **_only(given, {"path"}))
+        return api.resume(resume, told=told, cluster=cluster, **_only(given))
     if rerun is not None:
-        return api.rerun(rerun, told=told, cluster=cluster, **_only(given, {"path"}))
+        return api.rerun(rerun, told=told, cluster=cluster, **_only(given))
     return api.evaluate(**{"tasks": (), **given}, told=told, cluster=cluster)
 
 
-def _only(given: dict[str, Any], allowed: set[str]) -> dict[str, Any]:
+def _only(given: dict[str, Any]) -> dict[str, Any]:
     """The options, none of which a run has of its own."""
-    if odd := sorted(set(given) - allowed):
+    if odd := sorted(set(given) - {"path"}):
         named = "TASK" if odd[0] == "tasks" else "--" + odd[0].replace("_", "-")
         raise UsageError(f"{named} does not go with a run, which has its own options: leave it out")
     return given
@@ -135,26 +117,8 @@ def _print(found: "Evaluation", as_json: bool) -> None:
     note(f"run {found.run.number}")
 
 
-def _export(number: int, folder: Path, tolerance: float | None) -> None:
-    from kcard.api.verify_evaluation import export_evaluation
+def _export(number: int, folder: Path) -> None:
+    from kcard.api.evaluate import export
 
-    for file in export_evaluation(number, folder, tolerance=tolerance):
+    for file in export(number, folder):
         note(f"written: {file}")
-
-
-def _verify(
-    manifest: Path, given: dict[str, Any], tolerance: float | None, told: "Told", as_json: bool
-) -> None:
-    from kcard.api.verify_evaluation import verify_evaluation
-    from kcard.cli.eval_view import compared, show_verification
-
-    found = verify_evaluation(manifest, tolerance=tolerance, told=told, **given)
-    if as_json:
-        for result in found.results:
-            print_json(compared(result) | {"run": found.evaluation.run.number})
-    else:
-        show_verification(found)
-    if not found.agrees:
-        note(f"the second run differs by more than {found.tolerance:g}, or in the number of questions")
-        sys.exit(1)
-    note(f"the second run agrees within {found.tolerance:g}")

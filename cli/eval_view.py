@@ -1,15 +1,14 @@
 """What an evaluation came to, as a table for people."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kcard.cli.output import console, echo, table
 
 if TYPE_CHECKING:
     from kcard.api.evaluate import Evaluation
-    from kcard.api.verify_evaluation import ComparedResult, Verification
     from kcard.evaluation.runs.summary import SettingSummary
 
-__all__ = ["compared", "show", "show_verification"]
+__all__ = ["show"]
 
 HEADINGS = (
     "setting",
@@ -59,39 +58,3 @@ def _cells(row: "SettingSummary") -> tuple[str, ...]:
         f"{row.seconds:.1f}",
         str(row.errors),
     )
-
-
-def show_verification(found: "Verification") -> None:
-    """What was stated and what a second run found, result by result."""
-    headings = ("task", "setting", "metric", "n", "stated", "found", "difference", "agrees", "predictions")
-    columns = table(*headings, right=headings[3:7], no_wrap=True)
-    for result in found.results:
-        data = compared(result)
-        columns.add_row(
-            data["task"],
-            data["setting"],
-            data["metric"],
-            str(data["n"]),
-            f"{data['stated']:.4f}",
-            f"{data['found']:.4f}",
-            f"{data['difference']:+.4f}",
-            "yes" if result.agrees else "no",
-            "the same" if result.same else "differ",
-        )
-    console().print(columns)
-
-
-def compared(result: "ComparedResult") -> "dict[str, Any]":
-    """A stated result and what was found, as JSON."""
-    stated, found = result.stated, result.found
-    return {
-        "task": stated.task,
-        "setting": stated.setting,
-        "metric": stated.metric,
-        "n": found.n,
-        "stated": stated.value,
-        "found": found.value,
-        "difference": found.value - stated.value,
-        "agrees": result.agrees,
-        "same_predictions": result.same,
-    }

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from kcard.cli import hub_accounts, hub_jobs, hub_mirrors, hub_server
+from kcard.cli import hub_accounts, hub_jobs, hub_server
+from kcard.cli.completion import published
 from kcard.cli.hub_option import here
 from kcard.cli.output import Json, as_data, counter, echo, note, print_json
 from kcard.errors import UsageError
@@ -24,7 +25,6 @@ whole = typer.Typer(
 def register(app: typer.Typer) -> None:
     hub_server.register(whole)
     hub_jobs.register(whole)
-    hub_mirrors.register(whole)
     hub_accounts.register(whole)
     app.add_typer(whole, name="hub")
 
@@ -65,6 +65,17 @@ def threshold(
     echo("off" if now is None else f"{now:g}")
     for reference, reason in held.items():
         note(f"quarantined: {reference}: {reason}")
+
+
+@whole.command()
+def release(
+    card: Annotated[str, typer.Argument(help="A card.", autocompletion=published, show_default=False)],
+) -> None:
+    """Release a card from quarantine until its next audit."""
+    hub = here()
+    version = hub.get(card)
+    hub.quarantine.release(version)
+    note(f"{version.reference} is released")
 
 
 def _threshold(text: str) -> float | None:

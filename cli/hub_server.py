@@ -1,15 +1,12 @@
 """kcard hub serve: the hub for several people, over HTTP."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from kcard.cli.output import echo, note
 from kcard.errors import UsageError
 from kcard.sizes import parse_size
-
-if TYPE_CHECKING:
-    from kcard.hub.server.mirror.options import MirrorOptions
 
 __all__ = ["register"]
 
@@ -53,7 +50,6 @@ def serve(
         Literal["required", "optional"],
         typer.Option(help="Whether cards with a model need an exam to be published."),
     ] = "required",
-    xet: Annotated[bool, typer.Option(help="Accept uploads by Xet from clients that support it.")] = True,
     proxies: Annotated[
         str, typer.Option(help="Addresses of trusted proxies, comma-separated.")
     ] = "127.0.0.1,::1",
@@ -78,20 +74,6 @@ def serve(
             help="Number of processes that answer questions on the pages; 0: the pages answer none.",
         ),
     ] = 0,
-    upstream: Annotated[
-        str | None,
-        typer.Option(
-            help="URL of a hub to mirror: what is not here is fetched from there. [default: none]",
-            show_default=False,
-        ),
-    ] = None,
-    upstream_age: Annotated[
-        int, typer.Option(min=0, help="Seconds after which the mirrored hub is asked again what is new.")
-    ] = 600,
-    upstream_limit: Annotated[str, typer.Option(help="Maximum size of all mirrored files.")] = "100GB",
-    upstream_anonymous: Annotated[
-        bool, typer.Option(help="Fetch from the mirrored hub also for visitors without an account.")
-    ] = False,
     log_format: Annotated[
         Literal["text", "json"], typer.Option(help="Format of the log on stderr.")
     ] = "text",
@@ -113,9 +95,7 @@ def serve(
         max_file_size=parse_size(max_file_size),
         quota=None if quota is None else parse_size(quota),
         exam=exam,
-        xet=xet,
         rate=rate_limit,
-        mirror=_mirror(upstream, upstream_age, upstream_limit, upstream_anonymous),
     )
     evidence = checked_evidence(settings().hub_evidence) if job_workers or ask_workers else ()
     serving = Serving(host, port, workers, log_format, proxies, grace, namespace, job_workers, ask_workers)
@@ -138,13 +118,6 @@ def _first(token: str) -> None:
 
 def _ready(address: str) -> None:
     echo(f"serving on {address}")
-
-
-def _mirror(url: str | None, age: int, limit: str, anonymous: bool) -> "MirrorOptions | None":
-    from kcard.hub.client.url import address
-    from kcard.hub.server.mirror.options import MirrorOptions
-
-    return None if url is None else MirrorOptions(address(url), age, parse_size(limit), anonymous)
 
 
 def _checked_url(url: str | None) -> str | None:

@@ -69,14 +69,11 @@ def show_run(number: Number, json_: Json = False) -> None:
 def export_run(
     number: Number,
     folder: Annotated[Path, typer.Argument(help="Folder for the files.", show_default=False)],
-    tolerance: Annotated[
-        float, typer.Option(help="By how much the value of a second run may differ.")
-    ] = 0.02,
 ) -> None:
-    """Write manifest.json, eval.yaml and .eval_results/*.yaml, for `kcard eval --verify` and for model pages."""
-    from kcard.api.verify_evaluation import export_evaluation
+    """Write eval.yaml and .eval_results/*.yaml, for the pages of data sets and models."""
+    from kcard.api.evaluate import export
 
-    for file in export_evaluation(number, folder, tolerance=tolerance):
+    for file in export(number, folder):
         echo(str(file))
 
 

@@ -103,23 +103,18 @@ def _unneeded(
 
 
 def _remains(blobs: Blobs, dry_run: bool) -> Iterator[Garbage]:
-    for parent in (blobs.partial, blobs.partial.parent / "mirror"):
-        for folder in remains(parent):
-            yield Garbage("remains", str(folder), _freed(folder))
-            if not dry_run:
-                discard(folder)
+    for folder in remains(blobs.partial):
+        yield Garbage("remains", str(folder), _freed(folder))
+        if not dry_run:
+            discard(folder)
     yield from (Garbage("remains", where, size) for where, size in blobs.remains(delete=not dry_run))
 
 
 def _half_sent(database: "Database", blobs: Blobs, dry_run: bool) -> Iterator[Garbage]:
     """Abandoned uploads of clients."""
     from kcard.hub.repositories.parts import Parts
-    from kcard.hub.xet.xorbs import Xorbs
 
-    root = blobs.partial.parent
-    for path, size in Xorbs(root / "xorbs", database).collect(dry_run=dry_run):
-        yield Garbage("remains", str(path), size)
-    for path, size in Parts(root / "parts", database).collect(dry_run=dry_run):
+    for path, size in Parts(blobs.partial.parent / "parts", database).collect(dry_run=dry_run):
         yield Garbage("remains", str(path), size)
 
 

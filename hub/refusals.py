@@ -13,8 +13,7 @@ HubError
     ├── TooLarge         a limit of bytes or files, or a quota, is exceeded
     ├── TooMany          the rate limit is exceeded
     ├── Busy             too much of the same kind is waiting already
-    ├── Unsupported      a part of the protocol that this hub lacks
-    └── UpstreamFailed   the hub that this one mirrors does not answer, or sends what it must not
+    └── Unsupported      a part of the protocol that this hub lacks
 """
 
 from typing import Literal
@@ -34,7 +33,6 @@ __all__ = [
     "TooMany",
     "Unknown",
     "Unsupported",
-    "UpstreamFailed",
     "WrongParent",
 ]
 
@@ -119,7 +117,3 @@ class Busy(Refused):
 
 class Unsupported(Refused):
     """A part of the protocol that this hub lacks."""
-
-
-class UpstreamFailed(Refused):
-    """The hub that this one mirrors does not answer, or sends what it must not."""

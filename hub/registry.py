@@ -26,11 +26,8 @@ from kcard.manifest import MANIFEST, Manifest, check_files, file_digest
 
 if TYPE_CHECKING:
     from kcard.hub.backup import Backup
-    from kcard.hub.checks.release import Signed
     from kcard.hub.garbage import Garbage
-    from kcard.hub.repositories.appeals import Appeals
     from kcard.hub.repositories.jobs import Jobs
-    from kcard.hub.repositories.mirrors import Mirrors
     from kcard.hub.repositories.own_cards import OwnCards
     from kcard.hub.repositories.runs import Runs
 
@@ -99,20 +96,6 @@ class Hub:
         return Jobs(self.database)
 
     @cached_property
-    def mirrors(self) -> "Mirrors":
-        """Repositories of another hub that this one mirrors."""
-        from kcard.hub.repositories.mirrors import Mirrors
-
-        return Mirrors(self.database, self.blobs)
-
-    @cached_property
-    def appeals(self) -> "Appeals":
-        """Appeals against quarantine."""
-        from kcard.hub.repositories.appeals import Appeals
-
-        return Appeals(self.database)
-
-    @cached_property
     def runs(self) -> "Runs":
         """Evaluation runs."""
         from kcard.hub.repositories.runs import Runs
@@ -122,12 +105,8 @@ class Hub:
     def _read(self, sha256: str) -> bytes:
         return b"".join(self.blobs.read(sha256))
 
-    def publish(
-        self, folder: Path | str, *, aliases: Sequence[str] = (), signed: "Signed | None" = None
-    ) -> Version:
+    def publish(self, folder: Path | str, *, aliases: Sequence[str] = ()) -> Version:
         """Publish a card folder: only the files that its manifest lists.
-
-        signed  the signature by which the card was published elsewhere, not checked; the version keeps it
 
         The same manifest again returns the existing version, sets its aliases and replaces its damaged blobs. Raises
         CardError if the folder is not a card or has a file that a shared hub refuses (code, pickles, unsafe paths),
@@ -146,7 +125,7 @@ class Hub:
             if Manifest.from_json(text) != manifest:
                 raise HubError(f"{folder} was sealed again during publication: publish it again")
             sweep(self.blobs.partial)
-            return self._store(folder, manifest, text, aliases, "" if signed is None else signed.message)
+            return self._store(folder, manifest, text, aliases)
 
     def published(self, folder: Path | str) -> Version | None:
         """Return the version that a card folder is already, by the sha256 of its manifest; None where it is none yet.
@@ -158,9 +137,7 @@ class Hub:
         digest = file_digest(folder / MANIFEST)
         return next((v for v in self._catalogue.versions(name) if v.sha256 == digest), None)
 
-    def _store(
-        self, folder: Path, manifest: Manifest, text: str, aliases: Sequence[str], message: str
-    ) -> Version:
+    def _store(self, folder: Path, manifest: Manifest, text: str, aliases: Sequence[str]) -> Version:
         # Blobs precede rows, so that every visible version is complete. A concurrent gc may delete a blob that no row
         # refers to yet, so missing ones are stored again once no other process can write.
         files = {**manifest.files, MANIFEST: hashlib.sha256(text.encode()).hexdigest()}
@@ -173,7 +150,6 @@ class Hub:
                 aliases,
                 lambda path: (folder / path).read_bytes(),
                 lambda: self._put_again(folder, files),
-                message,
             )
             published = True
             return version
@@ -266,10 +242,6 @@ class Hub:
         version = self.get(ref)
         with explained(f"can't pull {version.reference}"):
             return self._snapshots.copy(version, Path(destination))
-
-    def signature(self, ref: str) -> "Signed | None":
-        """The signature of a version, by which it was published here or where it came from, not checked; None: none."""
-        return self._own_cards.signature(self.get(ref))
 
     def alias(self, ref: str, alias: str) -> Version:
         """Point card@alias at this version."""

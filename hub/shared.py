@@ -28,7 +28,6 @@ from kcard.hub.repositories.search import Search
 from kcard.hub.repositories.uploads import Uploads
 from kcard.hub.repositories.verdicts import Verdicts
 from kcard.hub.store.blobs import Blobs
-from kcard.hub.xet.ingest import Ingest
 
 __all__ = ["SharedHub"]
 
@@ -53,7 +52,6 @@ class SharedHub:
     listing: Listing
     search: Search
     uploads: Uploads
-    ingest: Ingest
     reservations: Reservations
     verdicts: Verdicts
     publications: Publications
@@ -75,7 +73,7 @@ class SharedHub:
         """
         registry = Hub(home, database_url=database_url, blobs_url=blobs_url, serving=True)
         database, blobs = registry.database, registry.blobs
-        uploads, tokens = Uploads(database, blobs, quota=quota), Tokens(database)
+        tokens = Tokens(database)
         return cls(
             registry=registry,
             database=database,
@@ -90,8 +88,7 @@ class SharedHub:
             refs=Refs(database),
             listing=Listing(database),
             search=Search(database),
-            uploads=uploads,
-            ingest=Ingest(database, blobs, uploads, quota=quota),
+            uploads=Uploads(database, blobs, quota=quota),
             reservations=Reservations(database, quota=quota),
             verdicts=Verdicts(database),
             publications=Publications(database, blobs, registry.quarantine, exam_required=exam_required),

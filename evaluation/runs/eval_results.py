@@ -1,19 +1,17 @@
 """A run in the Hugging Face Hub's formats: .eval_results/*.yaml for a model's repository, eval.yaml for a data set's.
 
-The hub's pages show the former (kcard.hub.server.reading.eval_results). A result that somebody declares is not
-verified; what verifies it is asking again, with the manifest beside it (kcard.evaluation.runs.manifest).
+The hub's pages show the former as self-declared (kcard.hub.server.reading.eval_results).
 """
 
-import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kcard.evaluation.runs.manifest import MANIFEST, RunManifest, StatedResult
-from kcard.evaluation.runs.run import RunTask
+from kcard.evaluation.runs.run import Run, RunPlan, RunTask
+from kcard.evaluation.runs.summary import SettingSummary
 from kcard.files import write_text
 
-__all__ = ["DATASETS", "write_results"]
+__all__ = ["write_results"]
 
 FOLDER = ".eval_results"
 EVAL = "eval.yaml"
@@ -31,55 +29,47 @@ DATASETS: Mapping[str, str] = {
 }
 
 
-def write_results(manifest: RunManifest, folder: Path) -> list[Path]:
-    """Write manifest.json, eval.yaml and .eval_results/TASK.yaml into the folder; the files that were written."""
-    file = manifest.write(folder)
-    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
-    written = [file, folder / EVAL]
-    _write(folder / EVAL, _benchmark(manifest))
-    for task in manifest.plan.tasks:
-        entries = [_entry(manifest, task, stated, sha256) for stated in _of(manifest, task)]
+def write_results(run: Run, rows: Sequence[SettingSummary], folder: Path) -> list[Path]:
+    """Write eval.yaml and .eval_results/TASK.yaml into the folder; the files that were written."""
+    written = [folder / EVAL]
+    _write(folder / EVAL, _benchmark(run.plan))
+    for task in run.plan.tasks:
+        entries = [_entry(run, task, row) for row in rows if row.task == task.name]
         if entries:
             written.append(folder / FOLDER / f"{task.name}.yaml")
             _write(written[-1], entries)
     return written
 
 
-def _of(manifest: RunManifest, task: RunTask) -> Iterator[StatedResult]:
-    return (stated for stated in manifest.results if stated.task == task.name)
-
-
-def _entry(manifest: RunManifest, task: RunTask, stated: StatedResult, sha256: str) -> dict[str, Any]:
+def _entry(run: Run, task: RunTask, row: SettingSummary) -> dict[str, Any]:
     """One result: whose value it is, and all that it depends on in `notes`."""
-    plan = manifest.plan
+    plan = run.plan
     cards = ", ".join(f"{name} (sha256 {digest[:12]})" for name, digest in plan.cards.items())
     parts = [
-        f"setting {stated.setting}",
-        f"{stated.metric}, 95 % interval {stated.low:.4f} to {stated.high:.4f}",
-        f"{stated.n} of {task.total} questions, {stated.errors} failed",
+        f"setting {row.setting}",
+        f"{row.metric}, 95 % interval {row.low:.4f} to {row.high:.4f}",
+        f"{row.n} of {task.total} questions, {row.errors} failed",
         f"LLM {plan.llm}",
         *([f"cards {cards}"] if cards else []),
         f"seed {plan.seed}",
         f"data sha256 {task.sha256}",
-        f"{MANIFEST} sha256 {sha256}",
         f"kcard {plan.versions.get('kcard', 'unknown')}",
     ]
     return {
         "dataset": {"id": DATASETS.get(task.name, task.name), "task_id": task.name},
-        "value": round(stated.value, DIGITS),
-        "date": manifest.started,
+        "value": round(row.value, DIGITS),
+        "date": run.started,
         "notes": "; ".join(parts),
     }
 
 
-def _benchmark(manifest: RunManifest) -> dict[str, Any]:
+def _benchmark(plan: RunPlan) -> dict[str, Any]:
     """What was asked, as the eval.yaml of a data set's repository."""
-    tasks = manifest.plan.tasks
     return {
-        "name": ", ".join(task.name for task in tasks),
-        "description": "Settings compared on the same questions: " + ", ".join(manifest.plan.settings),
+        "name": ", ".join(task.name for task in plan.tasks),
+        "description": "Settings compared on the same questions: " + ", ".join(plan.settings),
         "evaluation_framework": FRAMEWORK,
-        "tasks": [{"id": task.name, "config": "default", "split": "test"} for task in tasks],
+        "tasks": [{"id": task.name, "config": "default", "split": "test"} for task in plan.tasks],
     }
 
 

@@ -14,11 +14,10 @@ from kcard.hub.accounts.identity import Role
 from kcard.hub.accounts.names import check_namespace, check_unambiguous, folded, is_name
 from kcard.hub.records.account_tables import accounts, memberships
 from kcard.hub.records.database import Database
-from kcard.hub.records.mirror_tables import mirrors
 from kcard.hub.records.utc import now, utc
 from kcard.hub.refusals import Conflict, Forbidden, NotThere
 
-__all__ = ["Account", "Accounts", "check_text", "find", "organisations", "require_unmirrored"]
+__all__ = ["Account", "Accounts", "check_text", "find", "organisations"]
 
 FIRST = "admin"
 UNLOGGED = {"email", "description"}
@@ -235,7 +234,6 @@ def _insert(
     taken = connection.scalar(select(accounts.c.name).where(accounts.c.folded == folded(name)))
     if taken is not None:
         raise Conflict(f"account {taken!r} already exists: choose another name")
-    require_unmirrored(connection, name)
     values = {
         "name": name,
         "folded": folded(name),
@@ -250,13 +248,6 @@ def _insert(
     row = connection.execute(insert(accounts).values(values).returning(accounts)).one()
     write(connection, by, "account.created", name, kind=kind, admin=admin or None, quota=quota)
     return _account(row)
-
-
-def require_unmirrored(connection: Connection, name: str) -> None:
-    """Raise Conflict for a new account whose repositories would take the place of mirrored ones."""
-    source = connection.scalar(select(mirrors.c.upstream).where(mirrors.c.namespace == folded(name)).limit(1))
-    if source is not None:
-        raise Conflict(f"namespace {name!r} is mirrored from {source}: choose another name")
 
 
 def _of_kind(connection: Connection, name: str, kind: Literal["user", "organisation"]) -> Account:

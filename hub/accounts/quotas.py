@@ -6,8 +6,6 @@ A quota is charged for three things:
   and one that was deleted from main still counts, since its commit can be downloaded. `accounts.used` counts them.
 - uploads that are in no commit yet
 - reservations: uploads in progress, and parts of files
-
-The xorbs of Xet uploads, which outlive their files by weeks, have a limit of the same size of their own.
 """
 
 from sqlalchemy import Connection, func, or_, select, update

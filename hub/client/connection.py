@@ -32,7 +32,7 @@ def connect(
     largest   most bytes of all answers within the block; more raise HubError
 
     Its settings for Xet, progress bars and warnings are global, and are restored at the end of the block. Uploads to
-    other hubs than the Hugging Face Hub use LFS, which is faster there.
+    other hubs than the Hugging Face Hub use LFS: hubs of this project do not speak Xet.
     """
     from huggingface_hub import HfApi, constants, utils
     from huggingface_hub.utils.logging import get_verbosity, set_verbosity

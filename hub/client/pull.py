@@ -9,7 +9,6 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ from kcard.sizes import shown_size
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-__all__ = ["Fetched", "fetched", "install", "published_there"]
+__all__ = ["fetched", "install", "published_there"]
 
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
 STALE_SECONDS = 7 * 24 * 3600
@@ -35,19 +34,11 @@ LARGEST_MANIFEST = 8 << 20  # bytes
 MARGIN = 1 << 20  # bytes beside a file: the answers about it
 
 
-@dataclass(frozen=True)
-class Fetched:
-    """A card's folder, and the commit that it was downloaded from."""
-
-    folder: Path
-    commit: str
-
-
 @contextmanager
 def fetched(
     url: str, token: str | None, reference: RemoteReference, downloads: Path, *, progress: bool = False
-) -> "Iterator[Fetched]":
-    """The verified files of a card, deleted at the end of the block.
+) -> "Iterator[Path]":
+    """A folder with the verified files of a card, deleted at the end of the block.
 
     An interrupted download keeps its complete files under `downloads` for a week, and the next one resumes there.
     Raises UnknownCard for an unknown card, HubError if the hub refuses, does not answer or exceeds a limit, CardError
@@ -69,7 +60,7 @@ def fetched(
             discard(folder)
             raise
         try:
-            yield Fetched(folder, commit)
+            yield folder
         finally:
             discard(folder)
 

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import HubError
-from kcard.hub.checks.release import Release, sign
 from kcard.hub.client.connection import connect, status
 from kcard.hub.client.repository import Tagged, branches, holding, versions
-from kcard.hub.client.signature import signature
 from kcard.manifest import MANIFEST, Manifest
 
 if TYPE_CHECKING:
@@ -63,7 +61,6 @@ def push(
     repository: str | None = None,
     private: bool = False,
     aliases: Sequence[str] = (),
-    key: Path | None = None,
     progress: bool = False,
 ) -> Published:
     """Publish a verified card folder; the same manifest again returns the existing version.
@@ -72,7 +69,6 @@ def push(
     repository  namespace/name (default: the user's namespace, the card's name); created if missing
     private     whether a new repository is private
     aliases     branches to move to the version
-    key         the SSH key that signs the version; None: it is not signed
 
     Raises HubError if the hub refuses or does not answer, UnknownCard and UsageError for an invalid name.
     """
@@ -82,11 +78,9 @@ def push(
         user = str(api.whoami()["name"]) if token is not None else ""
         name = _made(api, repository or f"{user}/{manifest.name}", private)
         version = next(holding(api, name, {text}), None)
-        if version is not None and key is not None and signature(url, token, name, version.tag) is None:
-            raise HubError(f"{name}@{version.tag} is published already, not signed, and its tag can't change")
         unchanged = version is not None
         if version is None:
-            version = _new(api, name, folder, manifest, text, page, key)
+            version = _new(api, name, folder, manifest, text, page)
         for alias in aliases:
             _point(api, name, alias, version.commit)
     paths = [folder / path for path in (*manifest.files, MANIFEST)]
@@ -112,17 +106,13 @@ def _made(api: "HfApi", repository: str, private: bool) -> str:
     return found
 
 
-def _new(
-    api: "HfApi", repository: str, folder: Path, manifest: Manifest, text: bytes, page: str, key: Path | None
-) -> Tagged:
+def _new(api: "HfApi", repository: str, folder: Path, manifest: Manifest, text: bytes, page: str) -> Tagged:
     commit = _committed(api, repository, folder, manifest, text, page)
     digest = hashlib.sha256(text).hexdigest()
     for _ in range(ATTEMPTS):
         number = max((version.number for version in versions(api, repository)), default=0) + 1
         version = Tagged(number, commit)
         message = f"{manifest.name} {digest}"
-        if key is not None:
-            message = sign(Release(repository, version.tag, digest), key).message
         try:
             api.create_tag(repository, tag=version.tag, revision=commit, tag_message=message)
         except OSError as error:

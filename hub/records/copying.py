@@ -3,8 +3,7 @@
 from sqlalchemy import Connection, Integer, Table, delete, func, insert, select, text, update
 
 from kcard.hub.records.account_tables import accounts, events, sessions
-from kcard.hub.records.mirror_tables import MIRROR_TABLES
-from kcard.hub.records.repository_tables import repositories, uploads, versions, xorb_uploads, xorbs
+from kcard.hub.records.repository_tables import repositories, uploads, versions
 from kcard.hub.records.run_tables import runs
 from kcard.hub.records.search_tables import search, search_clock
 from kcard.hub.records.tables import metadata, pools, settings
@@ -13,9 +12,9 @@ from kcard.hub.records.upload_tables import reservations, verdicts
 __all__ = ["copy_rows", "filled", "numbers"]
 
 CHUNK = 200  # rows; one may have a tree of thousands of files
-# Sessions of browsers; uploads in progress and mirrors, whose bytes are in no backup; verdicts, which a hub trusts only
+# Sessions of browsers; uploads in progress, whose bytes are in no backup; verdicts, which a hub trusts only
 # if it made them itself; and the clock, which only goes forward.
-LEFT_OUT = {sessions, uploads, xorbs, xorb_uploads, reservations, verdicts, search_clock, *MIRROR_TABLES}
+LEFT_OUT = {sessions, uploads, reservations, verdicts, search_clock}
 
 
 def copy_rows(source: Connection, target: Connection) -> None:

@@ -20,7 +20,6 @@ from kcard.hub.records.tables import metadata
 
 __all__ = [
     "access",
-    "appeals",
     "audits",
     "commits",
     "holdings",
@@ -32,8 +31,6 @@ __all__ = [
     "terms",
     "uploads",
     "versions",
-    "xorb_uploads",
-    "xorbs",
 ]
 
 
@@ -50,11 +47,6 @@ def _owner(name: str, of: str, key: bool, index: bool) -> "Column[int]":
     return Column(
         name, Integer, ForeignKey(of, ondelete="CASCADE"), primary_key=key, nullable=False, index=index
     )
-
-
-def _charged() -> "Column[int]":
-    """The account whose quota is charged."""
-    return Column("namespace_id", Integer, ForeignKey("accounts.id", ondelete="CASCADE"), index=True)
 
 
 # `name` is namespace/name. `card` (the metadata of README.md) and `tags` are JSON, as of branch main. `newest` is the
@@ -152,7 +144,7 @@ uploads = Table(
     Column("sha256", String(64), nullable=False, index=True),
     Column("size", BigInteger, nullable=False),
     Column("at", DateTime(timezone=True), nullable=False, index=True),
-    _charged(),
+    Column("namespace_id", Integer, ForeignKey("accounts.id", ondelete="CASCADE"), index=True),
     Column("repository_id", Integer, ForeignKey("repositories.id", ondelete="SET NULL"), index=True),
     Index("ix_uploads_account_id_sha256", "account_id", "sha256"),
 )
@@ -197,8 +189,8 @@ publications = Table(
     UniqueConstraint("repository_id", "tag"),
 )
 
-# Verified figures of versions. `kind` is audit, exam (taken by the hub), or appeal (the second audit after an appeal,
-# which decides nothing). `record` is the whole audit or exam as JSON, which the hub does not read.
+# Verified figures of versions. `kind` is audit or exam (taken by the hub). `record` is the whole audit or exam as JSON,
+# which the hub does not read. `released` is when an administrator released the version from the quarantine of an audit.
 audits = Table(
     "audits",
     metadata,
@@ -217,34 +209,17 @@ audits = Table(
     Column("faithfulness", Float),
     Column("factuality", Float),
     Column("record", Text, nullable=False),
-)
-
-# Appeals against the quarantine that an audit caused, one for each audit. `second_id` is the second audit.
-# `decision` is released, kept or null.
-appeals = Table(
-    "appeals",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("audit_id", Integer, ForeignKey("audits.id", ondelete="CASCADE"), nullable=False, unique=True),
-    Column("note", Text, nullable=False),
-    Column("author", String(96)),
-    Column("at", DateTime(timezone=True), nullable=False),
-    Column("second_id", Integer, ForeignKey("audits.id", ondelete="SET NULL")),
-    Column("decision", String(16)),
-    Column("decided_by", String(96)),
-    Column("decided_at", DateTime(timezone=True)),
-    Column("decision_note", Text),
+    Column("released", DateTime(timezone=True)),
 )
 
 # Measurements to be made. `state` is waiting, running, done or failed; a job that is due (`due`) waits for a worker.
 # `worker` holds a running job until `lease`; then another may claim it. `attempts` counts the claims. `seed` is that
-# of the questions and the sampling; `appeal_id` is that of the appeal that it is for.
+# of the questions and the sampling.
 jobs = Table(
     "jobs",
     metadata,
     Column("id", Integer, primary_key=True),
     Column("version_id", Integer, ForeignKey("versions.id", ondelete="CASCADE"), nullable=False, index=True),
-    Column("appeal_id", Integer, ForeignKey("appeals.id", ondelete="CASCADE"), index=True),
     Column("seed", BigInteger, nullable=False),
     Column("state", String(16), nullable=False),
     Column("attempts", Integer, nullable=False),
@@ -268,26 +243,4 @@ access = Table(
     Column("state", String(16), nullable=False),
     Column("asked", DateTime(timezone=True), nullable=False),
     Column("note", Text, nullable=False, server_default=""),
-)
-
-# Xet: uploaded xorbs, and the accounts that sent them.
-xorbs = Table(
-    "xorbs",
-    metadata,
-    Column("hash", String(64), primary_key=True),
-    Column("size", BigInteger, nullable=False),
-    Column("chunks", Integer, nullable=False),
-    Column("used", DateTime(timezone=True), nullable=False, index=True),
-)
-
-# `repository_id` is set for tokens of one repository, which may use no other xorbs; `namespace_id` is charged for it.
-xorb_uploads = Table(
-    "xorb_uploads",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    _account(key=False),
-    Column("hash", String(64), ForeignKey("xorbs.hash", ondelete="CASCADE"), nullable=False, index=True),
-    _charged(),
-    Column("repository_id", Integer, ForeignKey("repositories.id", ondelete="SET NULL"), index=True),
-    Index("ix_xorb_uploads_account_id_hash", "account_id", "hash"),
 )

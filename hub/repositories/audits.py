@@ -29,7 +29,7 @@ class AuditFinding:
     faithfulness    mean score against the card's own corpus, in [0, 1]; None if not measured
     factuality      mean score against the independent evidence, in [0, 1]; None if not measured
     record          the whole audit or exam as JSON
-    kind            audit, exam, or appeal: the second audit after an appeal, which does not decide about quarantine
+    kind            audit, which decides about quarantine, or exam
     recall          of the exam, in [0, 1]; None if not measured
     """
 

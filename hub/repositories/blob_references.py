@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import ColumnElement, Connection, delete, select, union
 
 from kcard.hub.records.database import Database
-from kcard.hub.records.mirror_tables import mirror_files
 from kcard.hub.records.repository_tables import holdings, uploads, versions
 from kcard.hub.store.blobs import Blobs
 
@@ -23,11 +22,10 @@ def kept(connection: Connection) -> dict[str, int]:
 
 
 def named(connection: Connection, candidates: Collection[str]) -> set[str]:
-    """Those of a few hundred sha256 that repositories, mirrors or unexpired uploads refer to."""
+    """Those of a few hundred sha256 that repositories or unexpired uploads refer to."""
     rows = union(
         select(holdings.c.sha256).where(holdings.c.sha256.in_(candidates)),
         select(uploads.c.sha256).where(uploads.c.sha256.in_(candidates), ~_expired()),
-        select(mirror_files.c.sha256).where(mirror_files.c.sha256.in_(candidates)),
     )
     return set(connection.scalars(rows))
 

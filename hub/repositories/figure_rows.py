@@ -5,17 +5,15 @@ from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import Connection, Row, ScalarSelect, Select, select
 
-from kcard.hub.records.repository_tables import appeals, audits, versions
+from kcard.hub.records.repository_tables import audits, versions
 from kcard.hub.records.utc import utc
 from kcard.hub.repositories.figures import Verified
 
-__all__ = ["APPEAL", "AUDIT", "EXAM", "AuditKind", "audited", "verified"]
+__all__ = ["AUDIT", "EXAM", "AuditKind", "audited", "verified"]
 
-# An audit decides about quarantine. The second audit after an appeal does not: an administrator decides.
-AuditKind: TypeAlias = Literal["audit", "exam", "appeal"]
+AuditKind: TypeAlias = Literal["audit", "exam"]
 AUDIT: AuditKind = "audit"
 EXAM: AuditKind = "exam"
-APPEAL: AuditKind = "appeal"
 MOST_NAMED = 500  # versions from which reading all audits is faster
 
 
@@ -46,11 +44,7 @@ def audited() -> ScalarSelect[float]:
 def _rows() -> Select[Any]:
     """The audits of all versions, oldest first."""
     columns = [column for column in audits.c if column.name != "record"]
-    joined = audits.outerjoin(appeals, appeals.c.audit_id == audits.c.id)
-    appealed = (appeals.c.id.label("appeal"), appeals.c.decision)
-    return (
-        select(*columns, *appealed).select_from(joined).where(audits.c.kind != APPEAL).order_by(audits.c.id)
-    )
+    return select(*columns).order_by(audits.c.id)
 
 
 def _verified(rows: Iterable[Row[Any]]) -> Verified:
@@ -67,7 +61,7 @@ def _verified(rows: Iterable[Row[Any]]) -> Verified:
         evidence=getattr(measured, "evidence", None),
         evidence_sha256=getattr(measured, "evidence_sha256", None),
         checker=getattr(measured, "checker", None),
-        appeal=None if measured is None or measured.appeal is None else measured.decision or "open",
+        released=getattr(measured, "released", None) is not None,
     )
 
 

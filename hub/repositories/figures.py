@@ -7,11 +7,9 @@ but only a verified figure can release one.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, TypeAlias
 
-__all__ = ["DECLARED", "VERIFIED", "Decision", "Declared", "Reason", "Verified", "quarantine_reason", "shown"]
+__all__ = ["DECLARED", "VERIFIED", "Declared", "Reason", "Verified", "quarantine_reason", "shown"]
 
-Decision: TypeAlias = Literal["released", "kept"]
 DECLARED, VERIFIED = "self-declared", "verified"
 
 
@@ -39,7 +37,7 @@ class Verified:
     audit         the number of the audit that measured factuality; None without one
     taken         when that was, in UTC
     evidence      the evidence of that audit by name and digest, and `checker`, who judged
-    appeal        the state of the appeal against the quarantine that this audit caused; None without one
+    released      whether an administrator released the version from the quarantine that this audit caused
     """
 
     at: datetime
@@ -51,12 +49,7 @@ class Verified:
     evidence: str | None = None
     evidence_sha256: str | None = None
     checker: str | None = None
-    appeal: Literal["open"] | Decision | None = None
-
-    @property
-    def released(self) -> bool:
-        """Whether an administrator released the version after an appeal against this audit."""
-        return self.appeal == "released"
+    released: bool = False
 
     @property
     def source(self) -> str:

@@ -41,14 +41,11 @@ def switch(connection: Connection, on: bool) -> None:
         connection.execute(insert(settings).values(name=SETTING, value="on"))
 
 
-def enqueue(
-    connection: Connection, version_id: int, *, appeal: int | None = None, due: datetime | None = None
-) -> int:
+def enqueue(connection: Connection, version_id: int, *, due: datetime | None = None) -> int:
     """Add a measurement of a version with a new seed, due now unless said otherwise; returns its number."""
     at = now()
     values = {
         "version_id": version_id,
-        "appeal_id": appeal,
         "seed": new_seed(),
         "state": WAITING,
         "attempts": 0,

@@ -5,7 +5,7 @@ job. Only the holder of the lease can complete the job, in one transaction with 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
@@ -14,12 +14,11 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, or_, select
 from kcard.errors import HubError, UnknownCard
 from kcard.hub.accounts.events import write
 from kcard.hub.records.database import Database
-from kcard.hub.records.repository_tables import appeals, jobs, repositories, versions
+from kcard.hub.records.repository_tables import jobs, repositories, versions
 from kcard.hub.records.utc import now, utc
 from kcard.hub.refusals import Conflict, NotThere
 from kcard.hub.repositories import job_rows, own_namespace, version_rows
 from kcard.hub.repositories.audits import AuditFinding, store
-from kcard.hub.repositories.figure_rows import APPEAL, AUDIT
 from kcard.hub.repositories.job_rows import WAITING
 from kcard.hub.repositories.versions import Version
 
@@ -44,7 +43,6 @@ class Job:
     state     waiting (until `due`), running, done or failed
     attempts  how often a worker began
     seed      of the questions and of the card's sampling
-    appeal    the number of the appeal that it is for, if any
     worker    who works on it, until `lease` unless extended
     error     why the last attempt failed
     repository  of the card, namespace/name
@@ -58,7 +56,6 @@ class Job:
     state: State
     attempts: int
     seed: int
-    appeal: int | None
     created: datetime
     due: datetime
     worker: str | None = None
@@ -115,21 +112,21 @@ class Jobs:
             row = version_rows.key(connection, version)
             if row is None:
                 raise UnknownCard(f"{version.reference} was removed by another process")
-            return _waiting(connection, row.id, None)
+            return _waiting(connection, row.id)
 
     def retry(self, number: int) -> Job:
-        """Try a failed job again: a new one for the same version and appeal, unless one already waits.
+        """Try a failed job again: a new one for the same version, unless one already waits.
 
         Raises NotThere for an unknown number, Conflict if the job has not failed.
         """
-        columns = (jobs.c.version_id, jobs.c.appeal_id, jobs.c.state)
+        columns = (jobs.c.version_id, jobs.c.state)
         with self._database.write() as connection:
             row = connection.execute(select(*columns).where(jobs.c.id == number)).one_or_none()
             if row is None:
                 raise NotThere("object", f"job {number} not found: `kcard hub jobs` lists them")
             if row.state != FAILED:
                 raise Conflict(f"job {number} has not failed: it is {row.state}")
-            return _waiting(connection, row.version_id, row.appeal_id)
+            return _waiting(connection, row.version_id)
 
     def add_missing(self, versions: Sequence[Version]) -> "list[Job]":
         """Have those of the versions measured that can be, and that no job measured or will."""
@@ -176,10 +173,7 @@ class Jobs:
             _change(connection, claim, lease=now() + self._lease)
 
     def complete(self, claim: Claim, findings: Sequence[AuditFinding]) -> None:
-        """Store the findings and complete the job, both or neither. Raises LeaseLost.
-
-        After an appeal, only the audit is stored, as the second one.
-        """
+        """Store the findings and complete the job, both or neither. Raises LeaseLost."""
         with self._database.write() as connection:
             _change(connection, claim, state=DONE, ended=now(), worker=None, lease=None, error=None)
             job = claim.job
@@ -187,13 +181,7 @@ class Jobs:
                 select(jobs.c.version_id).where(jobs.c.id == job.number)
             ).scalar_one()
             for finding in findings:
-                if job.appeal is None:
-                    store(connection, version_id, job.reference, finding, None, job=job.number)
-                elif finding.kind == AUDIT:
-                    second = replace(finding, kind=APPEAL)
-                    number = store(connection, version_id, job.reference, second, None, job=job.number)
-                    here = update(appeals).where(appeals.c.id == job.appeal)
-                    connection.execute(here.values(second_id=number))
+                store(connection, version_id, job.reference, finding, None, job=job.number)
 
     def fail(self, claim: Claim, error: str, *, final: bool = False) -> Job:
         """Put the job back for a later attempt, or end it if this was the last one or `final`. Raises LeaseLost."""
@@ -226,13 +214,11 @@ def _change(connection: Connection, claim: Claim, **values: object) -> None:
         raise LeaseLost(f"job {claim.job.number} ({claim.job.reference}) is no longer this worker's")
 
 
-def _waiting(connection: Connection, version_id: int, appeal: int | None) -> Job:
-    """The job of a version, or of an appeal against it, that waits; a new one if there is none."""
-    pending = and_(jobs.c.version_id == version_id, jobs.c.appeal_id == appeal, jobs.c.state == WAITING)
+def _waiting(connection: Connection, version_id: int) -> Job:
+    """The job of a version that waits; a new one if there is none."""
+    pending = and_(jobs.c.version_id == version_id, jobs.c.state == WAITING)
     number = connection.scalar(select(jobs.c.id).where(pending))
-    return _job(
-        connection, job_rows.enqueue(connection, version_id, appeal=appeal) if number is None else number
-    )
+    return _job(connection, job_rows.enqueue(connection, version_id) if number is None else number)
 
 
 def _fail(connection: Connection, job: Job, error: str) -> None:
@@ -264,7 +250,6 @@ def _value(row: Row[Any], card: str) -> Job:
         state=row.state,
         attempts=row.attempts,
         seed=row.seed,
-        appeal=row.appeal_id,
         created=utc(row.created),
         due=utc(row.due),
         worker=row.worker,

@@ -6,15 +6,13 @@ A version is a commit of the card's repository, a tag and a row in `versions`. A
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from kcard.errors import DamagedCard, HubError
-from kcard.hub.accounts.accounts import require_unmirrored
 from kcard.hub.accounts.names import check_namespace, folded
-from kcard.hub.checks.release import Signed, signed
 from kcard.hub.records.account_tables import accounts
 from kcard.hub.records.database import Database
-from kcard.hub.records.repository_tables import commits, publications, refs, repositories, versions
+from kcard.hub.records.repository_tables import commits, refs, repositories, versions
 from kcard.hub.records.tables import settings
 from kcard.hub.records.utc import now, utc
 from kcard.hub.refusals import Conflict, Refused
@@ -59,13 +57,11 @@ class OwnCards:
         aliases: Sequence[str],
         content: Callable[[str], bytes],
         locked: Callable[[], None],
-        message: str = "",
     ) -> Version:
         """Add a version of one of the hub's own cards, unless it exists.
 
         `manifest` is the text of kcard.json, `blobs` has every file of the card by path, `content` returns the bytes of
-        a path. `locked` is called once no other process can write, before any row is written. `message` is that of
-        the tag, if not empty.
+        a path. `locked` is called once no other process can write, before any row is written.
         """
         described = _described(manifest, blobs, content)
         with self._database.write() as connection:
@@ -76,22 +72,9 @@ class OwnCards:
             version = connection.scalar(select(versions.c.id).where(*same))
             if version is None:
                 version = _publish(connection, repository, manifest, described, own.name)
-            if message:
-                connection.execute(update(refs).where(*_tag_of(version)).values(message=message))
             for alias in aliases:
                 _point(connection, repository.id, alias, version)
             return version_rows.find(connection, versions.c.id == version)[0]
-
-    def signature(self, version: Version) -> Signed | None:
-        """The signature in the message of the tags that published a version; None without one."""
-        with self._database.read() as connection:
-            key = version_rows.key(connection, version)
-            if key is None:
-                return None
-            messages = connection.scalars(
-                select(refs.c.message).where(*_tag_of(key.id)).order_by(refs.c.name)
-            )
-            return next((found for message in messages if (found := signed(message)) is not None), None)
 
     def alias(self, version: Version, alias: str) -> Version | None:
         """Point an alias of the card at this version; None if the version was removed."""
@@ -181,13 +164,6 @@ def _publish(connection: Connection, repository: Repository, text: str, card: _D
     return version
 
 
-def _tag_of(version: int) -> tuple[ColumnElement[bool], ...]:
-    """The conditions on `refs` for the tags that published a version."""
-    tags = select(publications.c.tag).where(publications.c.version_id == version)
-    of = select(versions.c.repository_id).where(versions.c.id == version).scalar_subquery()
-    return refs.c.repository_id == of, refs.c.kind == TAG, refs.c.name.in_(tags)
-
-
 def _point(connection: Connection, repository_id: int, alias: str, version: int) -> None:
     """Point the branch of an alias at the commit of a version."""
     tag = (refs.c.repository_id == repository_id, refs.c.kind == TAG, refs.c.name == alias)
@@ -258,7 +234,6 @@ def _organisation(connection: Connection, name: str) -> OwnNamespace:
                 f"can't move the hub's own cards to {there.name}: it is a user; choose another name"
             )
         return OwnNamespace(there.id, there.name)
-    require_unmirrored(connection, name)
     values: dict[str, object] = {"name": name, "folded": folded(name), "kind": "organisation", "fullname": ""}
     values |= {"email": "", "admin": False, "disabled": False, "created": now()}
     made = connection.execute(insert(accounts).values(values).returning(accounts.c.id)).scalar_one()

@@ -4,15 +4,13 @@ The card is called like its repository, namespace/name; the sha256 of its manife
 """
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from itertools import islice
 from typing import Any
 
 from sqlalchemy import Row, Select, func, select
 
-from kcard.errors import CardError, MissingExtra
+from kcard.errors import CardError
 from kcard.hub.accounts.identity import Identity
-from kcard.hub.checks import release
 from kcard.hub.checks.content import check_content, check_name
 from kcard.hub.checks.metadata import LONGEST_DESCRIPTION, check_manifest
 from kcard.hub.records.database import Database
@@ -54,15 +52,14 @@ class Publications:
         """Create the tag and the version of the commit's card, both or neither.
 
         Returns None, without a tag, if the commit has no card or the repository is a dataset. The same card under
-        another tag is the same version. Raises Invalid or Dangerous for an incomplete or malformed card, or a signature
-        in the message that does not fit, and what Refs.create_tag raises.
+        another tag is the same version. Raises Invalid or Dangerous for an incomplete or malformed card, and what
+        Refs.create_tag raises.
         """
         tree = self._tree(repository, sha) if repository.type == "model" else {}
         if MANIFEST not in tree:
             return None
         text, manifest = self._manifest(tree[MANIFEST])
         files = self._files(tree, manifest)
-        _check_signature(repository, tag, files[MANIFEST].sha256, message)
         figures = self._declared(files, manifest)
         with self._database.write() as connection:
             put_tag(connection, repository, tag, sha, message)
@@ -160,19 +157,6 @@ class Publications:
         with self._blobs.open(entry.sha256) as stream:
             content: bytes = stream.read(LONGEST)
         return content
-
-
-def _check_signature(repository: Repository, tag: str, version: str, message: str) -> None:
-    """Raise Invalid if the message has a signature that is not this release's. Whose key it is, clients decide."""
-    signed = release.signed(message)
-    if signed is None:
-        return
-    expected = release.Release(repository.name, tag, version)
-    if signed.release != expected:
-        raise Invalid(f"can't publish the card: its signature is for {signed.release}, not for {expected}")
-    with suppress(MissingExtra):
-        if release.key_of(signed) is None:
-            raise Invalid("can't publish the card: its signature is wrong")
 
 
 def _rows(repository: Repository) -> Select[Any]:

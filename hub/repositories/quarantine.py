@@ -1,18 +1,22 @@
 """Quarantine: cards below the hub's factuality threshold are visible, but used only if named.
 
-The latest audit of the version that measured factuality decides, unless an administrator released the version after an
-appeal. Without an audit, the card's own exam decides: it can quarantine the card but never release it. Unmeasured cards
+The latest audit of the version that measured factuality decides, unless an administrator released the version
+since. Without an audit, the card's own exam decides: it can quarantine the card but never release it. Unmeasured cards
 are not quarantined.
 """
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, delete, insert, select, update
 
-from kcard.errors import HubError
+from kcard.errors import HubError, UnknownCard
 from kcard.hub.accounts.events import write
 from kcard.hub.records.database import Database
+from kcard.hub.records.repository_tables import audits, versions
 from kcard.hub.records.tables import settings
+from kcard.hub.records.utc import now
+from kcard.hub.refusals import Invalid
+from kcard.hub.repositories import version_rows
 from kcard.hub.repositories.exams import checked_share
 from kcard.hub.repositories.figures import Reason, quarantine_reason
 from kcard.hub.repositories.versions import Version
@@ -58,8 +62,29 @@ class Quarantine:
                 connection.execute(insert(settings).values(name=THRESHOLD, value=f"{threshold:g}"))
             write(connection, by, "quarantine.set", "hub", threshold=threshold)
 
-    def held(self, versions: Sequence[Version]) -> dict[str, Reason]:
+    def release(self, version: Version, *, by: str | None = None) -> None:
+        """Release a version from the quarantine of its latest audit. A later audit is judged by itself.
+
+        Raises UnknownCard if the version was removed, Invalid if no audit quarantines it.
+        """
+        with self._database.write() as connection:
+            row = version_rows.key(connection, version)
+            if row is None:
+                raise UnknownCard(f"{version.reference} was removed by another process")
+            [current] = version_rows.find(connection, versions.c.id == row.id)
+            reason = quarantine_reason(current.declared, current.verified, threshold(connection))
+            if reason is None:
+                raise Invalid(f"{version.reference} is not quarantined")
+            if reason.audit is None:
+                raise Invalid(
+                    f"{version.reference} is quarantined by its own exam, not by an audit of this hub: publish a "
+                    "version with a new exam, or audit it (`kcard audit`)"
+                )
+            connection.execute(update(audits).where(audits.c.id == reason.audit).values(released=now()))
+            write(connection, by, "card.released", version.reference, audit=reason.audit)
+
+    def held(self, candidates: Sequence[Version]) -> dict[str, Reason]:
         """Why versions are quarantined, by reference; others are omitted. The figures are those of the values."""
-        limit = self.threshold if versions else None
-        found = {v.reference: quarantine_reason(v.declared, v.verified, limit) for v in versions}
+        limit = self.threshold if candidates else None
+        found = {v.reference: quarantine_reason(v.declared, v.verified, limit) for v in candidates}
         return {reference: reason for reference, reason in found.items() if reason is not None}

@@ -60,15 +60,6 @@ class Refs:
         """All tags by name."""
         return self._list(repository, TAG)
 
-    def tag(self, repository: Repository, name: str) -> Ref:
-        """A tag. Raises NotThere."""
-        query = select(refs.c.name, refs.c.sha, refs.c.message).where(*_here(repository, TAG, name))
-        with self._database.read() as connection:
-            row = connection.execute(query).one_or_none()
-        if row is None:
-            raise NotThere("revision", f"tag {name[:LONGEST]!r} not found in {repository.name}")
-        return Ref(*row)
-
     def _list(self, repository: Repository, kind: str) -> Found:
         columns = (refs.c.name, refs.c.sha, refs.c.message)
         query = select(*columns).where(refs.c.repository_id == repository.id, refs.c.kind == kind)

@@ -55,11 +55,6 @@ class Reservations:
         with self._database.read() as connection:
             return quotas.remaining(connection, owner_of(connection, repository_id), self._quota)
 
-    def limit(self, repository_id: int) -> int | None:
-        """The quota of the repository's namespace in bytes; None: no limit."""
-        with self._database.read() as connection:
-            return quotas.limit(connection, owner_of(connection, repository_id), self._quota)
-
 
 def owner_of(connection: Connection, repository_id: int) -> int:
     """The account whose namespace has the repository. Raises NotThere if it was deleted."""

@@ -26,13 +26,10 @@ from kcard.hub.server.endpoints import (
     repos,
     resolve,
     trees,
-    upstream,
     validate,
-    xet,
 )
 from kcard.hub.server.forms import (
     account_page,
-    appeals,
     ask,
     login,
     new_repository,
@@ -43,10 +40,8 @@ from kcard.hub.server.forms import (
     requests,
     tokens,
     upload,
-    upstream_token,
 )
 from kcard.hub.server.forms.administration import accounts as administered_accounts
-from kcard.hub.server.forms.administration import appeals as administered_appeals
 from kcard.hub.server.forms.administration import jobs, log, quarantine, quotas
 from kcard.hub.server.forms.ask import QuestionLimit
 from kcard.hub.server.forms.login_limit import LoginLimit
@@ -58,7 +53,6 @@ from kcard.hub.server.middleware.instrumentation import Instrumentation, log_exc
 from kcard.hub.server.middleware.rate_limit import RateLimit
 from kcard.hub.server.middleware.raw_path import RawPath, refuse_nul
 from kcard.hub.server.middleware.security_headers import SecurityHeaders
-from kcard.hub.server.mirror.answers import Mirror, not_there
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.page import compare, feed, files, home, openapi, pages
 from kcard.hub.server.page.refusals import refused, wants_html
@@ -80,7 +74,6 @@ ROUTERS = (
     accounts,
     validate,
     repos,
-    upstream,
     measurements,  # before models: /api/{types}/{name} matches its paths
     models,
     trees,
@@ -89,7 +82,6 @@ ROUTERS = (
     branches_tags,
     preupload,
     commit,
-    xet,
     lfs,
     large_files,
     resolve,
@@ -99,13 +91,11 @@ PAGES = (
     login,
     profile,
     tokens,
-    upstream_token,
     organisations,
     new_repository,
     administered_accounts,
     quotas,
     quarantine,
-    administered_appeals,
     jobs,
     log,
     home,
@@ -115,7 +105,6 @@ PAGES = (
     files,
     pages,  # /{namespace}/{name} matches paths of those above
     requests,  # after pages: /datasets/{namespace}/settings is a dataset
-    appeals,
     repository_settings,
     upload,
     readme,
@@ -141,13 +130,11 @@ def create_app(hub: SharedHub, options: ServerOptions | None = None) -> FastAPI:
     app.state.login_limit = LoginLimit(app.state.options.counts)
     app.state.question_limit = QuestionLimit(app.state.options.counts)
     app.state.account_turns = AccountTurns()
-    app.state.mirror = Mirror.of(hub, app.state.options)
     for module in ROUTERS:
         app.include_router(module.router)
     for module in PAGES:
         app.include_router(module.router, dependencies=[Depends(remember)])
     openapi.describe(app)
-    app.add_exception_handler(NotThere, not_there)
     app.add_exception_handler(KcardError, _kcard_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)

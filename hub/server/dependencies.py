@@ -32,7 +32,6 @@ __all__ = [
     "base_url",
     "get_repository",
     "has_access",
-    "identified",
     "repository_type",
     "require_download",
     "web_type",
@@ -102,12 +101,6 @@ def _identify(hub: SharedHub, header: str) -> Identity:
 
 
 OptionalIdentity: TypeAlias = Annotated[Identity | None, Depends(_identity)]
-
-
-async def identified(request: Request) -> Identity | None:
-    """As OptionalIdentity, outside of endpoints."""
-    hub = await _hub(request)
-    return await _identity(request, hub, await _session(request, hub, await _options(request)))
 
 
 async def _required_identity(identity: OptionalIdentity) -> Identity:

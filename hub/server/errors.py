@@ -18,7 +18,6 @@ from kcard.hub.refusals import (
     TooMany,
     Unknown,
     Unsupported,
-    UpstreamFailed,
     WrongParent,
 )
 
@@ -35,7 +34,6 @@ STATUS: dict[type[KcardError], int] = {
     Invalid: 400,
     Unsupported: 501,
     Busy: 503,
-    UpstreamFailed: 502,
     Unavailable: 503,
     DiskFull: 507,
     UsageError: 400,

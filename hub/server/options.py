@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from kcard.hub.server.mirror.options import MirrorOptions
-
 __all__ = ["ServerOptions"]
 
 
@@ -20,12 +18,10 @@ class ServerOptions:
     part_size       bytes of a part of a large file
     quota           default quota of a namespace in bytes; None: no limit
     exam            whether a card with a model needs an exam to be published
-    xet             whether to accept uploads by Xet
     rate            downloads a minute from one account or address, other requests cost more; 0: no limit
     metrics         the folder for the metrics of all workers; None: only this process
     counts          the file for the rate limit of all workers; None: only this process
     asking          the socket of the processes that answer questions; None: the pages answer none
-    mirror          which hub this one mirrors; None: none
     """
 
     url: str | None = None
@@ -36,9 +32,7 @@ class ServerOptions:
     part_size: int = 1_000_000_000
     quota: int | None = None
     exam: Literal["required", "optional"] = "required"
-    xet: bool = True
     rate: int = 3000
     metrics: str | None = None
     counts: str | None = None
     asking: str | None = None
-    mirror: MirrorOptions | None = None

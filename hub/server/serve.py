@@ -31,10 +31,8 @@ __all__ = ["Serving", "serve"]
 
 # Checked at the start, so that no upload fails halfway.
 MODULES = [
-    "blake3",
     "fastapi",
     "httptools",
-    "lz4",
     "markdown_it",
     "nh3",
     "prometheus_client",

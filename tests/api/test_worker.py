@@ -169,7 +169,7 @@ def test_two_workers_share_the_jobs_and_one_that_stops_puts_its_own_back(
 
 
 def request(folder: Path, **given: object) -> Request:
-    base = Request(str(folder), exam=True, evidence=(), questions=3, seed=0, memory=8 << 30, seconds=60)
+    base = Request(str(folder), evidence=(), questions=3, seed=0, memory=8 << 30, seconds=60)
     return replace(base, **given)  # type: ignore[arg-type]
 
 
@@ -223,7 +223,7 @@ def test_a_child_sees_no_secret_and_can_start_no_program(
 def test_a_child_ends_with_its_worker(tmp_path: Path) -> None:
     code = (
         "import sys, time\nfrom pathlib import Path\nfrom kcard.api.measurement import Child, Request\n"
-        "request = Request(sys.argv[1], True, (), 3, 0, 8 << 30, 60)\n"
+        "request = Request(sys.argv[1], (), 3, 0, 8 << 30, 60)\n"
         "child = Child(request, Path(sys.argv[2]))\nprint(child._process.pid, flush=True)\ntime.sleep(60)\n"
     )
     card = rivers(tmp_path / "card", *sentences(SPRINGS))

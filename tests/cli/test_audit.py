@@ -78,7 +78,7 @@ def test_a_quarantined_card_is_marked_wherever_it_is_seen(kcard: Kcard, moons: H
     assert "all selected cards are quarantined" in done.err
     named = kcard("ask", "Which planet does Io circle?", "--gate", "always", "--cards", "moons", "--json")
     assert "used because it is named: moons@v1" in json.loads(named.out)["notes"][0]
-    assert kcard("hub", "threshold", "off").out == "off\n"
+    assert "moons@v1 is released" in kcard("hub", "release", "moons").err
     assert "quarantined" not in json.loads(kcard("cards", "list", "--json").out)[0]
 
 
@@ -90,6 +90,7 @@ def test_a_quarantined_card_is_marked_wherever_it_is_seen(kcard: Kcard, moons: H
         (["audit", "moons", "--evidence", "nowhere.txt"], 1, "nowhere.txt"),
         (["audit", "moons", "--documents", "0"], 2, "documents is 0: it must be at least 1"),
         (["hub", "threshold", "high"], 2, "threshold 'high': give a number between 0 and 1, or off"),
+        (["hub", "release", "moons"], 1, "moons@v1 is not quarantined"),
         (["hub", "threshold", "2"], 2, "threshold 2: it must be between 0 and 1, or off"),
     ],
 )

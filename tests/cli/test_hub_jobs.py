@@ -1,4 +1,4 @@
-"""kcard hub worker, jobs, measure, appeal, appeals, decide: as an operator types them."""
+"""kcard hub worker, jobs, measure: as an operator types them."""
 
 import json
 from pathlib import Path
@@ -52,25 +52,7 @@ def test_cards_of_before_are_measured_on_request_each_once(hub: Hub) -> None:
     assert [job["reference"] for job in data("measure")] == ["lakes@v1"]
 
 
-@pytest.mark.usefixtures("hub")
-def test_an_appeal_from_the_command_line_to_the_decision() -> None:
-    made = data("appeal", "rivers", "--note", "The atlas is old.")
-    assert (made["reference"], made["factuality"], made["author"]) == ("rivers@v1", 0.3, None)
-    assert "rivers@v1" in kcard("threshold").stderr
-    [shown] = kcard("appeals", "--open").stdout.splitlines()
-    assert shown == (
-        f"1  open  rivers@v1  audit {made['audit']}: 0.30, second audit: not done  -: The atlas is old."
-    )
-    decided = data("decide", "1", "release", "--note", "Right.")
-    assert (decided["decision"], decided["decision_note"]) == ("released", "Right.")
-    assert kcard("appeals", "--open").stdout == ""
-    assert kcard("threshold").stderr == ""
-
-
 REFUSED: list[tuple[list[str], str]] = [
-    (["appeal", "lakes", "--note", "No."], "lakes@v1 is not quarantined"),
-    (["appeal", "rivers", "--note", " "], "note: give a text"),
-    (["decide", "7", "keep"], "appeal 7 not found"),
     (["measure", "seas"], "unknown card 'seas'"),
     (["worker", "--drain", "--evidence", "nowhere.txt"], "evidence 'nowhere.txt' does not exist"),
     (["worker", "--drain", "--questions", "0"], "questions is 0: it must be at least 1"),

@@ -1,8 +1,8 @@
 """Makes every call of the Hugging Face client that a hub must answer, and prints one line of JSON for each.
 
-    HF_ENDPOINT=http://… HF_TOKEN=kc_… python client.py [--without-cli]
+    HF_ENDPOINT=http://… HF_TOKEN=kc_… python client.py
 
-It runs in an environment with nothing but huggingface_hub and hf_xet, old or new, and knows nothing of kcard. A line is
+It runs in an environment with nothing but huggingface_hub, old or new, and knows nothing of kcard. A line is
 {"name", "ok", "error", "seconds"}; "skipped" says why a call was not made. A second token, of somebody who may not see
 what the first one hides, is in OTHER_TOKEN.
 """
@@ -749,8 +749,6 @@ def main() -> int:
     """Make the calls one after another; the exit code is 1 where one failed."""
     failed = False
     for name, function in calls:
-        if name.startswith("hf ") and "--without-cli" in sys.argv:
-            continue
         began, line = time.perf_counter(), {"name": name, "ok": True, "error": None}
         try:
             function()

@@ -2,7 +2,7 @@
 
     python tests/conformance/matrix.py [--output table.md] [--versions 0.36.2,2.4.0]
 
-Each version gets a virtual environment of its own under .venv-matrix, with huggingface_hub and hf_xet and nothing else;
+Each version gets a virtual environment of its own under .venv-matrix, with huggingface_hub and nothing else;
 making them needs a package index, once. The hub is `kcard hub serve` in a new home, on this machine alone. Exit code 1
 where a call failed.
 """
@@ -25,8 +25,7 @@ CLIENT = Path(__file__).with_name("client.py")
 ENVIRONMENTS = ROOT / ".venv-matrix"
 CONSTRAINTS = ROOT / "constraints.txt"
 OLDER = ("0.36.2", "1.29.0")
-SECONDS = 300  # in which a version must have made its calls; hf_xet tries for minutes what can't succeed
-XET, LFS = "default", "HF_HUB_DISABLE_XET=1"
+SECONDS = 300  # in which a version must have made its calls
 
 
 @dataclass(frozen=True)
@@ -45,16 +44,14 @@ def main() -> int:
     given = parser.parse_args()
     versions = given.versions.split(",") if given.versions else [*OLDER, pinned("huggingface_hub")]
     pythons = {version: environment(version) for version in versions}
-    results: dict[tuple[str, str], list[dict[str, object]]] = {}
+    results: dict[str, list[dict[str, object]]] = {}
     with running_hub() as hub:
         for version, python in pythons.items():
-            for way in (XET, LFS):
-                results[version, way] = calls(python, hub, way)
-                told = results[version, way]
-                failed = [line for line in told if not line["ok"]]
-                say(f"huggingface_hub {version}, {way}: {len(told)} calls, {len(failed)} failed")
-                for line in failed:
-                    say(f"  {line['name']}: {line['error']}")
+            told = results[version] = calls(python, hub)
+            failed = [line for line in told if not line["ok"]]
+            say(f"huggingface_hub {version}: {len(told)} calls, {len(failed)} failed")
+            for line in failed:
+                say(f"  {line['name']}: {line['error']}")
     text = table(results)
     if given.output is None:
         sys.stdout.write(text)
@@ -81,7 +78,7 @@ def environment(version: str) -> Path:
     """The Python of an environment with that huggingface_hub, which is made where it is not there."""
     folder = ENVIRONMENTS / version
     python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
-    wanted = [f"huggingface_hub=={version}", f"hf-xet=={pinned('hf-xet')}"]
+    wanted = [f"huggingface_hub=={version}"]
     done = folder / "installed.txt"
     if not done.is_file() or done.read_text(encoding="utf-8").split() != wanted:
         say(f"making an environment with {', '.join(wanted)}")
@@ -140,8 +137,8 @@ def address(lines: Iterator[str]) -> str | None:
     return None
 
 
-def calls(python: Path, hub: Hub, way: str) -> list[dict[str, object]]:
-    """What client.py says of each call. The commands are tried once, in the default way."""
+def calls(python: Path, hub: Hub) -> list[dict[str, object]]:
+    """What client.py says of each call."""
     with tempfile.TemporaryDirectory(prefix="kcard-matrix-") as home:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "KCARD_"))}
         ours = {
@@ -149,15 +146,13 @@ def calls(python: Path, hub: Hub, way: str) -> list[dict[str, object]]:
             "HF_TOKEN": hub.tokens[0],
             "OTHER_TOKEN": hub.tokens[1],
             "HF_HOME": home,
+            "HF_HUB_DISABLE_XET": "1",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "HF_HUB_DISABLE_UPDATE_CHECK": "1",
             "TMPDIR": home,
         }
-        plain = [] if way == XET else ["--without-cli"]
-        if way == LFS:
-            ours["HF_HUB_DISABLE_XET"] = "1"
-        command = [str(python), "-I", str(CLIENT), *plain]
+        command = [str(python), "-I", str(CLIENT)]
         try:
             done = subprocess.run(
                 command, env=kept | ours, capture_output=True, text=True, timeout=SECONDS, check=False
@@ -178,17 +173,17 @@ def read(text: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def table(results: Mapping[tuple[str, str], Sequence[Mapping[str, object]]]) -> str:
-    """A row for each call, a column for each version and way."""
+def table(results: Mapping[str, Sequence[Mapping[str, object]]]) -> str:
+    """A row for each call, a column for each version."""
     names = list(dict.fromkeys(str(line["name"]) for told in results.values() for line in told))
-    head = " | ".join(f"{version}{'' if way == XET else ', no Xet'}" for version, way in results)
+    head = " | ".join(results)
     rows = [f"| call | {head} |", "|---" * (len(results) + 1) + "|"]
     for name in names:
         cells = (next((line for line in told if line["name"] == name), None) for told in results.values())
         rows.append(f"| {name} | {' | '.join(cell(line) for line in cells)} |")
     notes = {
         f"- {version}: {line['name']}: {line['skipped']}"
-        for (version, _), told in results.items()
+        for version, told in results.items()
         for line in told
         if "skipped" in line
     }

@@ -89,6 +89,7 @@ class Shared:
             "HF_ENDPOINT": self.url,
             "HF_HOME": str(home / "hf"),
             "HF_HUB_OFFLINE": "0",
+            "HF_HUB_DISABLE_XET": "1",
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
             "HF_HUB_DISABLE_UPDATE_CHECK": "1",
@@ -162,12 +163,13 @@ def shared_hub(
     hub = SharedHub.open(folder / "home", database_url=database_url, **settings)
     tokens = _people(hub)
     offline, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, False
+    xet, constants.HF_HUB_DISABLE_XET = constants.HF_HUB_DISABLE_XET, True  # the hub does not speak it
     clients: list[httpx.Client] = []
     try:
         with running(hub, options) as url:
             yield Shared(url, hub, folder, tokens, clients)
     finally:
-        constants.HF_HUB_OFFLINE = offline
+        constants.HF_HUB_OFFLINE, constants.HF_HUB_DISABLE_XET = offline, xet
         for client in clients:
             client.close()
 

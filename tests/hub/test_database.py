@@ -17,7 +17,6 @@ import kcard.hub.records.database
 from kcard.errors import HubError
 from kcard.hub.records import (  # noqa: F401 (the metadata)
     account_tables,
-    mirror_tables,
     repository_tables,
     run_tables,
     search_tables,

@@ -1,4 +1,4 @@
-"""The queue of measurements, and appeals: durable, claimed once, completed by the holder of the lease only."""
+"""The queue of measurements: durable, claimed once, completed by the holder of the lease only."""
 
 import shutil
 import threading
@@ -14,7 +14,7 @@ from sqlalchemy import update
 from kcard.errors import HubError
 from kcard.hub.records.repository_tables import jobs as job_table
 from kcard.hub.records.utc import now
-from kcard.hub.refusals import Conflict, Invalid, NotThere
+from kcard.hub.refusals import Conflict, NotThere
 from kcard.hub.repositories.audits import AuditFinding
 from kcard.hub.repositories.jobs import MOST_ATTEMPTS, Claim, Jobs, LeaseLost
 from kcard.hub.shared import SharedHub
@@ -202,122 +202,24 @@ def test_jobs_go_with_their_version_and_come_with_a_backup(hub: SharedHub, tmp_p
     other.database.close()
 
 
-@pytest.fixture
-def held(hub: SharedHub) -> SharedHub:
-    """Its card is quarantined by an audit."""
-    return quarantine(hub)
-
-
-def quarantine(hub: SharedHub) -> SharedHub:
-    hub.registry.quarantine.set(0.5)
-    hub.registry.jobs.complete(claimed(hub.registry.jobs), [finding(0.3)])
-    return hub
-
-
-def quarantined(hub: SharedHub) -> bool:
-    return bool(hub.registry.quarantine.held(hub.registry.list()))
-
-
-def test_an_appeal_has_the_card_audited_again_with_another_seed_and_decides_nothing(held: SharedHub) -> None:
-    registry = held.registry
-    appeal = registry.appeals.make(registry.get("rivers"), "The atlas is out of date.", by="bob")
-    assert (appeal.factuality, appeal.author) == (0.3, "bob")
-    second, first = registry.jobs.list()
-    assert (second.appeal, second.seed != first.seed) == (appeal.number, True)
-    registry.jobs.complete(claimed(registry.jobs), [finding(0.9)])
-    [appeal] = registry.appeals.list(undecided=True)
-    assert (appeal.second, appeal.second_factuality) == (appeal.audit + 1, 0.9)
-    assert quarantined(held)  # else a lucky seed would release it
-    assert [a.finding.kind for a in registry.audits.list()] == ["audit", "appeal"]
-
-
-def test_an_administrator_releases_the_card_until_another_audit(held: SharedHub) -> None:
-    registry = held.registry
-    number = registry.appeals.make(registry.get("rivers"), "No.", by="bob").number
-    decided = registry.appeals.decide(number, "release", "You are right.", by="ada")
-    assert (decided.decision, decided.decided_by, decided.decision_note) == (
-        "released",
-        "ada",
-        "You are right.",
-    )
-    assert not quarantined(held)
-    with pytest.raises(Conflict, match="decided already: released"):
-        registry.appeals.decide(number, "keep")
-    registry.audits.add(registry.get("rivers"), finding(0.2))
-    assert quarantined(held)
-
-
-def test_a_kept_card_stays_and_can_be_appealed_once_for_each_audit(held: SharedHub) -> None:
-    registry = held.registry
-    first = registry.appeals.make(registry.get("rivers"), "No.", by="bob")
-    with pytest.raises(Conflict, match=f"an appeal against audit {first.audit} already"):
-        registry.appeals.make(registry.get("rivers"), "Again.", by="bob")
-    registry.appeals.decide(first.number, "keep", by="ada")
-    assert quarantined(held)
-    with pytest.raises(Conflict):
-        registry.appeals.make(registry.get("rivers"), "Again.", by="bob")
-    registry.audits.add(registry.get("rivers"), finding(0.2))
-    assert registry.appeals.make(registry.get("rivers"), "Now again.").audit == first.audit + 1
-
-
-def test_every_step_is_in_the_event_log(any_hub: SharedHub) -> None:
-    registry = quarantine(any_hub).registry
-    number = registry.appeals.make(registry.get("rivers"), "No.", by="bob").number
-    registry.jobs.complete(claimed(registry.jobs), [finding(0.9)])
-    registry.appeals.decide(number, "release", by="ada")
-    events = [(e.action, e.actor) for e in any_hub.events.list(6)]
-    assert events == [
-        ("appeal.decided", "ada"),
-        ("card.measured", None),
-        ("appeal.made", "bob"),
-        ("card.quarantined", None),
-        ("card.measured", None),
-        ("quarantine.set", None),
-    ]
-
-
-@pytest.mark.parametrize("note", ["", "  ", "x" * 2001, "\x1b[2J"])
-def test_a_note_that_says_nothing_or_too_much_is_refused(held: SharedHub, note: str) -> None:
-    with pytest.raises(Invalid, match="note: give a text of at most 2000 characters"):
-        held.registry.appeals.make(held.registry.get("rivers"), note)
-
-
-def test_what_is_not_quarantined_by_an_audit_cant_be_appealed(hub: SharedHub) -> None:
-    with pytest.raises(Invalid, match="rivers@v1 is not quarantined"):
-        hub.registry.appeals.make(hub.registry.get("rivers"), "No.")
-    with pytest.raises(NotThere, match="appeal 7 not found"):
-        hub.registry.appeals.decide(7, "keep")
-
-
-def test_the_failed_second_audit_of_an_appeal_is_tried_again_for_that_appeal(any_hub: SharedHub) -> None:
-    registry = quarantine(any_hub).registry
-    appeal = registry.appeals.make(registry.get("rivers"), "No.", by="bob")
+def test_a_failed_job_is_tried_again(any_hub: SharedHub) -> None:
+    registry = any_hub.registry
     failed = registry.jobs.fail(claimed(registry.jobs), "out of memory", final=True)
     again = registry.jobs.retry(failed.number)
-    assert (again.appeal, again.state, again.attempts) == (appeal.number, "waiting", 0)
+    assert (again.state, again.attempts) == ("waiting", 0)
     assert again.number == registry.jobs.retry(failed.number).number  # it waits already
     registry.jobs.complete(claimed(registry.jobs), [finding(0.9)])
-    found = registry.appeals.against(appeal.audit)
-    assert found is not None
-    assert found.second_factuality == 0.9
     with pytest.raises(Conflict, match="has not failed: it is done"):
         registry.jobs.retry(again.number)
     with pytest.raises(NotThere, match="job 999 not found"):
         registry.jobs.retry(999)
 
 
-def test_appeals_and_jobs_are_listed_in_part(any_hub: SharedHub) -> None:
-    registry = quarantine(any_hub).registry
-    first = registry.appeals.make(registry.get("rivers"), "No.").number
-    registry.appeals.decide(first, "keep")
-    registry.jobs.complete(claimed(registry.jobs), [finding(0.4)])
-    registry.jobs.add(registry.get("rivers"))
-    registry.jobs.complete(claimed(registry.jobs), [finding(0.4)])
-    second = registry.appeals.make(registry.get("rivers"), "No again.").number
-    for wanted, numbers in ((None, [second, first]), (True, [second]), (False, [first])):
-        assert [appeal.number for appeal in registry.appeals.list(undecided=wanted)] == numbers
-    assert [appeal.number for appeal in registry.appeals.list(limit=1)] == [second]
-    assert [appeal.number for appeal in registry.appeals.list(before=second)] == [first]
+def test_jobs_are_listed_in_part(any_hub: SharedHub) -> None:
+    registry = any_hub.registry
+    for _ in range(3):
+        registry.jobs.complete(claimed(registry.jobs), [finding(0.4)])
+        registry.jobs.add(registry.get("rivers"))
     newest, *older = [job.number for job in registry.jobs.list()]
     assert [job.number for job in registry.jobs.list(before=newest, limit=2)] == older[:2]
     assert registry.jobs.list()[0].repository == "library/rivers"

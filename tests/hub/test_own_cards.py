@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import CardError, HubError, UsageError
-from kcard.hub.checks.release import BEGIN, Release, Signed
 from kcard.hub.refusals import Conflict, NotThere
 from kcard.hub.repositories import history, newest
 from kcard.hub.repositories.own_cards import OwnCards
@@ -161,22 +160,6 @@ def test_a_hub_of_cards_alone_still_gets_its_first_administrator(hub: SharedHub)
     assert first is not None
     assert first.admin
     assert hub.accounts.first() is None
-
-
-def test_a_version_keeps_the_signature_that_it_came_with(hub: SharedHub, tmp_path: Path) -> None:
-    version = hub.registry.get("rivers@v1")
-    assert hub.registry.signature("rivers@v1") is None
-    signed = Signed(
-        Release("ada/rivers", "v7", version.sha256), f"{BEGIN}AAAA\n-----END SSH SIGNATURE-----\n"
-    )
-    assert hub.registry.publish(rivers(tmp_path / "one").folder, signed=signed) == version
-    assert hub.registry.signature("rivers@v1") == signed
-    hub.registry.publish(rivers(tmp_path / "one").folder)
-    assert hub.registry.signature("rivers@v1") == signed
-    assert hub.registry.signature("rivers@v2") is None
-    assert hub.refs.tag(repository(hub), "v1").message == signed.message
-    with pytest.raises(NotThere):
-        hub.refs.tag(repository(hub), "v9")
 
 
 def test_the_newest_versions_of_repositories_are_read_at_once(hub: SharedHub, tmp_path: Path) -> None:

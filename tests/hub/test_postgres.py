@@ -19,7 +19,6 @@ from sqlalchemy.exc import IntegrityError
 from kcard.errors import HubError, MissingExtra, Unavailable, UsageError
 from kcard.hub.records import (  # noqa: F401 (the metadata)
     account_tables,
-    mirror_tables,
     repository_tables,
     run_tables,
     search_tables,
@@ -27,8 +26,9 @@ from kcard.hub.records import (  # noqa: F401 (the metadata)
 )
 from kcard.hub.records.account_tables import accounts
 from kcard.hub.records.database import Database
-from kcard.hub.records.repository_tables import commits, holdings, repositories, uploads, xorbs
+from kcard.hub.records.repository_tables import commits, holdings, repositories, uploads
 from kcard.hub.records.tables import metadata
+from kcard.hub.records.upload_tables import verdicts
 from kcard.hub.registry import Hub
 from kcard.hub.repositories.audits import AuditFinding
 from kcard.hub.repositories.stored_trees import packed
@@ -57,9 +57,9 @@ def card(folder: Path, name: str, text: str = "") -> Path:
     return folder
 
 
-def row(chunks: int) -> dict[str, object]:
+def row(rules: int) -> dict[str, object]:
     """A row of a table that counts something."""
-    return {"hash": "oncology", "size": 1, "chunks": chunks, "used": NOW}
+    return {"sha256": "oncology", "form": "json", "rules": rules, "refusal": "", "reason": ""}
 
 
 def repository(connection: Connection, name: str, sha256: str, size: int) -> int:
@@ -118,28 +118,28 @@ def test_several_processes_may_open_an_empty_database_at_once(location: Path | s
 def test_a_writer_sees_what_the_one_before_it_wrote_and_none_is_lost(location: Path | str) -> None:
     one, other = Database(location), Database(location)
     with one.write() as connection:
-        connection.execute(insert(xorbs).values(row(0)))
+        connection.execute(insert(verdicts).values(row(0)))
 
     def count(database: Database) -> None:
         for _ in range(20):
             with database.write() as connection:
-                now = connection.execute(select(xorbs.c.chunks)).scalar_one()
-                connection.execute(xorbs.update().values(chunks=now + 1))
+                now = connection.execute(select(verdicts.c.rules)).scalar_one()
+                connection.execute(verdicts.update().values(rules=now + 1))
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(count, [one, other, one, other]))
     with one.read() as connection:
-        assert connection.scalar(select(xorbs.c.chunks)) == 80
+        assert connection.scalar(select(verdicts.c.rules)) == 80
     one.close()
     other.close()
 
 
 def test_a_reader_sees_one_state_while_another_writes(location: Path | str) -> None:
-    database, count = Database(location), select(func.count()).select_from(xorbs)
+    database, count = Database(location), select(func.count()).select_from(verdicts)
     with database.read() as reader:
         assert reader.scalar(count) == 0
         with Database(location).write() as writer:
-            writer.execute(insert(xorbs).values(row(0)))
+            writer.execute(insert(verdicts).values(row(0)))
         assert reader.scalar(count) == 0
     with database.read() as reader:
         assert reader.scalar(count) == 1
@@ -151,13 +151,13 @@ def test_a_block_that_fails_changes_nothing(location: Path | str) -> None:
 
     def half() -> None:
         with database.write() as connection:
-            connection.execute(insert(xorbs).values(row(1)))
-            connection.execute(insert(xorbs).values(row(2)))
+            connection.execute(insert(verdicts).values(row(1)))
+            connection.execute(insert(verdicts).values(row(2)))
 
     with pytest.raises(IntegrityError):
         half()
     with database.write() as connection:  # and the next writer has its turn
-        assert connection.execute(select(xorbs)).all() == []
+        assert connection.execute(select(verdicts)).all() == []
     database.close()
 
 
@@ -285,7 +285,7 @@ def test_a_database_that_was_away_serves_again() -> None:
     with running() as cluster:
         database = Database(cluster.create().replace("postgres@", "postgres:secret@"))
         with database.write() as connection:
-            connection.execute(insert(xorbs).values(row(0)))
+            connection.execute(insert(verdicts).values(row(0)))
         cluster.stop()
         with pytest.raises(Unavailable, match=r"is unavailable: .*start it") as caught, database.read():
             pass
@@ -293,7 +293,7 @@ def test_a_database_that_was_away_serves_again() -> None:
         assert "\n" not in str(caught.value)
         cluster.start()
         with database.read() as connection:
-            assert connection.scalar(select(xorbs.c.hash)) == "oncology"
+            assert connection.scalar(select(verdicts.c.sha256)) == "oncology"
         database.close()
 
 
@@ -305,16 +305,16 @@ def test_a_transaction_whose_connection_breaks_is_undone_and_the_next_one_works(
 
     def broken() -> None:
         with database.write() as connection:
-            connection.execute(insert(xorbs).values(row(0)))
+            connection.execute(insert(verdicts).values(row(0)))
             process = connection.scalar(text("SELECT pg_backend_pid()"))
             with Database(cluster.url).write() as other:
                 other.execute(text(f"SELECT pg_terminate_backend({process})"))
-            connection.execute(select(xorbs))
+            connection.execute(select(verdicts))
 
     with pytest.raises(Unavailable):
         broken()
     with database.write() as connection:
-        assert connection.execute(select(xorbs)).all() == []
+        assert connection.execute(select(verdicts)).all() == []
     database.close()
 
 
@@ -322,23 +322,23 @@ def test_a_transaction_whose_connection_breaks_is_undone_and_the_next_one_works(
 def test_a_database_may_be_used_after_a_fork(location: Path | str) -> None:
     database = Database(location, serving=True)
     with database.write() as connection:
-        connection.execute(insert(xorbs).values(row(0)))
+        connection.execute(insert(verdicts).values(row(0)))
     child = os.fork()
     if not child:
         code = 1
         try:
             for _ in range(3):
                 with database.write() as connection:
-                    connection.execute(xorbs.update().values(chunks=xorbs.c.chunks + 1))
+                    connection.execute(verdicts.update().values(rules=verdicts.c.rules + 1))
             code = 0
         finally:
             os._exit(code)
     for _ in range(3):
         with database.write() as connection:
-            connection.execute(xorbs.update().values(chunks=xorbs.c.chunks + 1))
+            connection.execute(verdicts.update().values(rules=verdicts.c.rules + 1))
     assert os.waitpid(child, 0)[1] == 0
     with database.read() as connection:
-        assert connection.scalar(select(xorbs.c.chunks)) == 6
+        assert connection.scalar(select(verdicts.c.rules)) == 6
     database.close()
 
 

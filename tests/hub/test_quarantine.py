@@ -9,6 +9,7 @@ import pytest
 
 from kcard.errors import HubError, UnknownCard, UsageError
 from kcard.hub.accounts.events import Events
+from kcard.hub.refusals import Invalid
 from kcard.hub.registry import Hub
 from kcard.hub.repositories.audits import AuditFinding
 from kcard.hub.repositories.figures import Reason
@@ -209,3 +210,26 @@ def test_an_exam_that_measured_nothing_or_cant_be_read_holds_nothing_back(
     hub.quarantine.set(0.5)
     card(hub, tmp_path / "odd", "odd", exam=exam)
     assert "odd" in used(hub)
+
+
+def test_a_released_card_is_used_until_another_audit(hub: Hub) -> None:
+    hub.quarantine.set(0.5)
+    hub.quarantine.release(hub.get("liar"), by="ada")
+    assert "liar" in used(hub)
+    event = Events(hub.database).list(1)[0]
+    assert (event.action, event.actor, event.target) == ("card.released", "ada", "liar@v1")
+    hub.audits.add(hub.get("liar"), found(0.3))
+    assert "liar" not in used(hub)
+
+
+def test_only_what_an_audit_quarantines_is_released(hub: Hub, tmp_path: Path) -> None:
+    hub.quarantine.set(0.5)
+    with pytest.raises(Invalid, match="honest@v1 is not quarantined"):
+        hub.quarantine.release(hub.get("honest"))
+    card(hub, tmp_path / "modest", "modest", exam=0.3)
+    with pytest.raises(Invalid, match="modest@v1 is quarantined by its own exam"):
+        hub.quarantine.release(hub.get("modest"))
+    gone = hub.get("liar")
+    hub.remove("liar")
+    with pytest.raises(UnknownCard, match="liar@v1 was removed"):
+        hub.quarantine.release(gone)

@@ -95,10 +95,9 @@ HUB = {
     "records": 1,
     "accounts": 2,
     "repositories": 3,
-    "xet": 4,
-    "": 5,
-    "client": 6,
-    "server": 7,
+    "": 4,
+    "client": 5,
+    "server": 6,
 }
 
 

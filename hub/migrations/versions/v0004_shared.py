@@ -41,13 +41,6 @@ def upgrade() -> None:
         sa.Column("detail", sa.Text(), nullable=False),
     )
     op.create_table(
-        "xorbs",
-        sa.Column("hash", sa.String(64), primary_key=True),
-        sa.Column("size", sa.BigInteger(), nullable=False),
-        sa.Column("chunks", sa.Integer(), nullable=False),
-        sa.Column("used", sa.DateTime(timezone=True), nullable=False, index=True),
-    )
-    op.create_table(
         "memberships",
         owner("organisation_id", "accounts.id", primary_key=True),
         owner("user_id", "accounts.id", primary_key=True, index=True),
@@ -84,17 +77,6 @@ def upgrade() -> None:
         sa.Column("sha256", sa.String(64), primary_key=True, index=True),
         sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False, index=True),
-    )
-    op.create_table(
-        "xorb_uploads",
-        owner("account_id", "accounts.id", primary_key=True),
-        sa.Column(
-            "hash",
-            sa.String(64),
-            sa.ForeignKey("xorbs.hash", ondelete="CASCADE"),
-            primary_key=True,
-            index=True,
-        ),
     )
     op.create_table(
         "access",

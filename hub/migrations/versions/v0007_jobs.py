@@ -1,4 +1,4 @@
-"""Self-declared and verified figures, jobs, and appeals against quarantine."""
+"""Self-declared and verified figures, and jobs."""
 
 from typing import Any
 
@@ -26,6 +26,7 @@ def upgrade() -> None:
     op.add_column("versions", _new("fault", sa.Text(), ""))
     op.add_column("audits", _new("kind", sa.String(16), "audit"))
     op.add_column("audits", sa.Column("recall", sa.Float()))
+    op.add_column("audits", sa.Column("released", sa.DateTime(timezone=True)))
     _create_tables()
     _read_exams(op.get_bind())
 
@@ -37,23 +38,9 @@ def _new(name: str, kind: Any, value: Any) -> "sa.Column[Any]":
 
 def _create_tables() -> None:
     op.create_table(
-        "appeals",
-        sa.Column("id", sa.Integer(), primary_key=True),
-        owner("audit_id", "audits.id", unique=True),
-        sa.Column("note", sa.Text(), nullable=False),
-        sa.Column("author", sa.String(96)),
-        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("second_id", sa.Integer(), sa.ForeignKey("audits.id", ondelete="SET NULL")),
-        sa.Column("decision", sa.String(16)),
-        sa.Column("decided_by", sa.String(96)),
-        sa.Column("decided_at", sa.DateTime(timezone=True)),
-        sa.Column("decision_note", sa.Text()),
-    )
-    op.create_table(
         "jobs",
         sa.Column("id", sa.Integer(), primary_key=True),
         owner("version_id", "versions.id", index=True),
-        owner("appeal_id", "appeals.id", nullable=True, index=True),
         sa.Column("seed", sa.BigInteger(), nullable=False),
         sa.Column("state", sa.String(16), nullable=False),
         sa.Column("attempts", sa.Integer(), nullable=False),

@@ -1,4 +1,4 @@
-"""Counters of quotas, reservations, and verdicts of checks. Uploads and xorbs know whose quota they are charged to."""
+"""Counters of quotas, reservations, and verdicts of checks. Uploads know whose quota they are charged to."""
 
 from typing import Any
 
@@ -24,7 +24,6 @@ def upgrade() -> None:
     op.add_column("holdings", sa.Column("namespace_id", sa.Integer(), nullable=False, server_default="0"))
     op.create_index("ix_holdings_namespace_id_sha256", "holdings", ["namespace_id", "sha256"])
     _replace("uploads", _create_uploads)
-    _replace("xorb_uploads", _create_xorb_uploads)
     _create_tables()
     _count("octet_length(tree)" if postgresql else "length(CAST(tree AS BLOB))")
     if postgresql:
@@ -57,24 +56,6 @@ def _create_uploads() -> sa.Table:
         owner("namespace_id", "accounts.id", nullable=True, index=True),
         _repository(),
         sa.Index("ix_uploads_account_id_sha256", "account_id", "sha256"),
-    )
-
-
-def _create_xorb_uploads() -> sa.Table:
-    return op.create_table(
-        "xorb_uploads",
-        sa.Column("id", sa.Integer(), primary_key=True),
-        owner("account_id", "accounts.id"),
-        sa.Column(
-            "hash",
-            sa.String(64),
-            sa.ForeignKey("xorbs.hash", ondelete="CASCADE"),
-            nullable=False,
-            index=True,
-        ),
-        owner("namespace_id", "accounts.id", nullable=True, index=True),
-        _repository(),
-        sa.Index("ix_xorb_uploads_account_id_hash", "account_id", "hash"),
     )
 
 

@@ -7,9 +7,8 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
 from kcard.hub.refusals import Unsupported
-from kcard.hub.server.dependencies import HubDep, RepositoryDep, RequiredIdentity, WritableRepository
+from kcard.hub.server.dependencies import HubDep, RequiredIdentity, WritableRepository
 from kcard.hub.server.middleware.raw_path import Segment
-from kcard.hub.server.reading.repository_json import ABSENT
 from kcard.hub.server.writing import tags
 
 __all__ = ["router"]
@@ -84,18 +83,6 @@ def create_tag(
     if published is None:
         return JSONResponse({})
     return JSONResponse({"version": published.version, "number": published.number})
-
-
-@router.get(
-    BASE + "/tag/{tag}",
-    summary="Get a tag with its message",
-    response_description="The message of a signed version ends with its signature",
-    responses=ABSENT,
-)
-def get_tag(tag: Segment, repository: RepositoryDep, hub: HubDep) -> JSONResponse:
-    """An extension of this hub."""
-    found = hub.refs.tag(repository, tag)
-    return JSONResponse({"name": found.name, "targetCommit": found.sha, "message": found.message})
 
 
 @router.delete(

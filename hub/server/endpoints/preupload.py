@@ -3,7 +3,7 @@
 Refuses files that the commit would refuse by name or size, before they are uploaded.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
@@ -18,7 +18,6 @@ from kcard.hub.server.dependencies import HubDep, NoPullRequest, OptionsDep, Wri
 from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.reading.recent import Recent, RecentDep
-from kcard.hub.server.writing.gitignore import gitignore
 from kcard.hub.shared import SharedHub
 
 __all__ = ["File", "regular", "router"]
@@ -26,8 +25,6 @@ __all__ = ["File", "regular", "router"]
 router = APIRouter(tags=["write"])
 
 MOST = 256  # files of one request; clients send no more
-GITIGNORE = ".gitignore"
-LONGEST_GITIGNORE = 100_000
 # The share of the largest commit that the files of one request may take inside it, as base64: 1/SHARE.
 SHARE = 4
 
@@ -40,10 +37,9 @@ class File(BaseModel):
 
 
 class Files(BaseModel):
-    """The files to upload, and the text of the .gitignore that applies to them."""
+    """The files to upload."""
 
     files: list[File] = Field(max_length=MOST)
-    gitIgnore: str | None = Field(default=None, max_length=LONGEST_GITIGNORE)  # noqa: N815 # the protocol's
 
 
 @router.post(
@@ -61,24 +57,22 @@ def preupload(
     recent: RecentDep,
     options: OptionsDep,
 ) -> JSONResponse:
-    """Fails at the first file that a commit would refuse, unless the .gitignore excludes it."""
+    """Fails at the first file that a commit would refuse; no file is ignored, whatever a .gitignore says."""
     tree = _tree(hub, recent, repository, revision)
-    ignores = _ignores(hub, body.gitIgnore, tree)
-    wanted = [file for file in body.files if not ignores(check_path(file.path))]
-    inside = regular(wanted, options)
-    return JSONResponse({"files": [_described(file, inside, ignores, tree) for file in body.files]})
+    for file in body.files:
+        check_path(file.path)
+    inside = regular(body.files, options)
+    return JSONResponse({"files": [_described(file, inside, tree) for file in body.files]})
 
 
-def _described(
-    file: File, inside: frozenset[str], ignores: Callable[[str], bool], tree: Mapping[str, Entry]
-) -> dict[str, str | bool | None]:
+def _described(file: File, inside: frozenset[str], tree: Mapping[str, Entry]) -> dict[str, str | bool | None]:
     there = tree.get(file.path)
     # Clients compare the oid to detect unchanged files: git's for a regular file, sha256 for a large one.
     oid = None if there is None else there.sha256 if there.lfs else there.oid
     return {
         "path": file.path,
         "uploadMode": "regular" if file.path in inside else "lfs",
-        "shouldIgnore": ignores(file.path),
+        "shouldIgnore": False,
         "oid": oid,
     }
 
@@ -95,16 +89,6 @@ def regular(files: Sequence[File], options: ServerOptions) -> frozenset[str]:
             inside.add(file.path)
             room -= file.size
     return frozenset(inside)
-
-
-def _ignores(hub: SharedHub, sent: str | None, tree: Mapping[str, Entry]) -> Callable[[str], bool]:
-    """By the .gitignore that was sent, else by the repository's."""
-    there = tree.get(GITIGNORE)
-    if sent is None and there is not None:
-        if there.size > LONGEST_GITIGNORE:
-            raise TooLarge(f"{GITIGNORE} has {there.size} bytes: the limit is {LONGEST_GITIGNORE}")
-        sent = b"".join(hub.blobs.read(there.sha256, 0, there.size)).decode(errors="replace")
-    return gitignore(sent or "")
 
 
 def _tree(hub: SharedHub, recent: Recent, repository: Repository, revision: str) -> Mapping[str, Entry]:

@@ -22,7 +22,7 @@ from kcard.hub.server.reading.repository_json import ABSENT, Json
 from kcard.hub.server.turns import IN_TURN, InTurn
 from kcard.hub.shared import SharedHub
 
-__all__ = ["PAGE", "listed", "paths_info", "requested_paths", "root", "router", "tree"]
+__all__ = ["router"]
 
 router = APIRouter(tags=["read"])
 
@@ -95,7 +95,7 @@ def tree(
     return JSONResponse(_shown(hub, recent, repository, sha, items[cursor:stop], expand), headers=headers)
 
 
-async def requested_paths(request: Request) -> tuple[list[str], bool]:
+async def _requested_paths(request: Request) -> tuple[list[str], bool]:
     """`paths` and `expand`, from a form, as clients send it, or from JSON."""
     body = await request.body()
     kind = request.headers.get("content-type", FORM).partition(";")[0].strip().lower()
@@ -149,7 +149,7 @@ def paths_info(
     recent: RecentDep,
     repository: RepositoryDep,
     revision: Segment,
-    form: Annotated[tuple[list[str], bool], Depends(requested_paths)],
+    form: Annotated[tuple[list[str], bool], Depends(_requested_paths)],
     _turn: InTurn,
 ) -> JSONResponse:
     """Missing paths are omitted."""

@@ -5,13 +5,13 @@ browsers set and scripts can't. Nothing of it is used before that.
 """
 
 import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, TypeAlias
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
-from starlette.datastructures import UploadFile
+from starlette.datastructures import FormData, UploadFile
 
 from kcard.errors import CardError, UsageError
 from kcard.hub.refusals import Forbidden, Invalid, Refused
@@ -21,7 +21,14 @@ from kcard.hub.server.errors import status_of
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.shared import SharedHub
 
-__all__ = ["TOKEN", "Form", "FormDep", "VisitorFormDep", "require_form_token", "require_same_origin"]
+__all__ = [
+    "Form",
+    "FormDep",
+    "VisitorFormDep",
+    "fields",
+    "require_form_token",
+    "require_same_origin",
+]
 
 TOKEN = "form_token"
 LONGEST = 4_000_000  # bytes of a field; the body is limited by BodyLimit
@@ -55,11 +62,6 @@ class Form:
             raise Invalid(f"unknown choice {found[:40]!r}: use {', '.join(choices)}")
         return found
 
-    def keep_errors(self, shown: Iterable[str]) -> None:
-        """Move errors of fields that the page does not show to the whole form."""
-        known = {"", *shown}
-        self.errors = {name if name in known else "": text for name, text in self.errors.items()}
-
     def beside(self, name: str) -> "_Beside":
         """Show an error of the block beside a field, and leave the block."""
         return _Beside(self, name)
@@ -90,14 +92,18 @@ async def _visitor_form(request: Request, hub: HubDep, options: OptionsDep, sess
 
 async def _read(request: Request, hub: SharedHub, options: ServerOptions, *, with_token: bool) -> Form:
     require_same_origin(request, options)
-    sent = await request.form(max_files=0, max_fields=MOST, max_part_size=LONGEST)
-    values = {key: value for key, value in sent.items() if not isinstance(value, UploadFile)}
-    token = values.pop(TOKEN, "")
+    values = fields(await request.form(max_files=0, max_fields=MOST, max_part_size=LONGEST))
     if with_token:
-        require_form_token(hub, options, request, token)
+        require_form_token(hub, options, request, values)
+    return Form(values)
+
+
+def fields(sent: FormData) -> dict[str, str]:
+    """The fields of a form, without its files. Raises Invalid for a NUL character."""
+    values = {key: value for key, value in sent.items() if not isinstance(value, UploadFile)}
     if any("\0" in value for value in values.values()):  # PostgreSQL can't store it in text
         raise Invalid("the form contains a NUL character")
-    return Form(values)
+    return values
 
 
 FormDep: TypeAlias = Annotated[Form, Depends(_form)]
@@ -113,11 +119,13 @@ def require_same_origin(request: Request, options: ServerOptions) -> None:
         raise Forbidden(f"the form was not sent from a page of this hub: open {own} and try again")
 
 
-def require_form_token(hub: SharedHub, options: ServerOptions, request: Request, given: str) -> None:
+def require_form_token(
+    hub: SharedHub, options: ServerOptions, request: Request, values: Mapping[str, str]
+) -> None:
     """Raise Forbidden unless the form was made for this browser, in the session that it is in now."""
     id_ = session_cookie.read(request, base_url(request, options))
     own = session_cookie.form_token(hub.secret, id_)
-    if not id_ or not hmac.compare_digest(given.encode(), own.encode()):
+    if not id_ or not hmac.compare_digest(values.get(TOKEN, "").encode(), own.encode()):
         raise Forbidden("the form is from another session, or cookies are off: reload its page and try again")
 
 

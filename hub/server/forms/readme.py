@@ -15,8 +15,7 @@ from kcard.hub.server.forms.form import Form, FormDep
 from kcard.hub.server.page.card_views import address
 from kcard.hub.server.page.render import page
 from kcard.hub.server.visitor import MemberDep, MemberRepository
-from kcard.hub.server.writing.multipart import UploadedFile
-from kcard.hub.server.writing.uploaded_commit import commit_uploaded
+from kcard.hub.server.writing.uploaded_commit import UploadedFile, commit_uploaded
 from kcard.hub.store.disk import copy_hashing, partial_folder
 
 __all__ = ["router"]
@@ -56,7 +55,7 @@ def save(
     with form.beside("text"), partial_folder(hub.blobs.partial) as folder:
         content = form.long_text("text").encode()
         sha256, size = copy_hashing(BytesIO(content), folder / "readme")
-        file = UploadedFile("text", README, folder / "readme", sha256, size)
+        file = UploadedFile(folder / "readme", sha256, size)
         title = form.text("title") or TITLE
         files = [(README, file)]
         parent = form.text("parent") or None

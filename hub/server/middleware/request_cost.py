@@ -7,7 +7,7 @@ __all__ = ["cost"]
 
 DOWNLOAD, USUAL, DEAR = 1, 4, 20  # about 3 ms of processor time each
 # Files, up and down. Other paths of /api may contain the same words.
-FILES = re.compile(r"/(?!api/)(?:datasets/)?[^/]+/[^/]+/(?:resolve|raw)/.|/lfs/|/xet/")
+FILES = re.compile(r"/(?!api/)(?:datasets/)?[^/]+/[^/]+/(?:resolve|raw)/.|/lfs/")
 # Descriptions of many repositories or files, and texts that are parsed.
 DEAR_PATHS = re.compile(r"/api/validate-yaml|/api/[^/]+/[^/]+/[^/]+/paths-info/|/api/(?!whoami)[^/]+\Z")
 DEAR_PARAMETERS = frozenset(["cardData", "config", "expand", "full", "search", "q", "tag"])

@@ -1,7 +1,7 @@
 """The data that the pages of repositories show, without HTML or HTTP."""
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, Literal
 
@@ -16,7 +16,6 @@ from kcard.hub.repositories.values import Commit, Entry, Mark, Publication, Ref,
 from kcard.hub.repositories.version_figures import VersionFigures, VersionLink
 from kcard.hub.server.dependencies import get_repository, has_access
 from kcard.hub.server.page.exam_views import ExamView, exam
-from kcard.hub.server.page.signature_views import signatures
 from kcard.hub.server.reading.eval_results import declared_results
 from kcard.hub.server.reading.recent import Recent
 from kcard.hub.server.reading.repository_json import Json
@@ -63,7 +62,6 @@ class CardView:
     versions   the newest ones, oldest first; `shown` is the one of this revision
     updates    the version that this one was trained on from, if this hub has it
     derived    cards that were trained on from this one, or name it as their base model
-    signatures  by tag, how versions are signed
     results    evaluation results that the repository declares, as the API has them
     """
 
@@ -86,7 +84,6 @@ class CardView:
     derived: Sequence[VersionLink] = ()
     adapted: Sequence[Repository] = ()
     results: Sequence[Json] = ()
-    signatures: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def shown(self) -> VersionFigures | None:
@@ -127,7 +124,6 @@ def card(
         threshold=hub.registry.quarantine.threshold,
         publications=publications,
         refs=_refs(hub, repository, tags, {publication.tag for publication in publications}),
-        signatures=signatures(repository.name, publications, {tag.name: tag.message for tag in tags}),
         versions=versions,
         derived=[
             link

@@ -45,7 +45,6 @@ PARAMETERS = {
     "ticket": "Ticket from the upload URL.",
     "types": "models or datasets.",
     "user": "Name of the user.",
-    "xorb": "Hash of the xorb.",
 }
 REFUSAL = "#/components/responses/Refusal"
 # Any operation may return these: invalid input, missing or invalid token, too many requests.

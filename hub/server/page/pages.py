@@ -9,7 +9,6 @@ from starlette.responses import Response
 from kcard.hub.repositories.job_rows import measurable
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity, OptionsDep, base_url, web_type
 from kcard.hub.server.middleware.raw_path import Segment
-from kcard.hub.server.page.appeal_views import appeal_view
 from kcard.hub.server.page.card_views import CardView, card
 from kcard.hub.server.page.charts import History, histogram, history
 from kcard.hub.server.page.exam_views import exam
@@ -82,7 +81,6 @@ def repository_at(
         ),
         rights=rights,
         asks=_asked(view) if visitor.get().asks else "",
-        appealed=appeal_view(hub, view.row.mark, rights),
     )
 
 

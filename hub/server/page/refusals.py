@@ -22,7 +22,6 @@ TITLES = {
     413: "Too large",
     429: "Too many requests",
     501: "Not supported",
-    502: "The mirrored hub failed",
     503: "Not available at the moment",
 }
 

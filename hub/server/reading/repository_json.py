@@ -95,7 +95,7 @@ def _verified(figures: Verified) -> Json:
         "evidence": figures.evidence,
         "evidenceSha256": figures.evidence_sha256,
         "checker": figures.checker,
-        "appeal": figures.appeal,
+        "released": figures.released,
     }
 
 

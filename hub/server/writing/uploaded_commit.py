@@ -1,6 +1,7 @@
 """Commits of files that a browser uploaded, with the checks and quotas of any commit."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -16,10 +17,18 @@ from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.writing.checking import check
 from kcard.hub.server.writing.commit_files import CommitFiles
 from kcard.hub.server.writing.commit_lines import Inline, Large, Line
-from kcard.hub.server.writing.multipart import UploadedFile
 from kcard.hub.shared import SharedHub
 
-__all__ = ["commit_uploaded"]
+__all__ = ["UploadedFile", "commit_uploaded"]
+
+
+@dataclass(frozen=True)
+class UploadedFile:
+    """A file that a browser sent: where its `size` bytes are."""
+
+    path: Path
+    sha256: str
+    size: int
 
 
 def commit_uploaded(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kcard.evaluation.runs.summary import SettingSummary
     from kcard.hub.registry import Hub
 
-__all__ = ["Evaluation", "evaluate", "evaluation", "prepared_again", "rerun", "resume"]
+__all__ = ["Evaluation", "evaluate", "evaluation", "export", "prepared_again", "rerun", "resume"]
 
 
 @dataclass(frozen=True)
@@ -159,6 +159,20 @@ def evaluation(number: int, *, hub: "Hub | None" = None) -> Evaluation:
     run = storage.get(number)
     prices = Prices(run.plan.options.get("price_in"), run.plan.options.get("price_out"))
     return Evaluation(run, tuple(summarise(run.plan, storage.results(number), prices)))
+
+
+def export(number: int, folder: Path | str, *, hub: "Hub | None" = None) -> list[Path]:
+    """Write a run's eval.yaml and .eval_results/*.yaml into a folder; the files.
+
+    Raises HubError for an unknown run, UsageError where the folder can't be written.
+    """
+    from kcard.evaluation.runs.eval_results import write_results
+
+    found = evaluation(number, hub=hub)
+    try:
+        return write_results(found.run, found.rows, Path(folder).expanduser())
+    except OSError as error:
+        raise UsageError(f"can't write the results to {folder}: {error.strerror or error}") from error
 
 
 def prepared_again(run: "Run", hub: "Hub", llm: Any, path: Sequence[str]) -> "Prepared":

@@ -39,7 +39,6 @@ class Request:
     """What to measure.
 
     card       the card's folder
-    exam       whether to take an exam
     evidence   what to audit the card against, as for `kcard audit`; none: no audit
     questions  how many at most
     seed       of the questions and of the card's sampling
@@ -48,7 +47,6 @@ class Request:
     """
 
     card: str
-    exam: bool
     evidence: tuple[str, ...]
     questions: int
     seed: int
@@ -149,7 +147,7 @@ def _findings(result: dict[str, Any]) -> "list[AuditFinding]":
     from kcard.evaluation.record import Exam
 
     try:
-        exam = None if "exam" not in result else _exam_finding(Exam.from_json(result["exam"]))
+        exam = _exam_finding(Exam.from_json(result["exam"]))
         audit = None if "audit" not in result else finding(Audit.from_json(result["audit"]))
     except (CardError, TypeError) as error:
         raise MeasurementFailed(f"its result can't be read: {error}") from error

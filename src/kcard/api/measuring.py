@@ -21,7 +21,7 @@ RESULT = "result.json"
 
 
 def main() -> None:
-    """Measure the card of the request. The result has an exam, an audit, or an error and whether it is final."""
+    """Measure the card of the request. The result has an exam, and an audit if asked; or an error."""
     request = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     import torch
@@ -41,9 +41,8 @@ def _measured(request: dict[str, Any]) -> dict[str, Any]:
     from kcard.api.exam import exam
 
     given = {"limit": request["questions"], "seed": request["seed"], "output": Path("written.json")}
-    card, result = Path(request["card"]), {}
-    if request["exam"]:
-        result["exam"] = exam(card, **given).to_json()
+    card = Path(request["card"])
+    result = {"exam": exam(card, **given).to_json()}
     if request["evidence"]:
         result["audit"] = audit(card, evidence=request["evidence"], engine=(), **given).to_json()
     return result

@@ -49,7 +49,6 @@ def publish(
     aliases: Sequence[str] = (),
     min_recall: float | None = None,
     min_factuality: float | None = None,
-    sign: Path | None = None,
     strict: bool = False,
     report: Callable[[str], None] | None = None,
     progress: bool = False,
@@ -90,9 +89,6 @@ def publish(
         float | None,
         Option("Publish only if its exam has at least this factuality.", least=0, most=1),
     ] = None,
-    sign: Annotated[
-        Path | None, Option("On a remote hub: sign the version with this SSH key (needs ssh-keygen).")
-    ] = None,
     strict: Annotated[
         bool,
         Option(
@@ -118,8 +114,8 @@ def publish(
     from kcard.hub.registry import Hub
 
     elsewhere = hub if isinstance(hub, str) else None
-    if elsewhere is None and (repository is not None or private or sign is not None):
-        raise UsageError("repository, private and sign need a remote hub: give it with --hub URL")
+    if elsewhere is None and (repository is not None or private):
+        raise UsageError("repository and private need a remote hub: give it with --hub URL")
     named = card if card is None or isinstance(card, str | Path) else card.folder
     report = report or _silent
     source = Card.open(draft(settings().drafts, named))
@@ -137,7 +133,6 @@ def publish(
             repository=repository,
             private=private,
             aliases=aliases,
-            key=sign,
             progress=progress,
         )
         if there.unchanged:

@@ -2,24 +2,21 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 from kcard.config import settings
 from kcard.errors import HubError, UnknownCard, UsageError
-from kcard.manifest import MANIFEST, Manifest, file_digest
+from kcard.manifest import MANIFEST, Manifest
 
 if TYPE_CHECKING:
-    from kcard.hub.checks.release import Signed
     from kcard.hub.client.credentials import Credentials
     from kcard.hub.client.listing import Listed
-    from kcard.hub.client.pull import Fetched
     from kcard.hub.client.push import Published
-    from kcard.hub.client.repository import RemoteReference
     from kcard.hub.client.whoami import Who
     from kcard.hub.registry import Hub
     from kcard.hub.repositories.versions import Version
 
-__all__ = ["appeal", "credentials", "listed", "login", "logout", "pull", "push", "whoami"]
+__all__ = ["credentials", "listed", "login", "logout", "pull", "push", "whoami"]
 
 TOKENS = "tokens.json"
 DOWNLOADS = "downloads"
@@ -82,13 +79,11 @@ def push(
     repository: str | None = None,
     private: bool = False,
     aliases: Sequence[str] = (),
-    key: Path | None = None,
     progress: bool = False,
 ) -> "Published":
     """Publish a card's folder, which was checked, to a hub; what `kcard.publish` does once a card has passed."""
     from kcard.cards.format.model_card import readme
     from kcard.hub.checks.card import check_contents
-    from kcard.hub.checks.release import check_key
     from kcard.hub.client.push import push as push_there
     from kcard.hub.client.repository import RemoteReference
     from kcard.hub.client.url import address
@@ -101,8 +96,6 @@ def push(
             raise UsageError("alias 'main': that branch is the newest version; choose another name")
     if repository is not None and RemoteReference.parse(repository).revision is not None:
         raise UsageError(f"repository {repository!r}: use namespace/name; the hub numbers the version")
-    if key is not None:
-        check_key(key)
     token = credentials().token(url)
     if token is None:
         raise HubError(f"not logged in to {url}: run `kcard login --hub {url}`")
@@ -117,24 +110,8 @@ def push(
         repository=repository,
         private=private,
         aliases=aliases,
-        key=key,
         progress=progress,
     )
-
-
-def appeal(card: str, note: str, *, hub: str) -> dict[str, Any]:
-    """Appeal against the quarantine of a card on a hub: the Python twin of `kcard hub appeal ns/name --hub URL`.
-
-    card  namespace/name (its newest version), or namespace/name@v2
-
-    Returns the appeal. Raises UsageError for an invalid reference, HubError where the hub refuses or does not answer.
-    """
-    from kcard.hub.client.appeal import appeal as appeal_there
-    from kcard.hub.client.repository import RemoteReference
-    from kcard.hub.client.url import address
-
-    url = address(hub)
-    return appeal_there(url, credentials().token(url), RemoteReference.parse(card), note)
 
 
 @overload
@@ -144,7 +121,6 @@ def pull(
     *,
     hub: str,
     local: "Hub | None" = None,
-    signers: Path | None = None,
     progress: bool = False,
 ) -> "Version": ...
 
@@ -156,7 +132,6 @@ def pull(
     *,
     hub: str,
     local: "Hub | None" = None,
-    signers: Path | None = None,
     progress: bool = False,
 ) -> Path: ...
 
@@ -167,7 +142,6 @@ def pull(
     *,
     hub: str,
     local: "Hub | None" = None,
-    signers: Path | None = None,
     progress: bool = False,
 ) -> "Version | Path":
     """Fetch a card from a hub, whole or not at all: the Python twin of `kcard pull ns/name --hub URL`.
@@ -175,13 +149,12 @@ def pull(
     card     namespace/name (its newest version), or namespace/name@ and a tag, a branch or a commit
     folder   a new folder for it; None: it becomes a version of the local hub, where `kcard ask` finds it
     local    the local hub (default: under KCARD_HOME)
-    signers  allowed signers (a file, see ssh-keygen(1)): one with the namespace's name must have signed the version
 
     Every sha256 of its manifest is checked. A download that broke off goes on with the files that it lacks. Raises
     UsageError for a reference that can't be one or a folder that is there, UnknownCard where the hub has no such
     card, HubError where it does not answer, refuses or exceeds a limit, or the local hub has another card of that name,
     CardError for a file that no card may have, DamagedCard where it sends something else than its manifest says.
-    With `signers`, HubError for a signature that is missing, wrong or of another key. Nothing is placed then.
+    Nothing is placed then.
     """
     from kcard.hub.client.pull import fetched, install
     from kcard.hub.client.repository import RemoteReference
@@ -196,35 +169,13 @@ def pull(
     downloads = settings().home / DOWNLOADS
     with (
         explained(f"can't pull {card}"),
-        fetched(url, token, reference, downloads, progress=progress) as found,
+        fetched(url, token, reference, downloads, progress=progress) as verified,
     ):
-        signed = None
-        if signers is not None or target is None:
-            signed = _signature(url, token, reference, found, signers)
         if target is not None:
-            return install(found.folder, target)
+            return install(verified, target)
         kept = local or Hub()
-        _refuse_namesake(kept, found.folder, url, token, reference.repository)
-        return kept.publish(found.folder, signed=signed)
-
-
-def _signature(
-    url: str, token: str | None, reference: "RemoteReference", found: "Fetched", signers: Path | None
-) -> "Signed | None":
-    """The signature of what was downloaded; None without one. Raises HubError unless the signers made it."""
-    from kcard.hub.checks.release import Release, verify
-    from kcard.hub.client.signature import signature, tag_of
-
-    tag = tag_of(url, token, reference.repository, found.commit, reference.revision)
-    if tag is None:
-        if signers is not None:
-            raise HubError(f"{reference.repository} at {found.commit[:12]} has no tag, so it is not signed")
-        return None
-    signed = signature(url, token, reference.repository, tag)
-    release = Release(reference.repository, tag, file_digest(found.folder / MANIFEST))
-    if signers is not None:
-        verify(signed, release, signers)
-    return signed if signed is not None and signed.release == release else None
+        _refuse_namesake(kept, verified, url, token, reference.repository)
+        return kept.publish(verified)
 
 
 def _refuse_namesake(local: "Hub", folder: Path, url: str, token: str | None, repository: str) -> None:

@@ -183,15 +183,12 @@ class _Worker:
         return True
 
     def _request(self, claim: "Claim") -> "Request":
-        """Raises MeasurementFailed where a second audit lacks evidence, and what Hub.folder raises."""
-        from kcard.api.measurement import MeasurementFailed, Request
+        """Raises what Hub.folder raises."""
+        from kcard.api.measurement import Request
 
         job, limits = claim.job, self.limits
-        if job.appeal is not None and not limits.evidence:
-            raise MeasurementFailed("there is no evidence for a second audit: set hub_evidence")
         return Request(
             card=str(self.hub.folder(job.reference)),
-            exam=job.appeal is None,
             evidence=limits.evidence,
             questions=limits.questions,
             seed=job.seed,

@@ -1,4 +1,4 @@
-"""Cards that an audit of the hub quarantined, for tests of jobs and appeals."""
+"""Cards that an audit of the hub quarantined, for tests of jobs and pages."""
 
 from pathlib import Path
 

@@ -10,7 +10,7 @@ import pytest
 from kcard.manifest import Manifest, seal
 from tests.hub.server.browser_session import hub_for_browsers
 from tests.hub.server.chromium import Errors, launched, opened
-from tests.hub.server.quarantined_cards import claimed, finding, quarantined
+from tests.hub.server.quarantined_cards import claimed, quarantined
 from tests.hub.shared_hub import Shared
 
 if TYPE_CHECKING:
@@ -38,12 +38,9 @@ PAGES = (
     "/settings/hub/accounts/bob",
     "/settings/hub/quotas",
     "/settings/hub/quarantine",
-    "/settings/hub/appeals",
     "/settings/hub/jobs",
     "/settings/hub/log",
-    "/lab/appealed",
     "/lab/held",
-    "/lab/held/appeal",
     "/none/none",
 )
 
@@ -55,18 +52,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
         shared.put("bob/open", {"README.md": b"---\nlicense: mit\n---\n# Open\n"})
         shared.create("bob/gated", gated="manual")
         shared.put("bob/gated", {"README.md": b"# Inside"})
-        for name in ("lab/appealed", "lab/held", "lab/onco"):
-            quarantined(shared, tmp_path_factory.mktemp("cards"), name)
-        jobs, appeals = shared.hub.registry.jobs, shared.hub.registry.appeals
-        version = shared.hub.registry.get("lab/appealed")
-        decided = appeals.make(version, "The atlas is from 1990.\nSee page 3.", by="bob")
+        quarantined(shared, tmp_path_factory.mktemp("cards"), "lab/held")
+        jobs = shared.hub.registry.jobs
+        jobs.add(shared.hub.registry.get("lab/held"))
         jobs.fail(
             claimed(shared), "the card needs more memory than --memory 8GB allows: " + "x" * 120, final=True
         )
-        appeals.decide(decided.number, "keep", "The atlas is right about this.", by="ada")
-        jobs.add(version)
-        jobs.complete(claimed(shared), [finding(0.4)])
-        appeals.make(version, "The new one is from 1991.", by="bob")
         yield shared
 
 
@@ -125,33 +116,6 @@ def test_access_is_asked_for_and_granted_in_browsers_without_scripts(
     assert shared.hub.repositories.granted(gated, shared.hub.accounts.get("dan").id)
 
 
-def test_owner_appeals_and_administrator_releases_the_card_without_scripts(
-    browser: "Browser", shared: Shared
-) -> None:
-    with opened(browser, scripts=False, narrow=True) as page:
-        log_in(page, shared, "bob")
-        page.goto(f"{shared.url}/lab/onco")
-        page.get_by_text("Quarantined:").wait_for()
-        page.get_by_label("Why is the audit wrong?").fill("The atlas is from 1990.")
-        page.get_by_role("button", name="Appeal").click()
-        page.get_by_text("Appeal is open.").wait_for()
-    with opened(browser, scripts=False) as page:
-        log_in(page, shared, "ada:admin")
-        page.goto(f"{shared.url}/settings/hub/quarantine")
-        page.get_by_role("link", name="Appeals").click()
-        appeal = page.locator("section").filter(has=page.get_by_role("heading", name="lab/onco@v1"))
-        assert appeal.get_by_text("The atlas is from 1990.").is_visible()
-        appeal.get_by_label("Note to the owner").fill("You are right.")
-        page.get_by_role("button", name="Release lab/onco@v1").click()
-        page.get_by_role("status").wait_for()
-        page.goto(f"{shared.url}/lab/onco")
-        page.get_by_text("was released from quarantine").wait_for()
-        assert page.get_by_text("You are right.").is_visible()
-        assert not page.get_by_text("Quarantined:").is_visible()
-        page.goto(f"{shared.url}/lab/held")
-        assert page.get_by_text("Quarantined:").is_visible()
-
-
 def test_token_is_created_and_used_with_the_keyboard_alone(browser: "Browser", shared: Shared) -> None:
     with opened(browser) as page:
         page.goto(f"{shared.url}/login")
@@ -207,7 +171,6 @@ FAST = (
     "/settings/tokens",
     "/bob/open/upload",
     "/settings/hub/accounts/bob",
-    "/settings/hub/appeals",
     "/settings/hub/jobs",
     "/lab/held",
 )

@@ -1,4 +1,4 @@
-"""Jobs, appeals and evaluation results as clients of the server see them."""
+"""Jobs and evaluation results as clients of the server see them."""
 
 import hashlib
 import json
@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 
-from kcard.api.remote import appeal as appeal_there
-from kcard.api.remote import login
-from kcard.errors import HubError, UsageError
 from kcard.hub.repositories.audits import AuditFinding
 from kcard.manifest import MANIFEST, Manifest
 from tests.hub.exams import exam
@@ -142,63 +139,12 @@ def test_jobs_are_for_administrators_of_the_hub(shared: Shared) -> None:
     assert (job["reference"], job["state"], job["attempts"], job["error"]) == (f"{NAME}@v1", "done", 1, None)
     assert shared.http("ada:admin").get("/api/kcard/jobs?state=failed").json() == []
     for who, status in ((None, 401), ("bob:admin", 403), ("ada", 403)):
-        for path in ("jobs", "appeals"):
-            assert shared.http(who).get(f"/api/kcard/{path}").status_code == status
+        assert shared.http(who).get("/api/kcard/jobs").status_code == status
 
 
-def test_the_owner_appeals_and_an_administrator_decides(shared: Shared) -> None:
-    owner, administrator = shared.http("bob"), shared.http("ada:admin")
-    path = f"/api/models/{NAME}/appeals"
-    for who, status in ((None, 401), ("cleo", 403), ("dan", 403), ("bob:read", 403)):
-        assert shared.http(who).post(path, json={"note": "No."}).status_code == status
-    made = owner.post(path, json={"note": "The atlas is old.", "version": 1}).json()
-    assert (made["reference"], made["factuality"], made["author"]) == (f"{NAME}@v1", 0.3, "bob")
-    assert owner.post(path, json={"note": "Again."}).status_code == 409
-    assert owner.get(path).json() == [made]
-    assert told(shared)["kcard"]["verified"]["appeal"] == "open"
-    assert administrator.get("/api/kcard/appeals?open=true").json() == [made]
-
-    claim = shared.hub.registry.jobs.claim("worker")
-    assert claim is not None
-    shared.hub.registry.jobs.complete(claim, [finding(0.7)])
-    decision = {"answer": "release", "note": "The second audit agrees."}
-    assert owner.post(f"/api/kcard/appeals/{made['number']}", json=decision).status_code == 403
-    decided = administrator.post(f"/api/kcard/appeals/{made['number']}", json=decision).json()
-    assert (decided["decision"], decided["decidedBy"], decided["secondFactuality"]) == (
-        "released",
-        "ada",
-        0.7,
-    )
-    assert administrator.post(f"/api/kcard/appeals/{made['number']}", json=decision).status_code == 409
-    assert administrator.post("/api/kcard/appeals/999", json=decision).status_code == 404
+def test_a_released_version_is_no_longer_quarantined(shared: Shared) -> None:
+    assert told(shared)["kcard"]["verified"]["released"] is False
+    shared.hub.registry.quarantine.release(shared.hub.registry.get(NAME), by="ada")
     mark = told(shared)["kcard"]
-    assert (mark["quarantined"], mark["verified"]["factuality"]) == (False, 0.3)
-    assert administrator.get("/api/kcard/appeals?open=true").json() == []
-    actions = [(event.action, event.actor) for event in shared.hub.events.list(3)]
-    assert actions == [("appeal.decided", "ada"), ("card.measured", None), ("appeal.made", "bob")]
-
-
-@pytest.mark.parametrize(
-    ("body", "status", "said"),
-    [
-        ({"note": " "}, 400, "note: give a text"),
-        ({}, 400, "note"),
-        ({"note": "No.", "version": 7}, 404, "has not published such a version"),
-        ({"note": "No.", "version": 10**12}, 400, "version"),
-    ],
-)
-def test_an_appeal_that_makes_no_sense_is_refused(
-    shared: Shared, body: dict[str, object], status: int, said: str
-) -> None:
-    answered = shared.http("bob").post(f"/api/models/{NAME}/appeals", json=body)
-    assert (answered.status_code, said in answered.json()["error"]) == (status, True)
-
-
-def test_an_owner_appeals_from_another_machine(shared: Shared) -> None:
-    login(shared.url, shared.tokens["bob"])
-    with pytest.raises(UsageError, match="version 'main': use lab/onco or lab/onco@v2"):
-        appeal_there(f"{NAME}@main", "No.", hub=shared.url)
-    made = appeal_there(f"{NAME}@v1", "The atlas is old.", hub=shared.url)
-    assert (made["reference"], made["note"], made["decision"]) == (f"{NAME}@v1", "The atlas is old.", None)
-    with pytest.raises(HubError, match=r"refused \(409\): there is an appeal against audit"):
-        appeal_there(NAME, "Again.", hub=shared.url)
+    assert (mark["quarantined"], mark["quarantine"]) == (False, None)
+    assert (mark["verified"]["released"], mark["verified"]["factuality"]) == (True, 0.3)

@@ -120,7 +120,6 @@ WRITES = [
     ("POST", f"/api/models/{NAME}/tag/main"),
     ("DELETE", f"/api/models/{NAME}/tag/t"),
     ("PUT", f"/api/models/{NAME}/settings"),
-    ("GET", f"/api/models/{NAME}/xet-write-token/main"),
 ]
 
 
@@ -238,7 +237,7 @@ def test_the_server_imports_nothing_that_fetches() -> None:
     folder = Path(str(application.__file__)).parent
     imported = {
         (path.name, name)
-        for part in ("server", "checks", "xet", "accounts", "repositories")
+        for part in ("server", "checks", "accounts", "repositories")
         for path in sorted((folder.parent / part).rglob("*.py"))
         for name in _imports(path)
     }
@@ -372,7 +371,7 @@ def test_a_body_of_two_lengths_hides_no_second_request(shared: Shared, head: str
     assert not answer or int(answer.split()[1]) == 400
 
 
-@pytest.mark.parametrize("path", [f"/api/models/{NAME}/commit/main", "/api/repos/create", "/xet/x/v1/shards"])
+@pytest.mark.parametrize("path", [f"/api/models/{NAME}/commit/main", "/api/repos/create"])
 def test_a_body_that_was_refused_unread_is_no_second_request(shared: Shared, path: str) -> None:
     request = f"POST {path} HTTP/1.1\r\nHost: hub\r\nContent-Length: {LENGTH}\r\n\r\n{SMUGGLED}"
     answer = raw(shared, request.encode())

@@ -11,7 +11,6 @@ from safetensors.numpy import save
 
 from tests.hub.server.attacks import Code, commit, inline, large
 from tests.hub.shared_hub import Shared, shared_hub
-from tests.hub.xet_packing import described, named, packed, shard
 
 NAME = "bob/target"
 WEIGHTS = save({"weight": np.full((32, 32), 3.0, dtype=np.float32)})
@@ -39,30 +38,10 @@ def upload(shared: Shared, who: str, name: str, content: bytes, sent: bytes | No
     return sha256
 
 
-def send_xorb(shared: Shared, who: str, content: bytes, name: str) -> int:
-    return _xet(shared, who, NAME, f"xorbs/default/{name}", content)
-
-
-def send_shard(shared: Shared, who: str, repository: str, content: bytes) -> int:
-    return _xet(shared, who, repository, "shards", content)
-
-
-def _xet(shared: Shared, who: str, repository: str, what: str, content: bytes) -> int:
-    told = shared.http(who).get(f"/api/models/{repository}/xet-write-token/main").json()
-    headers = {"Authorization": f"Bearer {told['accessToken']}"}
-    return shared.http().post(f"{told['casUrl']}/v1/{what}", content=content, headers=headers).status_code
-
-
 def test_a_pickle_that_came_by_lfs_is_refused_where_it_is_committed(shared: Shared) -> None:
     sha256 = upload(shared, "bob", NAME, pickle.dumps(Code(), 4))
     assert commit(shared, "bob", NAME, large("model.safetensors", sha256)).status_code == 400
     assert commit(shared, "bob", NAME, large("model.bin", sha256)).status_code == 400
-
-
-def test_an_lz4_bomb_is_stopped_at_the_length_that_it_declared(shared: Shared) -> None:
-    bomb = b"\0" * (64 << 20)
-    for length in (100, 128 << 10):
-        assert send_xorb(shared, "bob", packed(bomb, 1, length=length), named([bomb])) == 400
 
 
 # --- tampered content -----------------------------------------------------------------------------------------------
@@ -74,15 +53,6 @@ def test_other_bytes_than_their_sha256_are_refused_and_not_stored(shared: Shared
         sha256 = upload(shared, "bob", NAME, honest, sent)
         assert not shared.hub.blobs.holds(sha256)
         assert commit(shared, "bob", NAME, large("a.txt", sha256, 1000)).status_code == 400
-
-
-def test_a_file_rebuilt_from_xet_must_have_its_sha256(shared: Shared) -> None:
-    content = os.urandom(9000)
-    assert send_xorb(shared, "bob", packed(content), named([content])) == 200
-    claimed = hashlib.sha256(b"another file").hexdigest()
-    claim = shard(described(claimed, (named([content]), 9000, 0, 1)))
-    assert send_shard(shared, "bob", NAME, claim) == 400
-    assert not shared.hub.blobs.holds(claimed)
 
 
 # --- possession of a hash -------------------------------------------------------------------------------------------
@@ -116,13 +86,6 @@ def test_a_hash_gives_no_file_to_a_commit_nor_to_a_copy(shared: Shared, size: in
     assert [each.status_code for each in told] == [400, 400]
     assert told[0].text.replace(SECRET, "") == told[1].text.replace(NEVER, "")
     assert "model.safetensors" not in shared.api("dan").list_repo_files("dan/own")
-
-
-def test_a_hash_gives_no_chunks_to_a_shard(shared: Shared) -> None:
-    assert send_xorb(shared, "bob", packed(WEIGHTS), named([WEIGHTS])) == 200
-    claim = shard(described(SECRET, (named([WEIGHTS]), len(WEIGHTS), 0, 1)))
-    assert send_shard(shared, "dan", "dan/own", claim) == 400
-    assert commit(shared, "dan", "dan/own", large("model.safetensors", SECRET)).status_code == 400
 
 
 def test_what_may_be_read_may_be_copied(shared: Shared) -> None:

@@ -25,7 +25,6 @@ from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.writing import checking
 from tests.hub.server.attacks import commit, inline, large, lines
 from tests.hub.shared_hub import Shared, shared_hub
-from tests.hub.xet_packing import described, named, packed, shard
 
 PART = 100_000
 QUOTA = 1_000_000
@@ -68,7 +67,7 @@ def charged(shared: Shared, name: str) -> int:
 
 def on_disk(shared: Shared) -> int:
     root = shared.hub.blobs.partial.parent
-    folders = [root / name for name in ("blobs", "parts", "xorbs", "partial")]
+    folders = [root / name for name in ("blobs", "parts", "partial")]
     return sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
 
 
@@ -276,40 +275,6 @@ def test_deleted_repositories_leave_nothing_on_the_disk(shared: Shared, limited:
     assert shared.http().get("/cleo/kept/resolve/main/kept.txt").content == kept
 
 
-def test_xorbs_of_all_members_count_for_the_namespace(shared: Shared) -> None:
-    shared.hub.accounts.update("lab", quota=charged(shared, "lab") + 50_000)
-    sent = []
-    for who in ("bob", "cleo", "bob", "cleo"):
-        content = os.urandom(20_000)
-        sent.append(
-            xet(shared, shared.tokens[who], "lab/own", f"xorbs/default/{named([content])}", packed(content))
-        )
-    assert sent == [200, 200, 413, 413]
-    shared.hub.accounts.update("lab", quota=None)
-
-
-def test_a_file_that_a_shard_describes_many_times_is_charged_once(shared: Shared, limited: str) -> None:
-    content = bytes(QUOTA * 6 // 10)
-    chunk, count = bytes(60_000), 10
-    before, token = charged(shared, limited), shared.tokens[limited]
-    xorb = packed(chunk, 1)
-    assert xet(shared, token, "cleo/own", f"xorbs/default/{named([chunk])}", xorb) == 200
-    segments = [(named([chunk]), len(chunk), 0, 1)] * count
-    assert xet(shared, token, "cleo/own", "shards", shard(*[described(sha(content), *segments)] * 16)) == 200
-    assert charged(shared, limited) == before + len(content)
-    more = b"".join([chunk] * (count + 1))
-    files = described(sha(more), *segments, segments[0])
-    assert xet(shared, token, "cleo/own", "shards", shard(files)) == 413
-    assert not shared.hub.blobs.holds(sha(more))
-
-
-def xet(shared: Shared, token: str, name: str, what: str, content: bytes) -> int:
-    headers = {"Authorization": f"Bearer {token}"}
-    told = httpx.get(f"{shared.url}/api/models/{name}/xet-write-token/main", headers=headers).json()
-    headers = {"Authorization": f"Bearer {told['accessToken']}"}
-    return httpx.post(f"{told['casUrl']}/v1/{what}", content=content, headers=headers, timeout=60).status_code
-
-
 def wait_for(what: Any) -> None:
     deadline = time.monotonic() + 20
     while not what():
@@ -346,10 +311,7 @@ def test_a_token_of_one_repository_gets_nothing_that_was_uploaded_elsewhere(
     shared: Shared, bound: str
 ) -> None:
     content = b"for another repository " + os.urandom(8).hex().encode()
-    chunk = os.urandom(9000)
     sha256 = upload(shared, "bob", "bob/other", content)
-    xorb = f"xorbs/default/{named([chunk])}"
-    assert xet(shared, shared.tokens["bob"], "bob/other", xorb, packed(chunk)) == 200
     address = f"{shared.url}/api/models/bob/target/commit/main"
     headers = {"Authorization": f"Bearer {bound}"}
     told = [
@@ -359,19 +321,13 @@ def test_a_token_of_one_repository_gets_nothing_that_was_uploaded_elsewhere(
     assert [answer.status_code for answer in told] == [400, 400]
     assert told[0].text.replace(sha256, "") == told[1].text.replace("ab" * 32, "")
     assert "href" in action(shared, bound, "bob/target", content), "it is to be sent"
-    claim = shard(described(sha(chunk), (named([chunk]), 9000, 0, 1)))
-    assert xet(shared, bound, "bob/target", "shards", claim) == 400
-    assert xet(shared, bound, "bob/target", xorb, packed(chunk)) == 200
-    assert xet(shared, bound, "bob/target", "shards", claim) == 200
 
 
 @pytest.mark.parametrize("ended", ["revoked", "disabled", "expired", "replaced"])
 def test_tickets_end_with_their_token(shared: Shared, ended: str) -> None:
     name, content = f"ending-{ended}", os.urandom(PART + 10)
     token = shared.hub.tokens.create("dan", name=name, scope="write")
-    headers = {"Authorization": f"Bearer {token}"}
     whole, parts = (action(shared, token, "dan/own", content, parts=parts) for parts in (False, True))
-    told = httpx.get(f"{shared.url}/api/models/dan/own/xet-write-token/main", headers=headers).json()
     if ended == "disabled":
         shared.hub.accounts.update("dan", disabled=True)
     elif ended == "expired":
@@ -381,13 +337,11 @@ def test_tickets_end_with_their_token(shared: Shared, ended: str) -> None:
         shared.hub.tokens.revoke("dan", name)
     if ended == "replaced":  # it may get the id of the revoked token
         shared.hub.tokens.create("dan", name=name, scope="write")
-    xorb = f"{told['casUrl']}/v1/xorbs/default/{named([content])}"
     answers = [
         httpx.put(whole["href"], content=content),
         httpx.put(parts["header"]["00001"], content=content[:PART]),
         httpx.post(parts["href"], json={"oid": sha(content)}),
-        httpx.post(xorb, content=packed(content), headers={"Authorization": f"Bearer {told['accessToken']}"}),
     ]
     shared.hub.accounts.update("dan", disabled=False)
-    assert [answer.status_code for answer in answers] == [401] * 4
+    assert [answer.status_code for answer in answers] == [401] * 3
     assert not shared.hub.blobs.holds(sha(content))

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete, constants
+from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RevisionNotFoundError
 from safetensors.numpy import save
 
@@ -19,12 +19,6 @@ from tests.hub.shared_hub import Shared, shared_hub
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
         yield shared
-
-
-@pytest.fixture(autouse=True)
-def large_files_by_lfs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Xet, which has tests of its own."""
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
 
 
 @pytest.fixture
@@ -67,36 +61,23 @@ def test_uploaded_weights_come_back_byte_by_byte(shared: Shared, name: str) -> N
     assert stored(shared, name, "model.safetensors") == tensors()
 
 
-def test_a_folder_is_uploaded_in_one_commit_without_what_gitignore_leaves_out(
-    shared: Shared, name: str, tmp_path: Path
-) -> None:
+def test_a_folder_is_uploaded_in_one_commit(shared: Shared, name: str, tmp_path: Path) -> None:
     for path, content in {
         "README.md": b"---\nlicense: mit\n---\n",
         "config.json": b"{}",
         "model.safetensors": tensors(),
         "logs/run.txt": b"noise",
-        "logs/kept.txt": b"kept",
-        ".gitignore": b"logs/*\n!logs/kept.txt\n",
+        ".gitignore": b"logs/*\n",
         "empty.txt": b"",
     }.items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_bytes(content)
     before = len(shared.api().list_repo_commits(name))
     shared.api("bob").upload_folder(repo_id=name, folder_path=tmp_path)
-    wanted = {"README.md", "config.json", "model.safetensors", "logs/kept.txt", ".gitignore", "empty.txt"}
+    wanted = {"README.md", "config.json", "model.safetensors", "logs/run.txt", ".gitignore", "empty.txt"}
     assert files(shared, name) == wanted
     assert len(shared.api().list_repo_commits(name)) == before + 1
     assert "license:mit" in (shared.api().model_info(name).tags or [])
-
-
-def test_the_gitignore_that_is_there_holds_for_later_uploads(shared: Shared, name: str) -> None:
-    shared.put(name, {".gitignore": b"*.txt\n"})
-    shared.api("bob").create_commit(
-        name,
-        [CommitOperationAdd("a.txt", b"a"), CommitOperationAdd("b.json", b"{}")],
-        commit_message="two",
-    )
-    assert files(shared, name) == {".gitignore", "b.json"}
 
 
 def test_what_is_unchanged_makes_no_commit(shared: Shared, name: str) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from huggingface_hub import constants
 from huggingface_hub.errors import BadRequestError, HfHubHTTPError
 from safetensors.numpy import save
 
@@ -20,12 +19,6 @@ from tests.hub.shared_hub import Shared, shared_hub
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
         yield shared
-
-
-@pytest.fixture(autouse=True)
-def large_files_by_lfs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Xet, which has tests of its own."""
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 from kcard.errors import DamagedCard, HubError
 from kcard.faults import reach
 from kcard.hub.accounts.accounts import require_unmirrored
-from kcard.hub.accounts.names import check_namespace, folded
+from kcard.hub.accounts.names import OWN, check_namespace, check_unambiguous, folded
 from kcard.hub.checks.release import Signed, signed
-from kcard.hub.records.account_tables import accounts
+from kcard.hub.records.account_tables import accounts, memberships
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import commits, publications, refs, repositories, versions
 from kcard.hub.records.tables import settings
@@ -123,13 +123,15 @@ class OwnCards:
     def rename(self, name: str) -> None:
         """Move the cards to another organisation, created if needed.
 
-        Raises Invalid for an invalid name, HubError if that account is a user or has a repository with a card's name.
+        Raises Invalid for an invalid name, HubError if that account is a user's or an organisation with members.
         """
         with self._database.write() as connection:
             own = own_namespace.find(connection)
             if own is not None and folded(own.name) == folded(name):
                 return
-            new = _organisation(connection, check_namespace(name))
+            if folded(check_namespace(name)) not in OWN:
+                check_unambiguous(name, account=True)
+            new = _organisation(connection, name)
             if own is None:
                 connection.execute(insert(settings).values(name=SETTING, value=folded(name)))
                 return
@@ -232,7 +234,7 @@ def _ensure(connection: Connection) -> OwnNamespace:
     """The namespace, created if needed."""
     if (own := own_namespace.find(connection)) is not None:
         return own
-    taken = select(accounts.c.id).where(accounts.c.folded == DEFAULT, accounts.c.kind == "user")
+    taken = select(accounts.c.id).where(accounts.c.folded == DEFAULT)
     made = _organisation(connection, DEFAULT if connection.scalar(taken) is None else INSTEAD)
     connection.execute(insert(settings).values(name=SETTING, value=folded(made.name)))
     return made
@@ -255,12 +257,15 @@ def _move(connection: Connection, own: OwnNamespace, new: OwnNamespace) -> None:
 
 
 def _organisation(connection: Connection, name: str) -> OwnNamespace:
+    """An organisation of the hub's own, created if needed: what has members was created by one of them."""
     query = select(accounts.c.id, accounts.c.name, accounts.c.kind).where(accounts.c.folded == folded(name))
     there = connection.execute(query).one_or_none()
     if there is not None:
-        if there.kind != "organisation":
+        members = select(memberships.c.user_id).where(memberships.c.organisation_id == there.id).limit(1)
+        if there.kind != "organisation" or connection.scalar(members) is not None:
             raise HubError(
-                f"can't move the hub's own cards to {there.name}: it is a user; choose another name"
+                f"can't keep the hub's own cards in {there.name}: it belongs to its members or is a user; choose "
+                "another name with `kcard hub serve --namespace`"
             )
         return OwnNamespace(there.id, there.name)
     require_unmirrored(connection, name)

@@ -7,6 +7,7 @@ loads each of the others once. Of these the least asked come first, so that the 
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -44,13 +45,22 @@ def ordered(asked: Mapping[str, int], level: Callable[[str], int]) -> list[str]:
 
 @dataclass
 class Turns:
-    """The cards of a pool as they are loaded. `progress`: see Pool."""
+    """The cards of a pool as they are loaded. `progress`: see Pool. `broken`: cards that could not be read, and why."""
 
     cards: CardSet
     models: Loader
     progress: Callable[[int, int], object] | None = None
+    broken: dict[str, CardError] = field(default_factory=dict)
     _sizes: dict[Path, int] = field(default_factory=dict)
     _alone: set[str] = field(default_factory=set)
+
+    @contextmanager
+    def tolerating(self, name: str) -> Iterator[None]:
+        """Leave out a card that turns out to be broken in the block: the others still write."""
+        try:
+            yield
+        except CardError as error:
+            self.broken[name] = error
 
     def writer(self, name: str) -> CardGenerator:
         """The card, loaded when it is first needed."""
@@ -69,7 +79,9 @@ class Turns:
         whole = self._whole(names)
         for name in whole:
             if not self._known_size(name):
-                self._measured(self.cards[name])
+                with self.tolerating(name):
+                    self._measured(self.cards[name])
+        whole = [name for name in whole if name not in self.broken]
         return whole if self._in_turn(whole) else []
 
     def expected(self) -> bool:
@@ -102,12 +114,16 @@ class Turns:
         with self.models.expecting(key for name in order for key in self._keys(name)) as done:
             for number, (name, following) in enumerate(zip_longest(order, order[1:])):
                 self._report(number, len(order))
-                writer = self.writer(name)
-                if (stacked := _stacked(writer)) is not None:
-                    stacked.bring()
-                if following is not None:
-                    self._begin(following)
-                yield name, writer.write(questions[name], documents, sampling)
+                with self.tolerating(name):
+                    writer = self.writer(name)
+                    if (stacked := _stacked(writer)) is not None:
+                        stacked.bring()
+                    if following is not None:
+                        with self.tolerating(following):
+                            self._begin(following)
+                    written = writer.write(questions[name], documents, sampling)
+                if name not in self.broken:
+                    yield name, written
                 done(self._keys(name))
             self._report(len(order), len(order))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Row, Select, func, select
 
+from kcard.counts import check_counts
 from kcard.errors import CardError, MissingExtra
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.checks import release
@@ -62,6 +63,10 @@ class Publications:
             return None
         text, manifest = self._manifest(tree[MANIFEST])
         files = self._files(tree, manifest)
+        try:
+            check_counts(manifest.name, files, lambda path: self._blobs.open(files[path].sha256))
+        except CardError as error:
+            raise Invalid(f"can't publish the card: {error}") from error
         _check_signature(repository, tag, files[MANIFEST].sha256, message)
         figures = self._declared(files, manifest)
         with self._database.write() as connection:

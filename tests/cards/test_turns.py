@@ -1,5 +1,6 @@
 """Whole models that take turns: how often each is loaded, what is in memory meanwhile, and that documents stay."""
 
+import re
 import threading
 import weakref
 from collections.abc import Callable
@@ -173,7 +174,7 @@ def test_the_next_card_is_read_while_one_writes(
 
 
 def test_what_goes_wrong_while_a_card_is_read_ahead_is_its_own_error(
-    cards: list[Card], size: int, monkeypatch: pytest.MonkeyPatch
+    cards: list[Card], size: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     pool = Pool(cards, memory=2 * size)
     expected = written(pool, every())
@@ -191,9 +192,13 @@ def test_what_goes_wrong_while_a_card_is_read_ahead_is_its_own_error(
 
     monkeypatch.setattr(rereading, "read", broken)
     monkeypatch.setattr("kcard.cards.lm.stacked.Group.write", noted)
+    with caplog.at_level("WARNING"):
+        assert written(pool, every()) == [[*row[:2], "", "", *row[4:]] for row in expected]
+    assert wrote == ["d", "e", "a", "c"]
+    (line,) = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
+    assert re.fullmatch(r"card b is left out: card 'b': .* can't be loaded: disk error.*", line)
     with pytest.raises(CardError, match=r"card 'b': .* can't be loaded: disk error"):
-        written(pool, every())
-    assert wrote == ["d", "e", "a"]
+        written(pool, every(["b"]))
     others = [name for name in NAMES if name != "b"]
     assert written(pool, every(others)) == [row[:2] + row[4:] for row in expected]
     monkeypatch.setattr(rereading, "read", again)

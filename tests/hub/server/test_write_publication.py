@@ -103,6 +103,20 @@ def test_a_card_that_is_not_whole_is_not_published_and_its_tag_not_made(
     assert shared.hub.publications.of(shared.hub.repositories.get("model", name)) == []
 
 
+def test_an_index_of_more_rows_than_there_are_passages_is_not_published(
+    shared: Shared, name: str, tmp_path: Path
+) -> None:
+    api = shared.api("bob")
+    more = {"passages.jsonl": b'{"text": "A."}\n', "index/params.index.json": b'{"num_docs": 99999999999}'}
+    (tmp_path / "index").mkdir()
+    api.upload_folder(repo_id=name, folder_path=card(tmp_path, more=more))
+    with pytest.raises(
+        BadRequestError, match=r"params\.index\.json is of 99999999999 rows, but the card has 1"
+    ):
+        api.create_tag(name, tag="v1")
+    assert api.list_repo_refs(name).tags == []
+
+
 def test_a_trained_card_is_published_with_its_exam_only(shared: Shared, name: str, tmp_path: Path) -> None:
     api = shared.api("bob")
     api.upload_folder(repo_id=name, folder_path=card(tmp_path, kind="full"))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
 from typing import Annotated, TypeAlias
 from urllib.parse import parse_qsl, quote
 
@@ -27,6 +28,7 @@ __all__ = ["PAGE", "listed", "paths_info", "requested_paths", "root", "router", 
 router = APIRouter(tags=["read"])
 
 PAGE, EXPANDED_PAGE = 1000, 100
+LARGEST_PAGE, ITEM = 1 << 20, 300  # bytes of a page, and of an item beside its path
 MOST_PATHS = 1000
 FORM = "application/x-www-form-urlencoded"
 # Limits of the search for the last commit of a path: commits, and files in all of them. 20,000 files take 0.1 s.
@@ -85,7 +87,7 @@ def tree(
             f"folder {path[:200]!r} not found in {repository.name} at {revision[:100]!r}",
             commit=sha,
         )
-    stop = cursor + (EXPANDED_PAGE if expand else PAGE)
+    stop = cursor + _page(items[cursor : cursor + (EXPANDED_PAGE if expand else PAGE)])
     headers = {"X-Repo-Commit": sha}
     if stop < len(items):
         here = f"/api/{repository.type}s/{repository.name}/tree/{sha}" + (
@@ -93,6 +95,12 @@ def tree(
         )
         headers |= next_page(request, options, here, cursor=stop)
     return JSONResponse(_shown(hub, recent, repository, sha, items[cursor:stop], expand), headers=headers)
+
+
+def _page(items: Sequence[Listed]) -> int:
+    """How many of the items are listed at once: their paths, and what else is said of them, have a megabyte at most."""
+    sizes = accumulate(len(item.path.encode()) + ITEM for item in items)
+    return max(1, sum(size <= LARGEST_PAGE for size in sizes))
 
 
 async def requested_paths(request: Request) -> tuple[list[str], bool]:

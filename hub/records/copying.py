@@ -5,7 +5,14 @@ from sqlalchemy import Connection, Integer, Table, delete, func, insert, select,
 from kcard.faults import reach
 from kcard.hub.records.account_tables import accounts, events, sessions
 from kcard.hub.records.mirror_tables import MIRROR_TABLES
-from kcard.hub.records.repository_tables import repositories, uploads, versions, xorb_uploads, xorbs
+from kcard.hub.records.repository_tables import (
+    published_tags,
+    repositories,
+    uploads,
+    versions,
+    xorb_uploads,
+    xorbs,
+)
 from kcard.hub.records.run_tables import runs
 from kcard.hub.records.search_tables import search, search_clock
 from kcard.hub.records.tables import metadata, pools, settings
@@ -22,9 +29,9 @@ LEFT_OUT = {sessions, uploads, xorbs, xorb_uploads, reservations, verdicts, sear
 def copy_rows(source: Connection, target: Connection) -> None:
     """Copy every table to a database that `filled` has nothing of.
 
-    Its settings, events and the organisation of the hub's own cards, which remains when they are removed, are replaced.
+    Its settings, events and what remains of cards that were removed are replaced.
     """
-    for table in (settings, events, accounts):
+    for table in (settings, events, accounts, published_tags):
         target.execute(delete(table))
     for table in metadata.sorted_tables:
         if table not in LEFT_OUT:

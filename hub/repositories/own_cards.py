@@ -171,7 +171,8 @@ def _repository(connection: Connection, own: OwnNamespace, card: str) -> Reposit
 
 def _publish(connection: Connection, repository: Repository, text: str, card: _Described, author: str) -> int:
     """Write the next version: a commit on main, the row, and its tag. Returns the version's id."""
-    tag, name = f"v{new_versions.following(connection, repository.id)}", card.manifest.name
+    number = new_versions.following(connection, repository.id, card.tree[MANIFEST].sha256)
+    tag, name = f"v{number}", card.manifest.name
     head = history.head(connection, repository.id, MAIN)
     before = None if head is None else history.stored_tree(connection, repository, head)
     description = card.manifest.description
@@ -182,7 +183,8 @@ def _publish(connection: Connection, repository: Repository, text: str, card: _D
     reach("rows.commit")
     card_metadata.write(connection, repository.id, repository.name, card.metadata, sha=sha, at=at)
     version = new_versions.add(connection, repository.id, text, card.manifest, card.tree, sha, card.declared)
-    put_tag(connection, repository, tag, sha, f"{name} {card.tree[MANIFEST].sha256}")
+    sha256 = card.tree[MANIFEST].sha256
+    put_tag(connection, repository, tag, sha, f"{name} {sha256}", sha256)
     new_versions.publication(connection, repository.id, tag, sha, version, author)
     return version
 
@@ -252,6 +254,7 @@ def _move(connection: Connection, own: OwnNamespace, new: OwnNamespace) -> None:
         usage.move(connection, there.id, new.id)
         values = {"namespace_id": new.id, "name": to, "folded": folded(to)}
         connection.execute(update(repositories).where(repositories.c.id == there.id).values(values))
+        new_versions.record(connection, there.id, to)
         terms.put(connection, there.id, to, there.tags)
         search_rows.put(connection, there.id)
 

@@ -70,7 +70,7 @@ class Publications:
         _check_signature(repository, tag, files[MANIFEST].sha256, message)
         figures = self._declared(files, manifest)
         with self._database.write() as connection:
-            put_tag(connection, repository, tag, sha, message)
+            put_tag(connection, repository, tag, sha, message, files[MANIFEST].sha256)
             same = (versions.c.repository_id == repository.id, versions.c.sha256 == files[MANIFEST].sha256)
             version = connection.scalar(select(versions.c.id).where(*same))
             if version is None:

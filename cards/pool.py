@@ -3,6 +3,7 @@
 It knows names and passages; what kinds of cards there are, and models, it does not know.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from operator import itemgetter
@@ -16,7 +17,7 @@ from kcard.cards.kinds.generator import Both
 from kcard.cards.lm.loader import ROWS, Loader
 from kcard.cards.served import Served
 from kcard.cards.turns import Turns
-from kcard.errors import UnknownCard
+from kcard.errors import CardError, UnknownCard, one_line
 from kcard.protocols import LLM
 from kcard.request import Choice
 from kcard.sampling import Sampling
@@ -54,6 +55,7 @@ class Pool:
         self._models.llm = llm
         self._turns = Turns(self._cards, self._models, progress)
         self._served = Served(self._turns, self._models)
+        self._left_out: set[str] = set()  # broken cards that were named
 
     @property
     def cards(self) -> Sequence[Choice]:
@@ -81,13 +83,15 @@ class Pool:
         sampling: Sampling,
     ) -> list[list[Passage]]:
         """See Scheduling. Servers write for their cards (kcard.cards.served), whole models that are not stacked take
-        turns (kcard.cards.turns), the other cards write together; those whose weights are loaded first. Raises
-        UnknownCard."""
+        turns (kcard.cards.turns), the other cards write together; those whose weights are loaded first. A card that is
+        broken is named in the log, and its documents are empty. Raises UnknownCard, CardError if all cards are broken.
+        """
         rows: dict[str, list[int]] = {}
         for row, names in enumerate(cards):
             for name in dict.fromkeys(names):
                 rows.setdefault(name, []).append(row)
         self._check(rows)
+        self._turns.broken.clear()
         served = self._served.names(rows)
         taking = self._turns.taking([name for name in rows if name not in served])
         own = {name: [questions[row] for row in rows[name]] for name in (*served, *taking)}
@@ -109,6 +113,14 @@ class Pool:
             written[name].update(zip(rows[name], found, strict=True))
         if waiting:
             all_together()
+        broken = self._turns.broken
+        if broken and len(broken) == len(rows):
+            raise next(iter(broken.values()))
+        for name, error in broken.items():
+            if name not in self._left_out:
+                self._left_out.add(name)
+                logging.getLogger(__name__).warning("card %s is left out: %s", name, one_line(error))
+            written[name] = dict.fromkeys(rows[name], [Passage(name, "")] * documents)
         return [
             [passage for name in names for passage in written[name][row]] for row, names in enumerate(cards)
         ]
@@ -126,17 +138,27 @@ class Pool:
         written: list[tuple[str, list[list[Passage]]]] = []
         groups: dict[int, dict[int, StackedCard]] = {}
         for name in cards:
-            writer = self._turns.writer(name)
-            for part in (writer.model, writer.index) if isinstance(writer, Both) else (writer,):
-                if (group := getattr(part, "group", None)) is not None:
-                    groups.setdefault(id(group), {})[len(written)] = cast("StackedCard", part)
-                    written.append((name, []))
-                else:
-                    written.append((name, part.write(questions, documents, sampling)))
+            with self._turns.tolerating(name):
+                writer = self._turns.writer(name)
+                for part in (writer.model, writer.index) if isinstance(writer, Both) else (writer,):
+                    if (group := getattr(part, "group", None)) is not None:
+                        groups.setdefault(id(group), {})[len(written)] = cast("StackedCard", part)
+                        written.append((name, []))
+                    else:
+                        written.append((name, part.write(questions, documents, sampling)))
         for members in groups.values():
             asked = [card.asked for card in members.values()]
             (group, *_) = [card.group for card in members.values()]
-            for place, rows in zip(members, group.write(asked, questions, documents, sampling), strict=True):
+            try:
+                rows_of = group.write(asked, questions, documents, sampling)
+            except CardError:  # of one of them: each by itself
+                rows_of = [[] for _ in members]
+                for at, (place, card) in enumerate(members.items()):
+                    with self._turns.tolerating(written[place][0]):
+                        rows_of[at] = group.write([card.asked], questions, documents, sampling)[0]
+            for place, rows in zip(members, rows_of, strict=True):
                 written[place] = (written[place][0], rows)
         for name, parts in groupby(written, key=itemgetter(0)):
+            if name in self._turns.broken:
+                continue
             yield name, [list(chain(*own)) for own in zip(*(rows for _, rows in parts), strict=True)]

@@ -28,18 +28,28 @@ class Served:
     def names(self, names: Collection[str]) -> list[str]:
         """Those of the cards that servers write for."""
         engines = self.models.engines
-        return [] if engines is None else [name for name in names if self._has(engines, name)]
+        if engines is None:
+            return []
+        served = []
+        for name in names:
+            with self.cards.tolerating(name):
+                if self._has(engines, name):
+                    served.append(name)
+        return served
 
     def write(
         self, questions: Mapping[str, Sequence[str]], documents: int, sampling: Sampling
     ) -> Iterator[tuple[str, list[list[Passage]]]]:
         """Each card with the passages for its questions; those of its index, where it has one, come last."""
-        found = {name: _served(self.cards.writer(name)) for name in questions}
+        found: dict[str, ServedCard | None] = {}
+        for name in questions:
+            with self.cards.tolerating(name):
+                found[name] = _served(self.cards.writer(name))
         members = [(card, questions[name]) for name, card in found.items() if card is not None]
         if not members:
             return
         written = members[0][0].group.write_each(members, documents, sampling)
-        for name, rows in zip(questions, written, strict=True):
+        for name, rows in zip(found, written, strict=True):
             writer = self.cards.writer(name)
             if isinstance(writer, Both):
                 looked_up = writer.index.write(questions[name], documents, sampling)

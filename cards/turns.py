@@ -7,6 +7,7 @@ least asked come first, so that the most asked stay.
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,13 +37,22 @@ def in_turn(sizes: Mapping[str, int], limit: int) -> bool:
 
 @dataclass
 class Turns:
-    """The cards of a pool as they are loaded. `progress`: see Pool."""
+    """The cards of a pool as they are loaded. `progress`: see Pool. `broken`: cards that could not be read, and why."""
 
     cards: CardSet
     models: Loader
     progress: Callable[[int, int], object] | None = None
+    broken: dict[str, CardError] = field(default_factory=dict)
     _sizes: dict[Path, int] = field(default_factory=dict)
     _alone: set[str] = field(default_factory=set)
+
+    @contextmanager
+    def tolerating(self, name: str) -> Iterator[None]:
+        """Leave out a card that turns out to be broken in the block: the others still write."""
+        try:
+            yield
+        except CardError as error:
+            self.broken[name] = error
 
     def writer(self, name: str) -> CardGenerator:
         """The card, loaded when it is first needed."""
@@ -61,7 +71,9 @@ class Turns:
         whole = self._whole(names)
         for name in whole:
             if not self._known_size(name):
-                self._measured(self.cards[name])
+                with self.tolerating(name):
+                    self._measured(self.cards[name])
+        whole = [name for name in whole if name not in self.broken]
         return whole if self._in_turn(whole) else []
 
     def expected(self) -> bool:
@@ -95,7 +107,10 @@ class Turns:
         order = self.order({name: len(own) for name, own in questions.items()})
         for number, name in enumerate(order):
             self._report(number, len(order))
-            yield name, self.writer(name).write(questions[name], documents, sampling)
+            with self.tolerating(name):
+                written = self.writer(name).write(questions[name], documents, sampling)
+            if name not in self.broken:
+                yield name, written
         self._report(len(order), len(order))
 
     def _report(self, done: int, total: int) -> None:

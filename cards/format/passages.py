@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from kcard.answer import Source
+from kcard.counts import check_counts
 from kcard.errors import CardError, DamagedCard
 from kcard.files import replacing
 from kcard.json_values import parse
@@ -160,6 +161,7 @@ def index(card: "Card") -> "Index":
     from kcard.index import Index
 
     folder = card.folder / INDEX
+    check_counts(card.name, card.manifest.files, lambda path: (card.folder / path).open("rb"))
     if not folder.is_dir():
         return Index.build(p.in_context for p in passages(card.folder))
     try:

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kcard import encoder
+from kcard.counts import check_profile
 from kcard.errors import CardError
 from kcard.json_values import parse
 from kcard.protocols import Array
@@ -67,6 +68,7 @@ class Profile:
             data: dict[str, Any] = parse(text)
             if data["format"] != FORMAT or data["encoder_sha256"] != encoder.SHA256:
                 return None
+            check_profile(data)
             rows = np.frombuffer(b64decode(data["centroids"], validate=True), np.int8)
             terms = np.frombuffer(b64decode(data["terms"], validate=True), "<u4").astype(np.uint32)
             return cls(str(data["language"]), rows.reshape(-1, encoder.DIMENSIONS), np.unique(terms))

@@ -59,8 +59,7 @@ class RetrievalCard:
         self._name = card.name
         self._english = is_english(card.manifest.language)
         self._passages, self._index = passages(card.folder), index(card)
-        vectors = dense.load(card.folder / INDEX) if self._english else None
-        self._dense = vectors if vectors is not None and len(vectors) == len(self._passages) else None
+        self._dense = dense.load(card.folder / INDEX) if self._english else None
 
     def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """See CardGenerator; nothing is drawn, so the seed plays no part.

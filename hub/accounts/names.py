@@ -6,7 +6,9 @@ from kcard.hub.refusals import Invalid
 
 __all__ = [
     "AMBIGUOUS",
+    "OWN",
     "RESERVED",
+    "TAKEN",
     "check_name",
     "check_namespace",
     "check_repository",
@@ -25,8 +27,10 @@ RESERVED |= {"openapi.json", "organizations", "readyz", "settings", "spaces", "s
 # Words that make the path of a repository with this name, or in this namespace, mean two things. They are refused for
 # new ones only.
 AMBIGUOUS = {"commit", "raw", "resolve", "revision", "tree"}
-# Pages of the hub where that of an account would be. They are refused for new accounts.
-PAGES = {"ask", "compare", "leaderboard"}
+# The organisations that the hub creates for its own cards. No account may be created with their names.
+OWN = ("library", "library-cards")
+# First segments of paths where an account's page would be, and OWN. They are refused for new accounts only.
+TAKEN = {"ask", "compare", "favicon.ico", "favicon.svg", "feed.atom", "leaderboard", "robots.txt", *OWN}
 
 
 def folded(name: str) -> str:
@@ -62,9 +66,9 @@ def check_namespace(name: str) -> str:
 
 
 def check_unambiguous(name: str, *, account: bool = False) -> None:
-    """Raise Invalid for a new account or repository (without its namespace) whose URLs would be ambiguous."""
-    if folded(name) in AMBIGUOUS or (account and folded(name) in PAGES):
-        raise Invalid(f"name {name!r} is reserved, since it has a meaning in this hub's URLs: choose another")
+    """Raise Invalid for a new account or repository (without its namespace) whose name has a meaning in this hub."""
+    if folded(name) in AMBIGUOUS or (account and folded(name) in TAKEN):
+        raise Invalid(f"name {name!r} is reserved, since it has a meaning in this hub: choose another")
 
 
 def check_repository(name: str) -> str:

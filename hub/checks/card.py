@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
+from kcard.counts import check_counts
 from kcard.errors import CardError
 from kcard.hub.checks.content import check_file
 from kcard.hub.checks.file_kinds import kind_of
@@ -36,7 +37,8 @@ def check_names(manifest: Manifest) -> None:
 
 
 def check_contents(manifest: Manifest, opened: Callable[[str], BinaryIO]) -> None:
-    """Raise CardError, which names the file, unless `check_names` passes and every file is what its name says.
+    """Raise CardError, which names the file, unless `check_names` passes, every file is what its name says, and its
+    counts are those of the card's passages.
 
     `opened` opens the file of a path as a seekable stream.
     """
@@ -46,6 +48,7 @@ def check_contents(manifest: Manifest, opened: Callable[[str], BinaryIO]) -> Non
             with opened(path) as stream:
                 size = stream.seek(0, 2)
             check_file(path, size, lambda path=path: opened(path))  # type: ignore[misc]
+    check_counts(manifest.name, manifest.files, opened)
 
 
 @contextmanager

@@ -45,6 +45,7 @@ def _parsed(path: str, text: bytes) -> dict[str, Any]:
         raise _broken(path, f"more than {MOST_TENSORS} tensors, or too many dimensions")
     try:
         header = json.loads(text.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
+        json.dumps(header, ensure_ascii=False).encode()  # half a surrogate pair, as \ud800, is no character
     except (ValueError, RecursionError) as error:
         raise _broken(path, f"invalid header: {str(error)[:100]}") from None
     return dict(header)

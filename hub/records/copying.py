@@ -3,7 +3,7 @@
 from sqlalchemy import Connection, Integer, Table, delete, func, insert, select, text, update
 
 from kcard.hub.records.account_tables import accounts, events, sessions
-from kcard.hub.records.repository_tables import repositories, uploads, versions
+from kcard.hub.records.repository_tables import published_tags, repositories, uploads, versions
 from kcard.hub.records.run_tables import runs
 from kcard.hub.records.search_tables import search, search_clock
 from kcard.hub.records.tables import metadata, pools, settings
@@ -20,9 +20,9 @@ LEFT_OUT = {sessions, uploads, reservations, verdicts, search_clock}
 def copy_rows(source: Connection, target: Connection) -> None:
     """Copy every table to a database that `filled` has nothing of.
 
-    Its settings, events and the organisation of the hub's own cards, which remains when they are removed, are replaced.
+    Its settings, events and what remains of cards that were removed are replaced.
     """
-    for table in (settings, events, accounts):
+    for table in (settings, events, accounts, published_tags):
         target.execute(delete(table))
     for table in metadata.sorted_tables:
         if table not in LEFT_OUT:

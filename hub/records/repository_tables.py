@@ -26,6 +26,7 @@ __all__ = [
     "jobs",
     "likes",
     "publications",
+    "published_tags",
     "refs",
     "repositories",
     "terms",
@@ -187,6 +188,17 @@ publications = Table(
     Column("author", String(96), nullable=False),
     Column("at", DateTime(timezone=True), nullable=False),
     UniqueConstraint("repository_id", "tag"),
+)
+
+# What every published tag was: it outlives its repository, so that a name and a tag never mean another card. `name` is
+# the folded name of the repository, `number` that of the version.
+published_tags = Table(
+    "published_tags",
+    metadata,
+    Column("name", String(200), primary_key=True),
+    Column("tag", String(250), primary_key=True),
+    Column("sha256", String(64), nullable=False),
+    Column("number", Integer, nullable=False),
 )
 
 # Verified figures of versions. `kind` is audit or exam (taken by the hub). `record` is the whole audit or exam as JSON,

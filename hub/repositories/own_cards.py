@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, delete, insert, select, update
 
 from kcard.errors import DamagedCard, HubError
-from kcard.hub.accounts.names import check_namespace, folded
-from kcard.hub.records.account_tables import accounts
+from kcard.hub.accounts.names import OWN, check_namespace, check_unambiguous, folded
+from kcard.hub.records.account_tables import accounts, memberships
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import commits, refs, repositories, versions
 from kcard.hub.records.tables import settings
@@ -104,13 +104,15 @@ class OwnCards:
     def rename(self, name: str) -> None:
         """Move the cards to another organisation, created if needed.
 
-        Raises Invalid for an invalid name, HubError if that account is a user or has a repository with a card's name.
+        Raises Invalid for an invalid name, HubError if that account is a user's or an organisation with members.
         """
         with self._database.write() as connection:
             own = own_namespace.find(connection)
             if own is not None and folded(own.name) == folded(name):
                 return
-            new = _organisation(connection, check_namespace(name))
+            if folded(check_namespace(name)) not in OWN:
+                check_unambiguous(name, account=True)
+            new = _organisation(connection, name)
             if own is None:
                 connection.execute(insert(settings).values(name=SETTING, value=folded(name)))
                 return
@@ -149,7 +151,8 @@ def _repository(connection: Connection, own: OwnNamespace, card: str) -> Reposit
 
 def _publish(connection: Connection, repository: Repository, text: str, card: _Described, author: str) -> int:
     """Write the next version: a commit on main, the row, and its tag. Returns the version's id."""
-    tag, name = f"v{new_versions.following(connection, repository.id)}", card.manifest.name
+    number = new_versions.following(connection, repository.id, card.tree[MANIFEST].sha256)
+    tag, name = f"v{number}", card.manifest.name
     head = history.head(connection, repository.id, MAIN)
     before = None if head is None else history.stored_tree(connection, repository, head)
     description = card.manifest.description
@@ -159,7 +162,8 @@ def _publish(connection: Connection, repository: Repository, text: str, card: _D
     history.hold(connection, repository.id, {entry.sha256: entry for entry in card.tree.values()})
     card_metadata.write(connection, repository.id, repository.name, card.metadata, sha=sha, at=at)
     version = new_versions.add(connection, repository.id, text, card.manifest, card.tree, sha, card.declared)
-    put_tag(connection, repository, tag, sha, f"{name} {card.tree[MANIFEST].sha256}")
+    sha256 = card.tree[MANIFEST].sha256
+    put_tag(connection, repository, tag, sha, f"{name} {sha256}", sha256)
     new_versions.publication(connection, repository.id, tag, sha, version, author)
     return version
 
@@ -203,7 +207,7 @@ def _ensure(connection: Connection) -> OwnNamespace:
     """The namespace, created if needed."""
     if (own := own_namespace.find(connection)) is not None:
         return own
-    taken = select(accounts.c.id).where(accounts.c.folded == DEFAULT, accounts.c.kind == "user")
+    taken = select(accounts.c.id).where(accounts.c.folded == DEFAULT)
     made = _organisation(connection, DEFAULT if connection.scalar(taken) is None else INSTEAD)
     connection.execute(insert(settings).values(name=SETTING, value=folded(made.name)))
     return made
@@ -221,17 +225,21 @@ def _move(connection: Connection, own: OwnNamespace, new: OwnNamespace) -> None:
         usage.move(connection, there.id, new.id)
         values = {"namespace_id": new.id, "name": to, "folded": folded(to)}
         connection.execute(update(repositories).where(repositories.c.id == there.id).values(values))
+        new_versions.record(connection, there.id, to)
         terms.put(connection, there.id, to, there.tags)
         search_rows.put(connection, there.id)
 
 
 def _organisation(connection: Connection, name: str) -> OwnNamespace:
+    """An organisation of the hub's own, created if needed: what has members was created by one of them."""
     query = select(accounts.c.id, accounts.c.name, accounts.c.kind).where(accounts.c.folded == folded(name))
     there = connection.execute(query).one_or_none()
     if there is not None:
-        if there.kind != "organisation":
+        members = select(memberships.c.user_id).where(memberships.c.organisation_id == there.id).limit(1)
+        if there.kind != "organisation" or connection.scalar(members) is not None:
             raise HubError(
-                f"can't move the hub's own cards to {there.name}: it is a user; choose another name"
+                f"can't keep the hub's own cards in {there.name}: it belongs to its members or is a user; choose "
+                "another name with `kcard hub serve --namespace`"
             )
         return OwnNamespace(there.id, there.name)
     values: dict[str, object] = {"name": name, "folded": folded(name), "kind": "organisation", "fullname": ""}

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
+from kcard.hub.accounts.names import OWN
 from kcard.hub.records.account_tables import accounts
 from kcard.hub.records.tables import settings
 
 __all__ = ["DEFAULT", "INSTEAD", "SETTING", "OwnNamespace", "bare", "find", "full"]
 
 SETTING = "namespace"
-DEFAULT = "library"
-INSTEAD = "library-cards"  # if a user has the default name
+DEFAULT, INSTEAD = OWN  # the second one in a hub where somebody had the first name before it was reserved
 
 
 class OwnNamespace(NamedTuple):

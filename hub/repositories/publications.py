@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Row, Select, func, select
 
+from kcard.counts import check_counts
 from kcard.errors import CardError
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.checks.content import check_content, check_name
@@ -60,9 +61,13 @@ class Publications:
             return None
         text, manifest = self._manifest(tree[MANIFEST])
         files = self._files(tree, manifest)
+        try:
+            check_counts(manifest.name, files, lambda path: self._blobs.open(files[path].sha256))
+        except CardError as error:
+            raise Invalid(f"can't publish the card: {error}") from error
         figures = self._declared(files, manifest)
         with self._database.write() as connection:
-            put_tag(connection, repository, tag, sha, message)
+            put_tag(connection, repository, tag, sha, message, files[MANIFEST].sha256)
             same = (versions.c.repository_id == repository.id, versions.c.sha256 == files[MANIFEST].sha256)
             version = connection.scalar(select(versions.c.id).where(*same))
             if version is None:

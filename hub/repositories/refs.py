@@ -1,19 +1,28 @@
 """Branches and tags, and the resolution of revisions."""
 
 import re
+from collections.abc import Mapping
 from typing import TypeAlias
 
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select
 
 from kcard.hub.accounts.identity import Identity
+from kcard.hub.accounts.names import folded
 from kcard.hub.records.database import Database
-from kcard.hub.records.repository_tables import commits, publications, refs, versions
+from kcard.hub.records.repository_tables import (
+    commits,
+    publications,
+    published_tags,
+    refs,
+    repositories,
+    versions,
+)
 from kcard.hub.refusals import Conflict, Forbidden, Invalid, NotThere, TooLarge
 from kcard.hub.repositories import history, search_rows
 from kcard.hub.repositories.permissions import is_administrator
 from kcard.hub.repositories.values import BRANCH, MAIN, TAG, Ref, Repository
 
-__all__ = ["Refs", "check_ref", "put_tag"]
+__all__ = ["Refs", "check_ref", "put_tag", "require_unpublished"]
 
 Found: TypeAlias = list[Ref]
 LONGEST, MESSAGE = 250, 20_000
@@ -129,17 +138,26 @@ def _is_odd(part: str) -> bool:
     return not part or part.startswith(".") or part.endswith((".", ".lock"))
 
 
-def put_tag(connection: Connection, repository: Repository, name: str, sha: str, message: str) -> None:
-    """Create a tag inside a transaction; raises as `Refs.create_tag`."""
+def put_tag(
+    connection: Connection, repository: Repository, name: str, sha: str, message: str, card: str | None = None
+) -> None:
+    """Create a tag inside a transaction; raises as `Refs.create_tag`. `card`: the sha256 of the card it publishes."""
     check_ref(name, TAG)
     if len(message) > MESSAGE:
         raise Invalid(f"tag message too long: the limit is {MESSAGE} characters")
-    _put(connection, repository, TAG, name, sha, message)
+    _put(connection, repository, TAG, name, sha, message, card)
 
 
 def _put(
-    connection: Connection, repository: Repository, kind: str, name: str, sha: str, message: str
+    connection: Connection,
+    repository: Repository,
+    kind: str,
+    name: str,
+    sha: str,
+    message: str,
+    card: str | None = None,
 ) -> None:
+    require_unpublished(connection, repository.id, repository.name, {name: card})
     # A branch with the name of a tag would hide the tag.
     for other in (BRANCH, TAG):
         if _exists(connection, repository, other, name):
@@ -152,6 +170,26 @@ def _put(
         raise history.no_commit(repository, sha)
     values = {"repository_id": repository.id, "kind": kind, "name": name, "sha": sha, "message": message}
     connection.execute(insert(refs).values(values))
+
+
+def require_unpublished(
+    connection: Connection, repository_id: int, name: str, revisions: Mapping[str, str | None]
+) -> None:
+    """Raise Conflict if a revision, with the sha256 of the card that it publishes, was another published tag.
+
+    What a name and a tag meant is recorded for ever, whatever becomes of the repository.
+    """
+    model = (repositories.c.id == repository_id, repositories.c.type == "model")
+    if connection.scalar(select(repositories.c.id).where(*model)) is None:
+        return
+    before = select(published_tags.c.tag, published_tags.c.sha256).where(
+        published_tags.c.name == folded(name)
+    )
+    for tag, sha256 in connection.execute(before):
+        if tag in revisions and revisions[tag] != sha256:
+            raise Conflict(
+                f"{name}@{tag} was the card {sha256[:12]}…, and published tags are permanent: choose another name"
+            )
 
 
 def _delete(connection: Connection, repository: Repository, kind: str, name: str) -> None:

@@ -19,6 +19,7 @@ from kcard.hub.repositories import (
     blob_references,
     card_metadata,
     history,
+    new_versions,
     rows,
     search_rows,
     terms,
@@ -105,7 +106,8 @@ class Repositories:
     def move(self, repository: Repository, to: str) -> Repository:
         """Move or rename it to namespace/name; this renames its card too.
 
-        Raises Conflict if that name is taken, NotThere for an unknown account, TooLarge if it exceeds the quota.
+        Raises Conflict if that name is taken or had other cards under the same published tags, NotThere for an
+        unknown account, TooLarge if it exceeds the quota.
         """
         check_repository(to)
         with self._database.write() as connection:
@@ -119,6 +121,7 @@ class Repositories:
             usage.move(connection, repository.id, account)
             values = {"namespace_id": account, "name": to, "folded": folded(to)}
             connection.execute(update(repositories).where(_is(repository)).values(values))
+            new_versions.record(connection, repository.id, to)
             terms.put(connection, repository.id, to, there.tags)
             search_rows.put(connection, repository.id)
             if there.namespace != to.partition("/")[0]:

@@ -24,7 +24,8 @@ class HeaderTimeout(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._timer: TimerHandle | None = None
-        self._received = 0
+        self._received = 0  # bytes since the headers began
+        self._size = 0  # of the parsed headers
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
@@ -40,7 +41,22 @@ class HeaderTimeout(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._size = 0
         self._start()
+
+    def on_url(self, url: bytes) -> None:
+        self._count(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(name, value, b": \r\n")
+        super().on_header(name, value)
+
+    def _count(self, *parts: bytes) -> None:
+        """Count what was parsed: the headers may come complete in one piece, with a body behind them."""
+        self._size += sum(map(len, parts))
+        if self._size > LARGEST:
+            raise ValueError(f"headers of more than {LARGEST} bytes")  # which the parser turns into a 400
 
     def on_headers_complete(self) -> None:
         self._stop()

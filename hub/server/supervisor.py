@@ -1,5 +1,6 @@
 """Worker processes behind one address, and a supervisor that restarts dead ones."""
 
+import errno
 import http.client
 import signal
 import socket
@@ -18,19 +19,31 @@ if TYPE_CHECKING:
 __all__ = ["listening", "supervised"]
 
 BACKLOG = 2048
+BIND_SECONDS = 5.0
 HANG_SECONDS = 10  # a worker that does not answer its supervisor is replaced
 START_SECONDS = 120
 
 
 @contextmanager
 def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """A listening socket: no second server can take the address. Raises HubError where another has it."""
+    """A listening socket: no second server can take the address. Raises HubError where another has it.
+
+    The workers of a server that was killed hold its address for a moment: it is tried again for BIND_SECONDS.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
+    deadline = time.monotonic() + BIND_SECONDS
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
+        while True:
+            try:
+                listener.bind((host, port))
+                listener.listen(BACKLOG)
+                break
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
     except (OSError, OverflowError) as error:
         listener.close()
         reason = getattr(error, "strerror", None) or error

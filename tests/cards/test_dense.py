@@ -13,7 +13,7 @@ from kcard.cards.format import dense
 from kcard.cards.format.folder import Card, finish
 from kcard.cards.format.passages import INDEX, index
 from kcard.cards.kinds.retrieval import CANDIDATES, FIRST, MOST, RetrievalCard
-from kcard.errors import CardError
+from kcard.errors import CardError, DamagedCard
 from kcard.manifest import Manifest
 from kcard.reader.reading import Reading
 from kcard.sampling import Sampling
@@ -142,10 +142,11 @@ def test_embeddings_of_another_encoder_are_passed_over(tmp_path: Path) -> None:
     assert written(card, "Which hound guards houses?")[0].text == ANIMALS[0]
 
 
-def test_embeddings_of_fewer_passages_than_there_are_are_passed_over(tmp_path: Path) -> None:
+def test_embeddings_of_fewer_passages_than_there_are_are_refused(tmp_path: Path) -> None:
     card = made(tmp_path / "card", ANIMALS)
     dense.write(ANIMALS[:1], 1, card.folder / INDEX)
-    assert written(card, "Where does the trout live?")[0].text == ANIMALS[1]
+    with pytest.raises(DamagedCard, match=r"embeddings\.npy is of 1 rows, but the card has 3 passages"):
+        written(card, "Where does the trout live?")
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x93NUMPY", b"{}"])

@@ -127,7 +127,7 @@ def test_a_bad_index_that_was_sealed_is_refused_in_one_line(made: Callable[..., 
     card = made()
     (card.folder / "index" / "vocab.index.json").write_text('{"rhine": 5}')
     sealed = Card(card.folder, seal(card.folder, card.manifest))
-    with pytest.raises(CardError, match=r"card 'rivers': .*is damaged") as caught:
+    with pytest.raises(CardError, match=r"card 'rivers' is damaged: ") as caught:
         Pool([sealed]).write(["Rhine?"], ["rivers"], 1, SAMPLED)
     assert "\n" not in str(caught.value)
 

@@ -148,3 +148,19 @@ def test_only_the_header_is_read() -> None:
 def test_the_oracle_refuses_what_is_refused_here() -> None:
     with pytest.raises(safetensors.SafetensorError):
         oracle(packed({"a": tensor(shape=(2, 3))}, bytes(16)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r'{"\ud800": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}}',
+        r'{"__metadata__": {"note": "\udc00"}}',
+        r'{"__metadata__": {"note": "\u12"}}',
+    ],
+)
+def test_a_header_with_a_bad_escape_is_refused_as_the_format_s_library_does(text: str) -> None:
+    file = packed(text)
+    with pytest.raises(safetensors.SafetensorError):
+        oracle(file)
+    with pytest.raises(Invalid, match="invalid header"):
+        check(file)

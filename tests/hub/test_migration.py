@@ -121,9 +121,13 @@ def test_a_file_that_is_damaged_stops_no_migration(hub: Stand) -> None:
     assert "README.md" in {problem.path for problem in again.verify("card40@v1")}
 
 
-def test_a_card_of_a_user_called_library_is_kept_apart(tmp_path: Path) -> None:
+def test_a_card_of_a_user_called_library_is_kept_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with stand(tmp_path / "home") as hub:
-        hub.accounts.add_user("library")
+        with monkeypatch.context() as patched:
+            patched.setattr("kcard.hub.accounts.names.TAKEN", set())
+            hub.accounts.add_user("library")
         hub.registry.publish(folder(tmp_path / "draft", "rivers", "one"))
         before = everything(hub.registry)
         as_before(hub.registry.home, "0004")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import CardError, HubError, UsageError
-from kcard.hub.refusals import Conflict, NotThere
+from kcard.hub.refusals import Conflict, Invalid, NotThere
 from kcard.hub.repositories import history, newest
 from kcard.hub.repositories.own_cards import OwnCards
 from kcard.hub.repositories.values import Repository
@@ -143,16 +143,45 @@ def test_the_cards_move_into_the_organisation_that_is_named(hub: SharedHub, tmp_
 def test_a_user_s_namespace_and_a_taken_name_are_refused_and_nothing_moves(hub: SharedHub) -> None:
     hub.accounts.add_user("ada", admin=True)
     ada = hub.accounts.get("ada")
-    with pytest.raises(HubError, match="to ada: it is a user"):
+    with pytest.raises(HubError, match="in ada: it belongs to its members or is a user"):
         OwnCards(hub.database, hub.blobs).rename("ada")
     lab = hub.accounts.add_organisation("lab", owner="ada")
     identity = hub.tokens.identify(hub.tokens.create(ada.name, scope="admin"))
     assert identity is not None
     hub.repositories.create("model", lab.id, "lab/rivers", by=identity)
-    with pytest.raises(HubError, match="lab/rivers already exists"):
+    with pytest.raises(HubError, match="in lab: it belongs to its members"):
         OwnCards(hub.database, hub.blobs).rename("lab")
+    OwnCards(hub.database, hub.blobs).rename("clinic")
+    back = hub.accounts.get("library")
+    hub.repositories.create("model", back.id, "library/rivers", by=identity)
+    with pytest.raises(HubError, match="library/rivers already exists"):
+        OwnCards(hub.database, hub.blobs).rename("library")
     assert hub.registry.get("rivers").number == 2
-    assert repository(hub).name == NAME
+    assert repository(hub, "clinic/rivers").name == "clinic/rivers"
+
+
+@pytest.mark.parametrize("name", ["library", "Library", "library-cards"])
+def test_nobody_creates_the_organisation_that_the_hub_creates_for_its_own_cards(
+    tmp_path: Path, name: str
+) -> None:
+    hub = SharedHub.open(tmp_path / "home")
+    hub.accounts.add_user("mallory")
+    with pytest.raises(Invalid, match="is reserved"):
+        hub.accounts.add_organisation(name, owner="mallory")
+    with pytest.raises(Invalid, match="is reserved"):
+        hub.accounts.add_user(name)
+
+
+def test_an_organisation_called_library_of_before_is_not_adopted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = SharedHub.open(tmp_path / "home")
+    hub.accounts.add_user("mallory")
+    with monkeypatch.context() as before:
+        before.setattr("kcard.hub.accounts.names.TAKEN", set())
+        hub.accounts.add_organisation("library", owner="mallory")
+    hub.registry.publish(rivers(tmp_path / "one").folder)
+    assert repository(hub, "library-cards/rivers").namespace == "library-cards"
 
 
 def test_a_hub_of_cards_alone_still_gets_its_first_administrator(hub: SharedHub) -> None:

@@ -185,6 +185,15 @@ def test_a_removed_number_is_not_given_again(hub: Hub, tmp_path: Path) -> None:
     assert hub.publish(card(tmp_path / "a", weight=3)).number == 3
 
 
+def test_nor_is_it_after_the_card_was_removed_but_to_the_same_card(hub: Hub, tmp_path: Path) -> None:
+    hub.publish(card(tmp_path / "a", weight=1))
+    hub.publish(card(tmp_path / "a", weight=2))
+    hub.remove("oncology")
+    assert hub.publish(card(tmp_path / "a", weight=2)).number == 2
+    hub.remove("oncology")
+    assert hub.publish(card(tmp_path / "a", weight=3)).number == 3
+
+
 def test_removing_a_card_removes_all_its_versions_and_only_them(hub: Hub, tmp_path: Path) -> None:
     hub.publish(card(tmp_path / "a", weight=1))
     hub.publish(card(tmp_path / "a", weight=2))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
 from typing import Annotated, TypeAlias
 from urllib.parse import parse_qsl, quote
 
@@ -27,6 +28,7 @@ __all__ = ["router"]
 router = APIRouter(tags=["read"])
 
 PAGE, EXPANDED_PAGE = 1000, 100
+LARGEST_PAGE, ITEM = 1 << 20, 300  # bytes of a page, and of an item beside its path
 MOST_PATHS = 1000
 FORM = "application/x-www-form-urlencoded"
 # Limits of the search for the last commit of a path: commits, and files in all of them. 20,000 files take 0.1 s.
@@ -85,7 +87,7 @@ def tree(
             f"folder {path[:200]!r} not found in {repository.name} at {revision[:100]!r}",
             commit=sha,
         )
-    stop = cursor + (EXPANDED_PAGE if expand else PAGE)
+    stop = cursor + _page(items[cursor : cursor + (EXPANDED_PAGE if expand else PAGE)])
     headers = {"X-Repo-Commit": sha}
     if stop < len(items):
         here = f"/api/{repository.type}s/{repository.name}/tree/{sha}" + (
@@ -95,7 +97,13 @@ def tree(
     return JSONResponse(_shown(hub, recent, repository, sha, items[cursor:stop], expand), headers=headers)
 
 
-async def _requested_paths(request: Request) -> tuple[list[str], bool]:
+def _page(items: Sequence[Listed]) -> int:
+    """How many of the items are listed at once: their paths, and what else is said of them, have a megabyte at most."""
+    sizes = accumulate(len(item.path.encode()) + ITEM for item in items)
+    return max(1, sum(size <= LARGEST_PAGE for size in sizes))
+
+
+async def requested_paths(request: Request) -> tuple[list[str], bool]:
     """`paths` and `expand`, from a form, as clients send it, or from JSON."""
     body = await request.body()
     kind = request.headers.get("content-type", FORM).partition(";")[0].strip().lower()
@@ -149,7 +157,7 @@ def paths_info(
     recent: RecentDep,
     repository: RepositoryDep,
     revision: Segment,
-    form: Annotated[tuple[list[str], bool], Depends(_requested_paths)],
+    form: Annotated[tuple[list[str], bool], Depends(requested_paths)],
     _turn: InTurn,
 ) -> JSONResponse:
     """Missing paths are omitted."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kcard.hub.server.page.refusals import failed
@@ -83,6 +83,8 @@ class Instrumentation:
         scope.setdefault("state", {})
         try:
             await self._app(scope, counted, noted)
+        except ClientDisconnect:  # nobody is there to be answered
+            pass
         except Exception:
             if status:  # the response has started: all that is left is to close the connection
                 raise

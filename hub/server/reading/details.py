@@ -31,6 +31,7 @@ Encoded: TypeAlias = dict[str, bytes]
 LARGEST_CONFIG = 1_000_000
 CONFIG, ADAPTER = "config.json", "adapter_config.json"
 MOST_NAMES, LONGEST_NAME = 50, 500
+LARGEST_LIST = 1 << 20  # bytes of the list of files in a description; clients read a longer one from the tree
 LARGEST = 16 << 20  # bytes of all lists of files that are kept
 MOST_CONFIGS = 1 << 20  # bytes of all parts of config.json that are kept
 MOST_RESULTS = 4 << 20  # bytes of all results of .eval_results that are kept
@@ -72,6 +73,7 @@ class Details:
     def of(self, repository: Repository, mark: Mark | None, *, blobs: bool, config: bool) -> Encoded:
         """The files at the repository's head, the metadata of README.md, and evaluation results.
 
+        The files are null if their list is longer than LARGEST_LIST: the Hugging Face clients then ask for the tree.
         `config` adds parts of config.json.
         """
         head = repository.head or ""
@@ -80,7 +82,7 @@ class Details:
         results = self._results.get(names)
         if files is None or found is None or results is None:
             tree = self._trees.get(repository, head) if head else {}
-            files = files or _bytes([sibling(entry, blobs) for entry in tree.values()])
+            files = files or _listed(tree, blobs)
             found = found or (_bytes(self._config(tree)) if config else b"")
             if results is None:
                 results = declared_results(self._hub.blobs, tree)
@@ -134,6 +136,14 @@ def card_properties(repository: Repository, mark: Mark | None) -> Encoded:
     if index:
         known["model-index"] = _bytes(index)
     return known
+
+
+def _listed(tree: Mapping[str, Entry], blobs: bool) -> bytes:
+    if sum(map(len, tree)) <= LARGEST_LIST:  # at least as many bytes
+        listed = _bytes([sibling(entry, blobs) for entry in tree.values()])
+        if len(listed) <= LARGEST_LIST:
+            return listed
+    return b"null"
 
 
 def _names(found: Mapping[str, Any], *keys: str) -> Json:

@@ -66,6 +66,17 @@ def test_a_card_with_a_file_that_a_hub_must_not_send_is_refused_by_name(
     assert not list(tmp_path.rglob("escaped*"))
 
 
+def test_a_card_whose_index_claims_more_rows_than_it_has_passages_is_refused(
+    home: Path, tmp_path: Path
+) -> None:
+    index = {"index/params.index.json": b'{"num_docs": 99999999999}'}
+    files = card({"passages.jsonl": b'{"text": "A."}\n', **index})
+    with hostile_hub(files=files) as hub, pytest.raises(CardError, match="of 99999999999 rows"):
+        pull(NAME, tmp_path / "card", hub=hub.url)
+    assert not written(tmp_path / "card")
+    assert not written(home / "downloads")
+
+
 @pytest.mark.parametrize(
     ("path", "content"), [(".git/config", b"[core]"), ("run.py", b"1"), ("config.json", b'{"auto_map": {}}')]
 )

@@ -3,6 +3,7 @@
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import pytest
@@ -69,6 +70,20 @@ def test_headers_of_many_bytes_close_the_connection_at_once(
     monkeypatch.setattr(header_timeout, "SECONDS", 60.0)
     with connected(shared) as connection:
         assert closed_after(connection, REQUEST, b"X-A: " + b"b" * 100_000 + b"\r\n", pause=0.05) < 6
+
+
+@pytest.mark.parametrize("length", [70_000, 200_000])
+def test_so_do_headers_that_come_complete_in_one_burst(shared: Shared, length: int) -> None:
+    with connected(shared) as connection:
+        connection.sendall(REQUEST + b"X-A: " + b"b" * length + b"\r\n\r\n")
+        answer = b""
+        with suppress(ConnectionResetError):
+            while part := connection.recv(65536):
+                answer += part
+        assert not answer.startswith(b"HTTP/1.1 200")
+    with connected(shared) as connection:
+        connection.sendall(REQUEST + b"X-A: " + b"b" * 60_000 + b"\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
 
 
 def test_a_slow_body_and_an_idle_connection_are_not_headers(shared: Shared) -> None:

@@ -12,11 +12,11 @@ import pytest
 from sqlalchemy import event
 from starlette.routing import Match, Route
 
-from kcard.hub.accounts.names import AMBIGUOUS, RESERVED
+from kcard.hub.accounts.names import AMBIGUOUS, RESERVED, TAKEN, check_namespace, check_unambiguous
 from kcard.hub.refusals import Invalid
 from kcard.hub.repositories import rows
 from kcard.hub.repositories.values import Repository
-from kcard.hub.server.app import ROUTERS
+from kcard.hub.server.app import PAGES, ROUTERS
 from tests.hub.shared_hub import Shared, shared_hub
 
 ROUTES = [route for module in ROUTERS for route in module.router.routes if isinstance(route, Route)]
@@ -70,7 +70,20 @@ def test_such_a_name_is_refused_for_new_repositories_and_accounts(shared: Shared
         shared.hub.accounts.add_user(name)
 
 
-@pytest.mark.parametrize("name", ["ask", "Compare", "leaderboard"])
+def test_every_first_segment_of_a_route_is_reserved() -> None:
+    routes = [
+        route for module in (*ROUTERS, *PAGES) for route in module.router.routes if isinstance(route, Route)
+    ]
+    first = {route.path.split("/")[1] for route in routes}
+    segments = {segment for segment in first if segment and not segment.startswith("{")}
+    assert segments <= RESERVED | TAKEN
+    assert {"api", "feed.atom", "favicon.ico"} <= segments
+    for name in segments:
+        with pytest.raises(Invalid, match="is reserved"):
+            check_unambiguous(check_namespace(name), account=True)
+
+
+@pytest.mark.parametrize("name", ["ask", "Compare", "leaderboard", "feed.atom", "robots.txt"])
 def test_an_account_is_not_called_like_a_page_of_the_hub_but_a_repository_may_be(
     shared: Shared, name: str
 ) -> None:

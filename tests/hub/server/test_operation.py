@@ -2,14 +2,21 @@
 
 import html
 import re
+import socket
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kcard.errors import HubError, Unavailable
+from kcard.hub.refusals import Conflict
+from kcard.hub.server.supervisor import listening
 from tests.hub.shared_hub import Shared, shared_hub
 
 
@@ -199,3 +206,35 @@ def test_what_is_wrong_with_the_server_is_for_its_log_alone(
     assert answer.status_code == status
     assert str(error) not in answer.text + str(answer.headers)
     assert str(error) in caplog.text
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/models/bob/gone/paths-info/main", "/api/validate-yaml", "/api/models/bob/gone/commit/main"]
+)
+def test_a_client_that_leaves_during_its_upload_is_no_error_of_the_server(
+    shared: Shared, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    with suppress(Conflict):
+        shared.create("bob/gone")
+    address = urlsplit(shared.url)
+    with caplog.at_level("INFO", logger="kcard.hub.server"):
+        with socket.create_connection((str(address.hostname), int(address.port or 0))) as connection:
+            login = f"Authorization: Bearer {shared.tokens['bob']}\r\n"
+            head = f"POST {path} HTTP/1.1\r\nHost: hub\r\n{login}Content-Length: 1000\r\n\r\npaths="
+            connection.sendall(head.encode())
+            time.sleep(0.3)
+        deadline = time.monotonic() + 10
+        while not (lines := [r for r in caplog.records if getattr(r, "fields", {}).get("path") == path]):
+            assert time.monotonic() < deadline, "the request was not logged"
+            time.sleep(0.05)
+    assert "Traceback" not in caplog.text
+    assert "unexpected error" not in caplog.text
+    assert all(line.fields["status"] in {400, 499} for line in lines)  # type: ignore[attr-defined]
+
+
+def test_a_server_takes_the_address_that_workers_of_a_killed_one_hold_for_a_moment() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+        threading.Timer(0.5, held.close).start()
+        with listening("127.0.0.1", port) as listener:
+            assert listener.getsockname()[1] == port

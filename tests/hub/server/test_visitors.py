@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from huggingface_hub import constants
 from huggingface_hub.errors import HfHubHTTPError
 from sqlalchemy import update
 from starlette.types import Message
@@ -132,6 +133,27 @@ def test_the_real_client_gets_all_pages(shared: Shared, wide: list[str]) -> None
     found = list(shared.api().list_models(author="lab", search="wide", full=True))
     assert [model.id for model in found] == wide[::-1]
     assert all(len(model.siblings or ()) == 2001 for model in found)
+
+
+@pytest.mark.parametrize("blobs", [False, True])
+def test_a_description_of_many_long_paths_ends_at_a_size_and_clients_get_the_files_from_the_tree(
+    shared: Shared, tmp_path: Path, blobs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    name = f"bob/long-paths-{blobs}".lower()
+    files = {f"{number:04d}/{'p' * 250}/{'q' * 250}/{'r' * 250}.txt": b"x" for number in range(2500)}
+    shared.create(name)
+    shared.put(name, files)
+    info = shared.http().get(f"/api/models/{name}?blobs={blobs}")
+    assert len(info.content) <= LARGEST_PAGE
+    assert info.json()["siblings"] is None
+    found = pages(shared, f"/api/models/{name}/tree/main?recursive=1")
+    assert all(len(page.content) <= LARGEST_PAGE for page in found)
+    paths = [item["path"] for page in found for item in page.json() if item["type"] == "file"]
+    assert sorted(paths) == sorted([*files, ".gitattributes"])
+    assert shared.api().model_info(name, files_metadata=blobs).siblings is None
+    folder = shared.api().snapshot_download(name, allow_patterns="0007/*", cache_dir=tmp_path)
+    assert len([path for path in Path(folder).rglob("*") if path.is_file()]) == 1
 
 
 @pytest.mark.parametrize(("column", "query"), [("card", "cardData=1"), ("tags", "limit=1000")])

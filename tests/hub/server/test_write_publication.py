@@ -96,6 +96,20 @@ def test_a_card_that_is_not_whole_is_not_published_and_its_tag_not_made(
     assert shared.hub.publications.of(shared.hub.repositories.get("model", name)) == []
 
 
+def test_an_index_of_more_rows_than_there_are_passages_is_not_published(
+    shared: Shared, name: str, tmp_path: Path
+) -> None:
+    api = shared.api("bob")
+    more = {"passages.jsonl": b'{"text": "A."}\n', "index/params.index.json": b'{"num_docs": 99999999999}'}
+    (tmp_path / "index").mkdir()
+    api.upload_folder(repo_id=name, folder_path=card(tmp_path, more=more))
+    with pytest.raises(
+        BadRequestError, match=r"params\.index\.json is of 99999999999 rows, but the card has 1"
+    ):
+        api.create_tag(name, tag="v1")
+    assert api.list_repo_refs(name).tags == []
+
+
 def test_a_trained_card_is_published_with_its_exam_only(shared: Shared, name: str, tmp_path: Path) -> None:
     api = shared.api("bob")
     api.upload_folder(repo_id=name, folder_path=card(tmp_path, kind="full"))
@@ -133,3 +147,46 @@ def test_a_moved_repository_publishes_under_its_new_name(shared: Shared, name: s
     api.create_tag(name, tag="v1")
     api.move_repo(name, "lab/moved-card")
     assert shared.hub.registry.get("lab/moved-card").number == 1
+
+
+@pytest.mark.parametrize("leave", ["delete", "rename"])
+def test_a_published_tag_is_not_replaced_by_another_card(
+    shared: Shared, name: str, tmp_path: Path, leave: str
+) -> None:
+    api = shared.api("bob")
+    folder = card(tmp_path)
+    api.upload_folder(repo_id=name, folder_path=folder)
+    api.create_tag(name, tag="v1")
+    if leave == "delete":
+        api.delete_repo(name)
+    else:
+        api.move_repo(name, "bob/renamed")
+    api.create_repo(name)
+    api.upload_folder(repo_id=name, folder_path=card(tmp_path / "other", weight=1))
+    message = rf"{name}@v1 was the card [0-9a-f]{{12}}…, and published tags are permanent"
+    for create in (api.create_tag, lambda repo, tag: api.create_branch(repo, branch=tag)):
+        with pytest.raises(HfHubHTTPError, match=message) as error:
+            create(name, tag="v1")
+        assert status(error) == 409
+    api.create_tag(name, tag="v2")
+    assert [version.number for version in shared.hub.registry.versions(name)] == [2]
+    if leave == "rename":  # nor may it come back to a name that has another card under the same tag
+        api.create_tag(name, tag="v3")
+        api.move_repo(name, "bob/away")
+        api.upload_folder(repo_id="bob/renamed", folder_path=card(tmp_path / "third", weight=3))
+        api.create_tag("bob/renamed", tag="v3")
+        with pytest.raises(HfHubHTTPError, match=rf"{name}@v3 was the card"):
+            api.move_repo("bob/renamed", name)
+
+
+def test_the_same_card_is_published_again_under_the_tag_that_it_had(
+    shared: Shared, name: str, tmp_path: Path
+) -> None:
+    api = shared.api("bob")
+    folder = card(tmp_path)
+    for _ in range(2):
+        api.create_repo(name, exist_ok=True)
+        api.upload_folder(repo_id=name, folder_path=folder)
+        api.create_tag(name, tag="v1")
+        assert [version.number for version in shared.hub.registry.versions(name)] == [1]
+        api.delete_repo(name)

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kcard.answer import Answer
-from kcard.bulk.options import RayOptions
-from kcard.cli.cluster import cluster_of
 from kcard.cli.command import command_for
 from kcard.cli.output import echo, late_counter, note, print_json, resumable, worded_counter
+from kcard.cluster import RayOptions
 from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions
 
@@ -72,7 +71,7 @@ def ask(
         raise UsageError(f"--output {output} is the input file: name another, or the questions would be lost")
     if input_ is not None and choices:
         raise UsageError("--choices goes with one question; in --input, each row has its own `choices`")
-    cluster = cluster_of(given)
+    cluster = RayOptions.taken_from(given)
     options = AskOptions(**given)
     if input_ is not None and output is not None and cluster is not None:
         _ask_on_cluster(input_, output, options, cluster, resume, batch)
@@ -153,17 +152,14 @@ def _ask_file(source: Path, target: Path, options: AskOptions, resume: bool, bat
 def _ask_on_cluster(
     source: Path, target: Path, options: AskOptions, cluster: RayOptions, resume: bool, batch: int | None
 ) -> None:
-    from kcard.api.ask_on_cluster import ask_on_cluster
-    from kcard.api.eval_asking import Told
+    from kcard.integrators.batch import ask_on_cluster
 
     with resumable("answers", target), late_counter("asking") as report:
-        told = Told(lambda text: note(f"note: {text}"), progress=report)
-        found = ask_on_cluster(
-            source, target, options, cluster=cluster, resume=resume, batch=batch, told=told
+        count, totals = ask_on_cluster(
+            source, target, options, cluster=cluster, resume=resume, batch=batch, report=report
         )
-    answered = found.earlier + found.totals.answered
-    note(f"{answered} of {found.questions} questions answered: {target} ({_cost(found.totals)})")
-    if found.totals.failed:
+    note(f"{count - totals.failed} of {count} questions answered: {target} ({_cost(totals)})")
+    if totals.failed:
         sys.exit(1)
 
 

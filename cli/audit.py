@@ -1,17 +1,28 @@
 """kcard audit: whether what a card writes holds, by evidence that is not its own."""
 
 import json
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kcard.api.audit import audit as verb
-from kcard.bulk.options import RayOptions
 from kcard.cli import completion
-from kcard.cli.audits import audit_several
-from kcard.cli.cluster import cluster_of
 from kcard.cli.command import command_for
-from kcard.cli.output import Json, console, interval, note, print_json, progress, table
+from kcard.cli.output import (
+    Json,
+    console,
+    interval,
+    late_counter,
+    note,
+    print_json,
+    progress,
+    resumable,
+    table,
+)
+from kcard.cluster import RayOptions
 
 if TYPE_CHECKING:
     from kcard.evaluation.audit_record import Audit, AuditedDocument
@@ -43,9 +54,9 @@ def audit(
     json_: Json = False,
 ) -> None:
     """Audit cards: let them write for many queries, judge each document, and store the results in the hub."""
-    cluster = cluster_of(given)
+    cluster = RayOptions.taken_from(given)
     if cluster is not None or resume or len(cards) > 1 or cards[0].startswith("pool:"):
-        audit_several(cards, given, cluster, resume, json_)
+        _audit_several(cards, given, cluster, resume, json_)
     else:
         _audit_one(cards[0], given, json_)
 
@@ -63,6 +74,36 @@ def _audit_one(card: str, given: dict[str, Any], as_json: bool) -> None:
         print_json(json.loads(taken.to_json()))
     else:
         _print(taken)
+
+
+def _audit_several(
+    cards: Sequence[str], given: dict[str, Any], cluster: RayOptions | None, resume: bool, as_json: bool
+) -> None:
+    """Audit them, and print a row for each; exit code 1 where some failed."""
+    from rich.markup import escape
+
+    from kcard.api.audit import audit_many
+    from kcard.evaluation.audit_record import Audit
+
+    kept = nullcontext() if given["output"] is None else resumable("audits", given["output"])
+    with kept, late_counter("auditing") as report:
+        found = audit_many(cards, resume=resume, cluster=cluster, progress=report, **given)
+    shown = table("card", "queries", "faithfulness", "factuality", right={"queries"})
+    for row in found:
+        if as_json:
+            print_json(row.get("audit") or {"card": row["card"], "error": row["error"]})
+        elif "error" in row:
+            note(f"{row['card']}: {row['error']}")
+        else:
+            taken = Audit.from_json(json.dumps(row["audit"]))
+            means = (interval(_mean(scores)) for scores in (taken.faithfulness, taken.factuality))
+            shown.add_row(escape(taken.card), str(taken.asked), *means)
+    if shown.rows:
+        console().print(shown)
+    failed = sum("error" in row for row in found)
+    note(f"{len(found) - failed} of {len(found)} cards audited")
+    if failed:
+        sys.exit(1)
 
 
 def _say_where(hub: "Hub", reference: str | None, taken: "Audit") -> None:

@@ -44,8 +44,6 @@ FLAGS = {
     "repository",
     "ray",
     "ray_cpus",
-    "ray_gpus",
-    "ray_retries",
 }  # what no file may say, least of all one that came with a project
 ONE_CARD = {"corpus", "name", "description", "study"}
 COMMAS = {"ask.cards"}

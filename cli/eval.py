@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kcard.api.evaluate import evaluate as verb
-from kcard.bulk.options import RayOptions
-from kcard.cli.cluster import cluster_of
 from kcard.cli.command import command_for
 from kcard.cli.output import Json, late_counter, note, print_json
+from kcard.cluster import RayOptions
 from kcard.errors import UsageError
 from kcard.integrators.baselines.options import BaselineOptions
 from kcard.integrators.options import AskOptions
@@ -45,7 +44,7 @@ def evaluate(
     json_: Json = False,
 ) -> None:
     """Compare settings on the same questions: what do cards add to an LLM, and what do they cost?"""
-    cluster = cluster_of(given)
+    cluster = RayOptions.taken_from(given)
     given = _typed(ctx, given)
     if resume is not None and rerun is not None:
         raise UsageError("--resume and --rerun do not go together")

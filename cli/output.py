@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kcard.errors import TrainingInterrupted
 from kcard.terminal import json_escaped, printable
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def resumable(done: str, output: Path) -> Iterator[None]:
     """Where the user interrupts a run from a file to a file, say how to go on. `done`: such as "answers"."""
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, TrainingInterrupted):
         note(f"interrupted: the {done} so far are in {output}; repeat the command with --resume to continue")
         sys.exit(130)
 

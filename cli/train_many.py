@@ -2,20 +2,17 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from kcard.api.train import ONE_CARD, train_many
 from kcard.api.train import train as one
-from kcard.api.train_many import NOT_SHARED, train_many
-from kcard.bulk.options import RayOptions
-from kcard.cli.cluster import cluster_of, finished_kept
 from kcard.cli.command import command_for
-from kcard.cli.output import Json, late_counter, note, print_json
+from kcard.cli.output import Json, late_counter, note, print_json, resumable
+from kcard.cluster import RayOptions
+from kcard.config import settings
 from kcard.training.options import TrainOptions
-
-if TYPE_CHECKING:
-    from kcard.bulk.piece import Outcome
 
 __all__ = ["register"]
 
@@ -24,7 +21,7 @@ def register(app: typer.Typer) -> None:
     app.command("train-many")(train)
 
 
-@command_for(one, TrainOptions, RayOptions, leave_out={"corpus", *NOT_SHARED})
+@command_for(one, TrainOptions, RayOptions, leave_out={"corpus", *ONE_CARD})
 def train(
     given: dict[str, Any],
     corpora: Annotated[
@@ -45,35 +42,25 @@ def train(
     json_: Json = False,
 ) -> None:
     """Train a card of each of many corpora, one after the other or on a Ray cluster."""
-    from kcard.api.eval_asking import Told
-
-    cluster = cluster_of(given)
-    options = {name: value for name, value in given.items() if value is not None}
-    with finished_kept("cards"), late_counter("training") as report:
-        told = Told(progress=report)
-        found = train_many(corpora, output=output, resume=resume, cluster=cluster, told=told, **options)
-    failed = sum(bool(outcome.error) for outcome in found)
-    _print(found, json_)
-    if failed:
-        note(f"{failed} of {len(found)} cards failed; try them again with --resume")
-        sys.exit(1)
-
-
-def _print(found: "tuple[Outcome, ...]", as_json: bool) -> None:
-    from kcard.cli.output import console, table
-
-    if as_json:
-        for outcome in found:
-            print_json({"card": outcome.key} | (outcome.result or {"error": outcome.error}))
-        return
     from rich.markup import escape
 
+    from kcard.cli.output import console, table
+
+    cluster = RayOptions.taken_from(given)
+    options = {name: value for name, value in given.items() if value is not None}
+    with resumable("cards", output or settings().drafts), late_counter("training") as report:
+        found = train_many(corpora, output=output, resume=resume, cluster=cluster, progress=report, **options)
     shown = table("card", "recall", "folder", right={"recall"})
-    for outcome in found:
-        if outcome.error:
-            note(f"{outcome.key}: {outcome.error}")
-            continue
-        recall, folder = outcome.result["recall"], outcome.result["folder"]
-        shown.add_row(escape(outcome.key), "-" if recall is None else f"{recall:.2f}", escape(folder))
+    for row in found:
+        if json_:
+            print_json({key: value for key, value in row.items() if key != "options"})
+        elif "error" in row:
+            note(f"{row['card']}: {row['error']}")
+        else:
+            recall = "-" if row["recall"] is None else f"{row['recall']:.2f}"
+            shown.add_row(escape(row["card"]), recall, escape(row["folder"]))
     if shown.rows:
         console().print(shown)
+    if failed := sum("error" in row for row in found):
+        note(f"{failed} of {len(found)} cards failed; try them again with --resume")
+        sys.exit(1)

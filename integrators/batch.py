@@ -4,34 +4,41 @@ Line i of the output belongs to line i of the input. Every line is on disk befor
 that was cut off, even in the middle of a line, goes on where it stopped.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+import json
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kcard.answer import Answer
-from kcard.batches import QUESTIONS, batched
+from kcard.batches import QUESTIONS, batched, questions_together
 from kcard.choices import choices_of
+from kcard.cluster import RayOptions, device_there, json_ready, mapped
 from kcard.errors import KcardError, LLMError, UsageError
 from kcard.files import replacing
 from kcard.integrators.options import AskOptions
 from kcard.question import Question, checked
 from kcard.rows import Row, append_rows, earlier_rows, json_line, read_rows
 
+if TYPE_CHECKING:
+    from kcard.integrators.pipeline import Pipeline
+
 __all__ = [
     "GIVE_UP",
     "QuestionTotals",
     "answer_file",
-    "answered_rows",
+    "ask_on_cluster",
     "asked_together",
     "earlier_lines",
     "read_questions",
-    "write_answers",
 ]
 
 PASSAGES = 256_000_000  # bytes that the passages of a batch may take
 DOCUMENT, TOKEN = 2000, 6  # bytes of a passage with its marks, and of a token more
 GIVE_UP = 16  # so many failures in a row are the endpoint's, not the questions'
+FAILED_PIECES = 3  # so many batches of a cluster in a row are the endpoint's failure, not a worker's
 RESULT = {field.name for field in fields(Answer)} - {"question"} | {"error"}
 NO_QUESTION = "the key 'question' must hold a non-empty text"
 
@@ -110,18 +117,75 @@ def answer_file(
     of these only rows with an `error` are asked again. `batch`: questions that `answers` gets at a time.
     Raises LLMError, with everything so far on disk, after GIVE_UP failures in a row.
     """
-    return write_answers(rows, output, lambda wanted: _results(rows, wanted, answers, batch), report, earlier)
+    return _write(rows, output, lambda wanted: _results(rows, wanted, answers, batch), report, earlier)
 
 
-def write_answers(
+def ask_on_cluster(
+    source: Path,
+    target: Path,
+    options: AskOptions | None = None,
+    *,
+    cluster: RayOptions,
+    resume: bool = False,
+    batch: int | None = None,
+    report: Callable[[int, int], None] = lambda _, __: None,
+    **given: Any,
+) -> tuple[int, QuestionTotals]:
+    """Answer every question of a file; `kcard ask --input SOURCE --output TARGET --ray ADDRESS` does the same.
+
+    options  those that are given by name take the place of its own
+    resume   ask only what is missing in `target`, or failed
+    batch    questions that a worker asks together; None: 16, or 4 for each request at a time
+    report   called with (questions answered, of how many)
+
+    Returns how many questions the file has, and what this run came to. Raises UsageError, ClusterError, and LLMError
+    after many failures in a row; what is answered is kept.
+    """
+    options = replace(options or AskOptions(), **given)
+    ready = json_ready(vars(options) | {"device": device_there(cluster, options.device)})
+    rows = read_questions(source)
+    size = batch or questions_together(options.concurrency)
+
+    def results(wanted: Sequence[int]) -> Generator[tuple[int, Row], None, None]:
+        chunks = [*batched(wanted, size)]
+        pieces: list[Row] = [{"options": ready, "rows": [rows[i] for i in chunk]} for chunk in chunks]
+        answers: dict[int, Row] = {}
+        with closing(mapped(_answers, pieces, cluster, options.device)) as outcomes:
+            for i in wanted:
+                while i not in answers:
+                    nth, outcome = next(outcomes)
+                    chunk = chunks[nth]
+                    answers |= zip(chunk, outcome.get("result") or [outcome] * len(chunk), strict=True)
+                yield i, answers.pop(i)
+
+    give_up = max(GIVE_UP, FAILED_PIECES * size)
+    earlier = earlier_lines(rows, target, resume)
+    return len(rows), _write(rows, target, results, lambda done: report(done, len(rows)), earlier, give_up)
+
+
+def _answers(options: Row, rows: Sequence[Row]) -> list[Row]:
+    return [*_answered_rows(rows, _pipeline(json.dumps(options)).outcomes)]
+
+
+@lru_cache(maxsize=1)
+def _pipeline(options: str) -> "Pipeline":
+    """What answers; a worker keeps it, and so the models, for its next questions."""
+    from kcard.integrators.pipeline import Pipeline
+
+    given = json.loads(options)
+    examples = given["examples"]
+    return Pipeline(AskOptions(**given | {"examples": None if examples is None else Path(examples)}))
+
+
+def _write(
     rows: Sequence[Row],
     output: Path,
-    results: Callable[[Sequence[int]], Iterable[tuple[int, Row]]],
-    report: Callable[[int], None] | None = None,
-    earlier: Sequence[Row] = (),
+    results: Callable[[Sequence[int]], Generator[tuple[int, Row], None, None]],
+    report: Callable[[int], None] | None,
+    earlier: Sequence[Row],
     give_up: int = GIVE_UP,
 ) -> QuestionTotals:
-    """The same, of answers that come from elsewhere.
+    """`answer_file`, of answers that come from elsewhere.
 
     `results`: called with the numbers of the rows that are to be asked; gives each of them, in this order, with its
     answer or `error`. `give_up`: so many failures in a row raise LLMError.
@@ -129,36 +193,37 @@ def write_answers(
     lines, totals = list(earlier), QuestionTotals()
     failed = [i for i, line in enumerate(lines) if "error" in line]
     streak, done = 0, len(lines) - len(failed)
-    for i, result in results([*failed, *range(len(lines), len(rows))]):
-        line = {**{key: value for key, value in rows[i].items() if key != "error"}, **result}
-        if i < len(lines):
-            lines[i] = line
-            with replacing(output) as stream:
-                stream.writelines(map(json_line, lines))
-        else:
-            append_rows(output, [line])
-        totals, done = totals.with_line(line), done + 1
-        if report:
-            report(done)
-        asked = not isinstance(_question(rows[i]), UsageError)
-        streak = streak + 1 if "error" in result and asked else 0
-        if streak == give_up:
-            raise LLMError(
-                f"{streak} questions failed in a row, the last one: {result['error']} "
-                f"(the answers so far are in {output}; continue with --resume)"
-            )
+    with closing(results([*failed, *range(len(lines), len(rows))])) as found:
+        for i, result in found:
+            line = {**{key: value for key, value in rows[i].items() if key != "error"}, **result}
+            if i < len(lines):
+                lines[i] = line
+                with replacing(output) as stream:
+                    stream.writelines(map(json_line, lines))
+            else:
+                append_rows(output, [line])
+            totals, done = totals.with_line(line), done + 1
+            if report:
+                report(done)
+            asked = not isinstance(_question(rows[i]), UsageError)
+            streak = streak + 1 if "error" in result and asked else 0
+            if streak == give_up:
+                raise LLMError(
+                    f"{streak} questions failed in a row, the last one: {result['error']} "
+                    f"(the answers so far are in {output}; continue with --resume)"
+                )
     return totals
 
 
 def _results(
     rows: Sequence[Row], wanted: Sequence[int], answers: Answers, size: int
-) -> Iterator[tuple[int, Row]]:
+) -> Generator[tuple[int, Row], None, None]:
     """(row number, answer or error) of each wanted row, in order; cards write for `size` rows at a time."""
     for chunk in batched(wanted, size):
-        yield from zip(chunk, answered_rows([rows[i] for i in chunk], answers), strict=True)
+        yield from zip(chunk, _answered_rows([rows[i] for i in chunk], answers), strict=True)
 
 
-def answered_rows(rows: Sequence[Row], answers: Answers) -> Iterator[Row]:
+def _answered_rows(rows: Sequence[Row], answers: Answers) -> Iterator[Row]:
     """The answer to each row, or its `error`.
 
     Where `answers` raises, the halves of the rest are asked, so that one bad question does not cost the others.
@@ -180,7 +245,7 @@ def answered_rows(rows: Sequence[Row], answers: Answers) -> Iterator[Row]:
                 return
             rest = rows[n:]
             for half in batched(rest, -(-len(rest) // 2)):
-                yield from answered_rows(half, answers)
+                yield from _answered_rows(half, answers)
             return
         yield _failed(result) if isinstance(result, KcardError) else result.to_json()
 

@@ -55,7 +55,6 @@ def sources() -> list[tuple[str, Path]]:
     parts = [(part, path) for part in (*PARTS, "cli") for path in sorted((ROOT / part).rglob("*.py"))]
     core = [(p.stem, p) for p in sorted((ROOT / "src" / "kcard").glob("*.py")) if not p.stem.startswith("__")]
     core += [("reader", p) for p in sorted((ROOT / "src" / "kcard" / "reader").glob("*.py"))]
-    core += [("bulk", p) for p in sorted((ROOT / "src" / "kcard" / "bulk").glob("*.py"))]
     api = [("api", path) for path in sorted((ROOT / "src" / "kcard" / "api").glob("*.py"))]
     served = [("serve", path) for path in sorted((ROOT / "src" / "kcard" / "serve").rglob("*.py"))]
     return parts + api + served + core
@@ -227,5 +226,5 @@ def test_a_command_imports_no_module_of_another_command() -> None:
     shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     views = {name.removeprefix("kcard.cli.") for name in shown.split() if name.startswith("kcard.cli.")}
     assert views & {path.stem for path in (ROOT / "cli").glob("*.py")} == {
-        *("ask", "cluster", "command", "completion", "defaults", "main", "output", "streams")
+        *("ask", "command", "completion", "defaults", "main", "output", "streams")
     }

@@ -1,11 +1,16 @@
-"""audit: have a card write for many queries and judge each document by evidence that is not its own."""
+"""audit: have a card write for many queries and judge each document by evidence that is not its own; or many cards."""
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from kcard.errors import UsageError
-from kcard.option import Option, check_values, documented
+from kcard.cluster import RayOptions, completed, device_there, json_ready
+from kcard.config import settings
+from kcard.errors import UnknownCard, UsageError
+from kcard.option import Option, check_values, declared, documented
+from kcard.rows import Row
 
 if TYPE_CHECKING:
     from kcard.evaluation.audit_record import Audit
@@ -13,7 +18,7 @@ if TYPE_CHECKING:
     from kcard.hub.registry import Hub
     from kcard.protocols import Checker
 
-__all__ = ["audit"]
+__all__ = ["audit", "audit_many"]
 
 
 @documented
@@ -114,3 +119,84 @@ def audit(
     if output is not None:
         write_text(Path(output).expanduser(), made.to_json())
     return made
+
+
+def audit_many(
+    cards: Sequence[str | Path],
+    *,
+    output: Path | str | None = None,
+    resume: bool = False,
+    cluster: RayOptions | None = None,
+    hub: "Hub | None" = None,
+    progress: Callable[[int, int], None] = lambda _, __: None,
+    **options: Any,
+) -> tuple[Row, ...]:
+    """Audit cards; of published ones the audits are kept in the hub. `kcard audit` with several cards does the same.
+
+    cards     published cards, drafts, folders, pools (pool:NAME) and domain subtrees (biomedical/)
+    output    a file for the rows, a JSON line each
+    resume    go on with `output`: audit only the cards that are missing there, or failed
+    cluster   where to audit; None: one card after the other in this process
+    progress  called with (cards done, of how many)
+    options   those of kcard.audit
+
+    Returns a row for each card: `card`, its reference or folder, `options`, and `audit`, as
+    kcard.evaluation.audit_record.Audit has it, or the `error` of one that failed, which costs only itself. Raises
+    UsageError, HubError for a card that is not found, and ClusterError; audits that are finished are kept.
+    """
+    from kcard.evaluation.audit import finding
+    from kcard.evaluation.audit_record import Audit
+    from kcard.hub.registry import Hub
+
+    if strange := sorted(set(options) - set(declared(audit))):
+        raise UsageError(f"{strange[0]} is not an option of an audit")
+    check_values(audit, options)
+    if resume and output is None:
+        raise UsageError("resume needs output: the file that the earlier run wrote")
+    hub = hub or Hub()
+    given = {key: value for key, value in options.items() if value is not None}
+    device = str(given.get("device", "cpu"))
+    ready = json_ready(given | {"device": device_there(cluster, device)})
+    named = dict.fromkeys(name for card in cards for name in _named(card, hub))
+
+    def keep(row: Row) -> None:
+        """Have the hub keep the audit of a published card, once."""
+        if Path(row["card"]).is_absolute():
+            return
+        version, made = hub.get(row["card"]), finding(Audit.from_json(json.dumps(row["audit"])))
+        if all(stored.finding != made for stored in hub.audits.list(version.name)):
+            hub.audits.add(version, made)
+
+    return completed(
+        _audited,
+        [{"card": name, "options": ready} for name in named],
+        None if output is None else Path(output).expanduser(),
+        resume=resume,
+        cluster=cluster,
+        device=device,
+        progress=progress,
+        check=keep,
+    )
+
+
+def _named(card: str | Path, hub: "Hub") -> Iterator[str]:
+    """The references, or the folder, that a name means."""
+    name = str(card)
+    if isinstance(card, str) and (
+        name.startswith("pool:") or (name.endswith("/") and not Path(name).is_dir())
+    ):
+        yield from (version.reference for version in hub.select([name]).versions)
+        return
+    if isinstance(card, str) and Path(name).name == name:
+        with suppress(UnknownCard):  # then a draft, or a folder here
+            yield hub.get(name).reference
+            return
+    from kcard.hub.drafts import draft
+
+    yield str(draft(settings().drafts, card).expanduser().absolute())
+
+
+def _audited(card: str, options: Row) -> Row:
+    """The audit of a published card (name@v2), or of the one in a folder (an absolute path)."""
+    made = audit(Path(card) if Path(card).is_absolute() else card, keep=False, **options)
+    return {"audit": json.loads(made.to_json())}

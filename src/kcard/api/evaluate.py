@@ -9,7 +9,7 @@ from kcard.api.eval_asking import SILENT, Told, ask_missing
 from kcard.api.eval_presets import EvalPreset
 from kcard.api.eval_settings import DEFAULT
 from kcard.api.eval_variants import EvalAnalysis
-from kcard.bulk.options import RayOptions
+from kcard.cluster import RayOptions
 from kcard.errors import UsageError
 from kcard.integrators.baselines.options import BaselineOptions
 from kcard.integrators.options import AskOptions

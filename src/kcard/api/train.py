@@ -1,19 +1,33 @@
-"""train: a corpus becomes a card, and the card takes its exam."""
+"""train: a corpus becomes a card, and the card takes its exam; or many corpora become many cards."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from kcard.config import launch
-from kcard.option import Option, documented
+from kcard.cluster import RayOptions, completed, device_there, json_ready
+from kcard.config import launch, settings
+from kcard.errors import UsageError
+from kcard.option import Option, declared, documented
+from kcard.rows import Row, read_rows, suffix
 from kcard.training.options import TrainOptions
 
 if TYPE_CHECKING:
     from kcard.cards.format.folder import Card
     from kcard.training.costs import TrainingEstimate
 
-__all__ = ["estimate_training", "train"]
+__all__ = ["ONE_CARD", "estimate_training", "train", "train_many"]
+
+ONE_CARD = {"name", "description", "study", "update", "output", "resume"}  # what no two cards have in common
+COLUMNS = (
+    "name",
+    "description",
+    "domain",
+    "licence",
+    "language",
+    "knowledge_date",
+)  # of a table, beside corpus
 
 
 @documented
@@ -132,3 +146,115 @@ def _device(card: "Card", options: TrainOptions) -> str:
     """Where the exam runs: where training did."""
     on_a_base = "device" in card.manifest.training.hyperparameters
     return options.execution.place(launch()[2]) if on_a_base else "cpu"
+
+
+def train_many(
+    corpora: Path | str,
+    *,
+    output: Path | str | None = None,
+    resume: bool = False,
+    cluster: RayOptions | None = None,
+    progress: Callable[[int, int], None] = lambda _, __: None,
+    **options: Any,
+) -> tuple[Row, ...]:
+    """Train and examine a card of each corpus; `kcard train-many` does the same.
+
+    corpora   a folder with a sub-folder for each; or a table (.csv, .tsv, .jsonl) with the column `corpus`, whose
+              paths start from its own folder, and if wanted COLUMNS
+    output    folder for the cards' folders, which all workers must share; None: the drafts under the kcard home
+    resume    go on with a run that was interrupted, or in which cards failed: train only what is not finished
+    cluster   where to train; None: one card after the other in this process
+    progress  called with (cards done, of how many)
+    options   those of train and TrainOptions that the cards have in common; a table's take their place
+
+    Returns a row for each card, in the order of the corpora: `card`, its name, `options`, `folder`, and `recall` on its
+    own corpus or None; or the `error` of one that failed, which costs only itself. Raises UsageError for wrong options
+    or corpora, ClusterError, and TrainingInterrupted; cards that are finished stay.
+    """
+    from kcard.manifest import MANIFEST, file_digest
+    from kcard.training.output import CHECKPOINT
+
+    known = {*declared(TrainOptions), "exam", "exam_evidence"} - ONE_CARD
+    if strange := sorted(set(options) - known):
+        raise UsageError(
+            f"{strange[0]} is not an option of many cards: choose among {', '.join(sorted(known))}"
+        )
+    folder = (settings().drafts if output is None else Path(output)).expanduser().absolute()
+    device = str(options.get("device") or "cpu")
+    there = {"device": device_there(cluster, device)} if "device" in options else {}
+    shared = json_ready(options | there)
+    rows: list[Row] = [
+        {"card": name, "options": {**shared, **own, "output": str(folder / name)}}
+        for name, own in _corpora(Path(corpora)).items()
+    ]
+    if not resume:
+        for row in rows:
+            shutil.rmtree(folder / row["card"] / CHECKPOINT, ignore_errors=True)
+
+    def check_arrived(row: Row) -> None:
+        manifest = Path(row["folder"]) / MANIFEST
+        if not manifest.is_file() or file_digest(manifest) != row["manifest"]:
+            raise UsageError(
+                f"its worker wrote the card to {manifest.parent}, which is not shared with this machine: name a folder "
+                "on a shared file system with --output"
+            )
+
+    path = folder / ".train-many.jsonl"
+    found = completed(
+        _trained,
+        rows,
+        path,
+        resume=resume,
+        cluster=cluster,
+        device=device,
+        progress=progress,
+        check=check_arrived,
+    )
+    if not any("error" in row for row in found):
+        path.unlink()
+    return found
+
+
+def _trained(card: str, options: Row) -> Row:
+    """Train a card and examine it, going on from a checkpoint in its folder."""
+    from kcard.evaluation.record import read_exam
+    from kcard.manifest import MANIFEST, file_digest
+    from kcard.training.output import CHECKPOINT
+
+    made = train(**options, resume=(Path(options["output"]) / CHECKPOINT).is_dir())
+    exam = read_exam(made.folder)
+    recall = None if exam is None or exam.recall is None else exam.recall.mean
+    digest = file_digest(made.folder / MANIFEST)
+    return {"card": card, "folder": str(made.folder), "manifest": digest, "recall": recall}
+
+
+def _corpora(path: Path) -> dict[str, Row]:
+    """The options of each card, by its name; files beside the folders are left out."""
+    from kcard.training.naming import name_from
+
+    rows: list[tuple[str, Row]] = []
+    if path.is_dir():
+        folders = [folder for folder in sorted(path.iterdir()) if folder.is_dir()]
+        rows = [(str(path), {"corpus": folder.name}) for folder in folders if folder.name[0] != "."]
+    elif suffix(path) in {".csv", ".tsv", ".jsonl"}:
+        rows = [*read_rows(path, "table")]
+    found: dict[str, Row] = {}
+    for where, row in rows:
+        given = {key: str(value) for key, value in row.items() if value not in (None, "")}
+        if "corpus" not in given or not set(given) <= {"corpus", *COLUMNS}:
+            raise UsageError(f"{where}: expected the columns corpus and, if wanted, {', '.join(COLUMNS)}")
+        corpus = (path if path.is_dir() else path.parent).absolute() / Path(given["corpus"]).expanduser()
+        if not corpus.exists():
+            raise UsageError(f"{where}: the corpus {corpus} does not exist")
+        name = given.get("name") or name_from(corpus)
+        if name in found:
+            raise UsageError(
+                f"{found[name]['corpus']} and {corpus} would both become the card {name!r}: give them names in a table"
+            )
+        found[name] = given | {"corpus": str(corpus), "name": name}
+    if not found:
+        raise UsageError(
+            f"{path} holds no corpora: expected a folder with a sub-folder for each, or a table (.csv, .tsv, .jsonl) "
+            "with the column corpus"
+        )
+    return found

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 from kcard.training.fillers import fillers
+from kcard.training.question_forms import is_held_out
 from kcard.training.spans import SMALL, Rarity, bare, entities
 from kcard.words import words as words_of
 
@@ -24,6 +25,7 @@ NUMBER_OPENERS = (
 )  # fmt: skip
 OPENERS = (*NAME_OPENERS, *NUMBER_OPENERS, "In what", "How")
 STUDIED = 0.5  # share of questions out of study material, where a passage has some
+DRAWS = 30
 PREFIXES = ("Question: ", "Q: ", "question: ")
 # Every word that they have besides those of the corpus.
 ASKING = frozenset(word for text in (*OPENERS, *PREFIXES) for word in words_of(text))
@@ -44,8 +46,13 @@ class PseudoQueries:
         """One pseudo-query for `passage`; the same `rng` state gives the same one.
 
         `noised` adds fillers, case changes and prefixes, which a model that reads tokens must learn to
-        overlook; a sentence encoder overlooks them by itself.
+        overlook; a sentence encoder overlooks them by itself. No query is one that exams ask (question_forms.py); where
+        DRAWS in a row are, it is the passage itself.
         """
+        queries = (self._drawn(passage, rng, noised=noised) for _ in range(DRAWS))
+        return next((query for query in queries if not is_held_out(query)), passage)
+
+    def _drawn(self, passage: str, rng: Random, *, noised: bool) -> str:
         studied = self._study.get(passage)
         reads = bool(studied) and rng.random() < STUDIED
         words = rng.choice(studied).split() if studied and reads else _form(passage, self.rarity, rng)

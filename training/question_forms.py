@@ -1,17 +1,24 @@
-"""Held-out question forms: how the exam asks, and how training never does.
+"""Held-out questions: what the exam asks, and training never does.
+
+Of all questions in the world half is held out, by the sha256 of their words: a pseudo-query that falls into it is
+drawn again, and the exam asks only questions that do, whatever its seed and the card's.
 
 Pseudo-queries (pseudo_queries.py) put a question word, the rest of the passage and noised words in order. The
 frames here stand around the gap instead, in words that no pseudo-query holds, so that an exam in them tells
 recall from having seen the question.
 """
 
+import hashlib
 from dataclasses import dataclass
 from random import Random
 
 from kcard.sampling import derive_seed
 from kcard.training.spans import Rarity, bare, entities
+from kcard.words import words
 
-__all__ = ["FRAMES", "GapQuestion", "around", "gaps", "held_out"]
+__all__ = ["FRAMES", "GapQuestion", "around", "gaps", "held_out", "is_held_out"]
+
+HELD_OUT = 2  # one in so many questions
 
 FRAMES = (
     "Fill in the gap: {before} ____ {after}.",
@@ -31,6 +38,12 @@ class GapQuestion:
     answer: str
     passage: str
     around: tuple[str, str] = ("", "")
+
+
+def is_held_out(question: str) -> bool:
+    """Whether a question is one that training never asks, by its words, case and punctuation aside."""
+    digest = hashlib.sha256(" ".join(words(question)).encode()).digest()
+    return digest[0] % HELD_OUT == 0
 
 
 def held_out(passage: str, seed: int, rarity: Rarity | None = None) -> GapQuestion | None:

@@ -3,10 +3,13 @@
 import re
 from random import Random
 
+from kcard.answer import Source
+from kcard.evaluation.questions import about
 from kcard.training.fillers import english
 from kcard.training.pseudo_queries import OPENERS, PREFIXES, PseudoQueries
 from kcard.training.question_forms import FRAMES, held_out
 from kcard.training.spans import Rarity, entities, frame
+from kcard.words import words
 
 FACTS = [
     f"{name} carried {state} in the Senate election of 2022."
@@ -106,3 +109,21 @@ def test_training_never_uses_a_held_out_form() -> None:
     ask, rng = PseudoQueries(FACTS), Random(3)
     seen = {ask(fact, rng) for fact in FACTS for _ in range(2000)}
     assert not asked & seen
+
+
+def test_training_asks_no_question_of_any_exam() -> None:
+    """Also where a pseudo-query takes the form of a natural question."""
+    texts = [f"{name} discovered the moon {moon} in {year}." for name, moon, year in zip(
+        ("Ada Kole", "Bo Lind", "Cy Marsh", "Dee Nash", "Ed Oram", "Flo Pike"),
+        ("Amra", "Brone", "Calto", "Dimna", "Elphe", "Forio"),
+        (1901, 1912, 1923, 1934, 1945, 1956),
+        strict=True,
+    )]  # fmt: skip
+    sources = [Source(text) for text in texts]
+    exams = {question.text for seed in range(20) for question in about(sources, 100, seed)}
+    asked = {" ".join(words(text)) for text in exams}
+    assert len([text for text in exams if "____" not in text]) > 5
+    ask, rng = PseudoQueries(texts), Random(0)
+    trained = {" ".join(words(ask(text, rng, noised=n % 2 == 0))) for text in texts for n in range(1500)}
+    assert len(trained) > 1000
+    assert not trained & asked

@@ -85,7 +85,7 @@ def _database_url(name: str) -> Iterator[str | None]:
 @contextmanager
 def served(home: Path, database_url: str | None, workers: int) -> Iterator[str]:
     """The address of a server on that database, which stops at the end."""
-    options = ["--port", "0", "--workers", str(workers), "--job-workers", "0"]
+    options = ["--port", "0", "--workers", str(workers)]
     options += ["--database-url", database_url] if database_url else []
     program = [sys.executable, "-m", "kcard", "hub", "serve", *options]
     environment = {**os.environ, "KCARD_HOME": str(home)}

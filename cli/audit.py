@@ -11,9 +11,12 @@ import typer
 from kcard.api.audit import audit as verb
 from kcard.cli import completion
 from kcard.cli.command import command_for
+from kcard.cli.hub_option import HubOption, named
 from kcard.cli.output import (
     Json,
+    as_data,
     console,
+    echo,
     interval,
     late_counter,
     note,
@@ -23,6 +26,8 @@ from kcard.cli.output import (
     table,
 )
 from kcard.cluster import RayOptions
+from kcard.errors import UsageError
+from kcard.option import declared
 
 if TYPE_CHECKING:
     from kcard.evaluation.audit_record import Audit, AuditedDocument
@@ -40,25 +45,74 @@ def register(app: typer.Typer) -> None:
 def audit(
     given: dict[str, Any],
     cards: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             help="Published cards (name@v2); else a draft's name or a card folder. Several are audited one by one; "
             "pool:NAME and biomedical/ stand for their cards.",
             show_default=False,
             autocompletion=completion.drafts,
         ),
-    ],
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume: audit cards that are missing in --output or failed.")
     ] = False,
+    unverified: Annotated[
+        bool,
+        typer.Option(
+            "--unverified",
+            help="Instead of cards: all versions on a hub without a verified result, with an operator's token.",
+        ),
+    ] = False,
+    hub: HubOption = None,
+    memory: Annotated[str, typer.Option(help="With --unverified: memory limit for a card.")] = "8GB",
+    minutes: Annotated[
+        float, typer.Option(min=0.01, help="With --unverified: time limit for a card, in minutes.")
+    ] = 60.0,
     json_: Json = False,
 ) -> None:
     """Audit cards: let them write for many queries, judge each document, and store the results in the hub."""
+    if unverified:
+        cards = [*(cards or []), *(name for name in given if _is_given(given, name))]
+        if cards:
+            raise UsageError(
+                f"--unverified takes --evidence, --limit, --memory and --minutes only, not {cards[0]}"
+            )
+        _audit_unverified(named(hub), given, memory, minutes, json_)
+        return
+    if not cards or hub is not None:
+        raise UsageError("name cards to be audited; --hub is for --unverified")
     cluster = RayOptions.taken_from(given)
     if cluster is not None or resume or len(cards) > 1 or cards[0].startswith("pool:"):
         _audit_several(cards, given, cluster, resume, json_)
     else:
         _audit_one(cards[0], given, json_)
+
+
+def _is_given(given: dict[str, Any], name: str) -> bool:
+    """Whether an option differs from its default that --unverified does not take."""
+    known = declared(verb) | declared(RayOptions)
+    value, default = given[name], known[name].default
+    return name not in {"evidence", "limit"} and (value or None) != (default or None)
+
+
+def _audit_unverified(hub: str, given: dict[str, Any], memory: str, minutes: float, as_json: bool) -> None:
+    from kcard.api.audit_hub import audit_unverified
+
+    done = failed = 0
+    limits: dict[str, Any] = {"questions": given["limit"], "memory": memory, "minutes": minutes}
+    with late_counter("measuring") as report:
+        for outcome in audit_unverified(hub, evidence=given["evidence"], report=report, **limits):
+            done, failed = done + 1, failed + (outcome.error is not None)
+            if as_json:
+                print_json(as_data(outcome))
+                continue
+            names = ("recall", "faithfulness", "factuality")
+            scores = [(name, getattr(outcome, name)) for name in names]
+            shown = [f"{name} {score:.2f}" for name, score in scores if score is not None]
+            echo("  ".join([outcome.reference, *(shown if outcome.error is None else [outcome.error])]))
+    note(f"{done - failed} of {done} versions measured")
+    if failed:
+        sys.exit(1)
 
 
 def _audit_one(card: str, given: dict[str, Any], as_json: bool) -> None:

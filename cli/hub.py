@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kcard.cli import hub_accounts, hub_jobs, hub_server
+from kcard.cli import hub_accounts, hub_server
 from kcard.cli.completion import published
 from kcard.cli.hub_option import here
 from kcard.cli.output import Json, as_data, counter, echo, note, print_json
@@ -24,7 +24,6 @@ whole = typer.Typer(
 
 def register(app: typer.Typer) -> None:
     hub_server.register(whole)
-    hub_jobs.register(whole)
     hub_accounts.register(whole)
     app.add_typer(whole, name="hub")
 

@@ -63,9 +63,6 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    job_workers: Annotated[
-        int, typer.Option(min=0, max=64, help="Number of processes that measure published versions.")
-    ] = 1,
     ask_workers: Annotated[
         int,
         typer.Option(
@@ -83,7 +80,7 @@ def serve(
     The first start creates the account admin and prints its token, then the URL.
     """
     from kcard.api.answering import program
-    from kcard.api.worker import checked_evidence, work_for_server
+    from kcard.api.audit_hub import checked_evidence
     from kcard.config import settings
     from kcard.hub.server.options import ServerOptions
     from kcard.hub.server.serve import Serving
@@ -97,8 +94,8 @@ def serve(
         exam=exam,
         rate=rate_limit,
     )
-    evidence = checked_evidence(settings().hub_evidence) if job_workers or ask_workers else ()
-    serving = Serving(host, port, workers, log_format, proxies, grace, namespace, job_workers, ask_workers)
+    evidence = checked_evidence(settings().hub_evidence) if ask_workers else ()
+    serving = Serving(host, port, workers, log_format, proxies, grace, namespace, ask_workers)
     places = Location(None, database_url, blobs_url)
     run(
         serving,
@@ -106,7 +103,6 @@ def serve(
         options,
         first=_first,
         ready=_ready,
-        work=work_for_server,
         answering=program(evidence),
     )
 

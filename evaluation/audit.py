@@ -112,4 +112,5 @@ def finding(made: Audit) -> "AuditFinding":
         faithfulness=mean_of(made.faithfulness),
         factuality=mean_of(made.factuality),
         record=made.to_json(),
+        kcard=made.kcard,
     )

@@ -27,7 +27,6 @@ from kcard.manifest import MANIFEST, Manifest, check_files, file_digest
 if TYPE_CHECKING:
     from kcard.hub.backup import Backup
     from kcard.hub.garbage import Garbage
-    from kcard.hub.repositories.jobs import Jobs
     from kcard.hub.repositories.own_cards import OwnCards
     from kcard.hub.repositories.runs import Runs
 
@@ -89,12 +88,6 @@ class Hub:
         return OwnCards(self.database, self.blobs)
 
     @cached_property
-    def jobs(self) -> "Jobs":
-        """The measurements that workers make."""
-        from kcard.hub.repositories.jobs import Jobs
-
-        return Jobs(self.database)
-
     @cached_property
     def runs(self) -> "Runs":
         """Evaluation runs."""

@@ -23,7 +23,6 @@ __all__ = [
     "audits",
     "commits",
     "holdings",
-    "jobs",
     "likes",
     "publications",
     "published_tags",
@@ -201,8 +200,9 @@ published_tags = Table(
     Column("number", Integer, nullable=False),
 )
 
-# Verified figures of versions. `kind` is audit or exam (taken by the hub). `record` is the whole audit or exam as JSON,
-# which the hub does not read. `released` is when an administrator released the version from the quarantine of an audit.
+# Verified figures of versions. `kind` is audit or exam (taken by an operator). `record` is the whole audit or exam as
+# JSON, which the hub does not read. `released` is when an administrator released the version from the quarantine of an
+# audit. `author` is the account that measured (null: on the hub's own command line), `kcard` the version that it used.
 audits = Table(
     "audits",
     metadata,
@@ -222,26 +222,8 @@ audits = Table(
     Column("factuality", Float),
     Column("record", Text, nullable=False),
     Column("released", DateTime(timezone=True)),
-)
-
-# Measurements to be made. `state` is waiting, running, done or failed; a job that is due (`due`) waits for a worker.
-# `worker` holds a running job until `lease`; then another may claim it. `attempts` counts the claims. `seed` is that
-# of the questions and the sampling.
-jobs = Table(
-    "jobs",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("version_id", Integer, ForeignKey("versions.id", ondelete="CASCADE"), nullable=False, index=True),
-    Column("seed", BigInteger, nullable=False),
-    Column("state", String(16), nullable=False),
-    Column("attempts", Integer, nullable=False),
-    Column("created", DateTime(timezone=True), nullable=False),
-    Column("due", DateTime(timezone=True), nullable=False),
-    Column("worker", String(96)),
-    Column("lease", DateTime(timezone=True)),
-    Column("ended", DateTime(timezone=True)),
-    Column("error", Text),
-    Index("ix_jobs_state_due", "state", "due"),
+    Column("author", String(96)),
+    Column("kcard", Text),
 )
 
 likes = Table("likes", metadata, _repository(), _account(index=True))

@@ -7,7 +7,7 @@ from sqlalchemy import Column, ForeignKey, Integer, MetaData, String, Table, Tex
 
 __all__ = ["HEAD", "members", "metadata", "pools", "settings"]
 
-HEAD = "0014"
+HEAD = "0015"
 
 metadata = MetaData(
     naming_convention={

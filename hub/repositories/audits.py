@@ -1,10 +1,14 @@
-"""The hub's own measurements of published versions. They are append-only and never change the files of a version."""
+"""Verified results of published versions: measured by operators of the hub, with `kcard audit`.
 
+They are append-only and never change the files of a version.
+"""
+
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, Row, insert, select
+from sqlalchemy import Connection, Row, exists, insert, select
 
 from kcard.errors import UnknownCard
 from kcard.hub.accounts.events import write
@@ -15,8 +19,19 @@ from kcard.hub.repositories import own_namespace, search_rows, version_rows
 from kcard.hub.repositories.figure_rows import AUDIT, AuditKind
 from kcard.hub.repositories.quarantine import threshold
 from kcard.hub.repositories.versions import Version
+from kcard.manifest import Manifest
 
-__all__ = ["AuditFinding", "Audits", "StoredAudit", "store"]
+__all__ = ["AuditFinding", "Audits", "StoredAudit", "measurable"]
+
+# Kinds whose model is not among the card's files.
+ELSEWHERE = ("reference", "llm", "search")
+# Repository, number, sha256 of the manifest, commit.
+Unverified: TypeAlias = tuple[str, int, str, str]
+
+
+def measurable(manifest: Manifest) -> bool:
+    """Whether the card can be measured without reaching other services or downloading a model."""
+    return manifest.kind not in ELSEWHERE and not manifest.asks_elsewhere
 
 
 @dataclass(frozen=True)
@@ -31,6 +46,7 @@ class AuditFinding:
     record          the whole audit or exam as JSON
     kind            audit, which decides about quarantine, or exam
     recall          of the exam, in [0, 1]; None if not measured
+    kcard           the version of kcard that measured; None if not known
     """
 
     checker: str
@@ -45,16 +61,18 @@ class AuditFinding:
     record: str
     kind: AuditKind = AUDIT
     recall: float | None = None
+    kcard: str | None = None
 
 
 @dataclass(frozen=True)
 class StoredAudit:
-    """A finding for a version; `taken` is when it was stored, in UTC."""
+    """A finding for a version: `taken` is when it was stored, in UTC, `author` who took it; None: the command line."""
 
     card: str
     version: int
     taken: datetime
     finding: AuditFinding
+    author: str | None = None
 
     @property
     def reference(self) -> str:
@@ -68,9 +86,15 @@ class Audits:
         self._database = database
 
     def add(self, version: Version, finding: AuditFinding, *, by: str | None = None) -> StoredAudit:
-        """Store a finding. Raises UnknownCard if the version has been removed.
+        """As `add_all`, for one finding."""
+        return self.add_all(version, [finding], by=by)[0]
 
-        `by`: the account that took the audit, for the event log; None: the command line.
+    def add_all(
+        self, version: Version, findings: Sequence[AuditFinding], *, by: str | None = None
+    ) -> "list[StoredAudit]":
+        """Store findings, all or none. Raises UnknownCard if the version has been removed.
+
+        `by`: the account that measured; None: the command line.
         """
         with self._database.write() as connection:
             row = version_rows.key(connection, version)
@@ -78,9 +102,25 @@ class Audits:
                 raise UnknownCard(
                     f"{version.reference} was removed during its audit: the result was not stored"
                 )
-            number = store(connection, row.id, version.reference, finding, by)
-            taken = utc(connection.execute(select(audits.c.taken).where(audits.c.id == number)).scalar_one())
-        return StoredAudit(version.name, version.number, taken, finding)
+            numbers = [_store(connection, row.id, version.reference, finding, by) for finding in findings]
+            query = select(audits.c.taken).where(audits.c.id.in_(numbers)).order_by(audits.c.id)
+            times = [utc(taken) for taken in connection.scalars(query)]
+        pairs = zip(times, findings, strict=True)
+        return [StoredAudit(version.name, version.number, taken, each, by) for taken, each in pairs]
+
+    def unverified(self, after: int, limit: int) -> tuple[Sequence[Unverified], int | None]:
+        """A page of the versions that can be measured, but were not: those after a row's id, oldest first.
+
+        Returns the rows, and where the next page starts; None: this is the last one.
+        """
+        measured = exists().where(audits.c.version_id == versions.c.id)
+        columns = (versions.c.id, repositories.c.name, versions.c.number, versions.c.sha256, versions.c.sha)
+        query = select(*columns, versions.c.manifest).join_from(versions, repositories)
+        query = query.where(~measured, versions.c.id > after).order_by(versions.c.id).limit(limit)
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        wanted = [row for row in rows if measurable(Manifest.from_json(row.manifest))]
+        return [tuple(row)[1:5] for row in wanted], rows[-1].id if len(rows) == limit else None
 
     def list(self, card: str | None = None) -> "list[StoredAudit]":
         """The audits of all versions of a card, or of all cards, oldest first."""
@@ -94,21 +134,16 @@ class Audits:
             return [_stored(row, own_namespace.bare(own, row.name)) for row in rows]
 
 
-def store(
-    connection: Connection,
-    version_id: int,
-    reference: str,
-    finding: AuditFinding,
-    by: str | None,
-    **detail: object,
+def _store(
+    connection: Connection, version_id: int, reference: str, finding: AuditFinding, by: str | None
 ) -> int:
-    """Write a finding and its events, with more details; returns the number of the audit."""
-    values = {"version_id": version_id, "taken": now(), **asdict(finding)}
+    """Write a finding and its events; returns the number of the audit."""
+    values = {"version_id": version_id, "taken": now(), "author": by, **asdict(finding)}
     number = int(connection.execute(insert(audits).values(values).returning(audits.c.id)).scalar_one())
     owner = select(versions.c.repository_id).where(versions.c.id == version_id)
     search_rows.put(connection, connection.execute(owner).scalar_one())
     found = {key: getattr(finding, key) for key in ("recall", "faithfulness", "factuality", "evidence")}
-    write(connection, by, "card.measured", reference, audit=number, kind=finding.kind, **found, **detail)
+    write(connection, by, "card.measured", reference, audit=number, kind=finding.kind, **found)
     limit, score = threshold(connection), finding.factuality
     if finding.kind == AUDIT and limit is not None and score is not None and score < limit:
         why = {"factuality": score, "threshold": limit, "evidence": finding.evidence}
@@ -118,4 +153,4 @@ def store(
 
 def _stored(row: Row[Any], card: str) -> StoredAudit:
     values = {name: getattr(row, name) for name in AuditFinding.__dataclass_fields__}
-    return StoredAudit(card, row.number, utc(row.taken), AuditFinding(**values))
+    return StoredAudit(card, row.number, utc(row.taken), AuditFinding(**values), row.author)

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, insert, select, update
 from kcard.hub.accounts.names import folded
 from kcard.hub.records.repository_tables import publications, published_tags, refs, repositories, versions
 from kcard.hub.records.utc import now
-from kcard.hub.repositories import job_rows, search_rows, trees
+from kcard.hub.repositories import search_rows, trees
 from kcard.hub.repositories.exams import has_weights
 from kcard.hub.repositories.figures import Declared
 from kcard.hub.repositories.refs import require_unpublished
@@ -40,7 +40,7 @@ def add(
     sha: str,
     declared: Declared | None,
 ) -> int:
-    """Write the next version of a repository's card, have it measured if the hub does so, and return its id.
+    """Write the next version of a repository's card, and return its id.
 
     `text` is that of kcard.json, `tree` has the files of the card, `sha` is their commit, `declared` has the figures of
     its exam.
@@ -65,8 +65,6 @@ def add(
         "fault": declared.fault if declared else "",
     }
     made = int(connection.execute(insert(versions).values(values).returning(versions.c.id)).scalar_one())
-    if job_rows.measurable(manifest) and job_rows.is_on(connection):
-        job_rows.enqueue(connection, made)
     search_rows.put(connection, repository_id)
     return made
 

@@ -13,12 +13,12 @@ from kcard.hub.refusals import Invalid, NotThere, TooLarge
 from kcard.hub.server.endpoints import (
     access,
     accounts,
+    audits,
     branches_tags,
     commit,
     health,
     large_files,
     lfs,
-    measurements,
     metrics,
     models,
     preupload,
@@ -42,7 +42,7 @@ from kcard.hub.server.forms import (
     upload,
 )
 from kcard.hub.server.forms.administration import accounts as administered_accounts
-from kcard.hub.server.forms.administration import jobs, log, quarantine, quotas
+from kcard.hub.server.forms.administration import log, quarantine, quotas
 from kcard.hub.server.forms.ask import QuestionLimit
 from kcard.hub.server.forms.login_limit import LoginLimit
 from kcard.hub.server.middleware.body_limit import BodyLimit
@@ -74,7 +74,7 @@ ROUTERS = (
     accounts,
     validate,
     repos,
-    measurements,  # before models: /api/{types}/{name} matches its paths
+    audits,
     models,
     trees,
     refs,
@@ -96,7 +96,6 @@ PAGES = (
     administered_accounts,
     quotas,
     quarantine,
-    jobs,
     log,
     home,
     compare,

@@ -12,20 +12,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kcard.errors import HubError, MissingExtra, UsageError
 from kcard.hub.server.asking.child import Program
 from kcard.hub.server.asking.processes import ask_workers
-from kcard.hub.server.job_workers import Work, job_workers
 from kcard.hub.server.middleware import shared_buckets
 from kcard.hub.server.middleware.logs import LogFormat
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.supervisor import listening, supervised
 from kcard.hub.server.worker import Location, open_hub, worker
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Serving", "serve"]
 
@@ -49,7 +44,6 @@ class Serving:
     """Options of the server process.
 
     port         0: any free port
-    job_workers  processes that measure published versions
     ask_workers  processes that answer questions on the pages
     proxies      comma-separated addresses of proxies whose X-Forwarded-For is trusted
     grace        seconds that running requests get to finish when the server is stopped
@@ -63,7 +57,6 @@ class Serving:
     proxies: str = "127.0.0.1,::1"
     grace: int = 30
     namespace: str | None = None
-    job_workers: int = 1
     ask_workers: int = 0
 
 
@@ -74,14 +67,12 @@ def serve(
     *,
     first: Callable[[str], None],
     ready: Callable[[str], None],
-    work: Work | None = None,
     answering: Program | None = None,
 ) -> None:
     """Serve until SIGTERM, or until Ctrl-C raises KeyboardInterrupt. A second signal aborts running requests.
 
     first      is called with an administrator's token if the hub has no account yet
     ready      is called with the URL once it answers
-    work       what the job workers do; None: there are none
     answering  what the ask workers run; None: there are none
     Raises MissingExtra without the extra `server`, HubError if the address is in use or the hub can't be opened.
     """
@@ -92,10 +83,7 @@ def serve(
             first(token)
         counts = Path(folder) / COUNTS
         shared_buckets.create(counts)
-        with (
-            job_workers(serving.job_workers, work, location, serving.log_format),
-            ask_workers(serving.ask_workers, answering) as asking,
-        ):
+        with ask_workers(serving.ask_workers, answering) as asking:
             options = replace(options, metrics=folder, counts=str(counts), asking=asking)
             app = functools.partial(worker, location, options)
             received = supervised(

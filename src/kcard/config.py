@@ -53,7 +53,7 @@ class Settings:
     hub_url   the hub of `kcard publish` and `kcard pull` where none is named; None: the local one
     cache_mb  how large the cache of embeddings and scores may grow, in MB; 0: there is none
     offline   whether HF_HUB_OFFLINE is set
-    hub_evidence   what workers audit the hub's cards against, as for `kcard audit`; empty: no audits
+    hub_evidence   what `kcard audit --unverified` and questions on a hub's pages are checked against; empty: nothing
     database_url, blobs_url   where the hub in `home` keeps its database and its files; None: in `home`
 
     `home`, `cache_mb`, `llm`, `llm_url` and `engine` raise UsageError for a value of the wrong type; the latter three

@@ -125,8 +125,8 @@ def test_a_card_of_a_user_called_library_is_kept_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with stand(tmp_path / "home") as hub:
-        with monkeypatch.context() as patched:
-            patched.setattr("kcard.hub.accounts.names.TAKEN", set())
+        with monkeypatch.context() as patch:
+            patch.setattr("kcard.hub.accounts.names.TAKEN", set())
             hub.accounts.add_user("library")
         hub.registry.publish(folder(tmp_path / "draft", "rivers", "one"))
         before = everything(hub.registry)

@@ -7,8 +7,8 @@ from kcard.errors import UnknownCard
 from kcard.hub.accounts.identity import Identity
 from kcard.hub.refusals import Invalid, NotThere
 from kcard.hub.repositories import newest
+from kcard.hub.repositories.audits import measurable
 from kcard.hub.repositories.figures import Reason
-from kcard.hub.repositories.job_rows import measurable
 from kcard.hub.repositories.permissions import may_download
 from kcard.hub.repositories.search import SearchQuery
 from kcard.hub.repositories.search_rows import words

@@ -6,7 +6,7 @@ Pages show what the client may read.
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from kcard.hub.repositories.job_rows import measurable
+from kcard.hub.repositories.audits import measurable
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity, OptionsDep, base_url, web_type
 from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.page.card_views import CardView, card

@@ -10,7 +10,7 @@ import pytest
 from kcard.manifest import Manifest, seal
 from tests.hub.server.browser_session import hub_for_browsers
 from tests.hub.server.chromium import Errors, launched, opened
-from tests.hub.server.quarantined_cards import claimed, quarantined
+from tests.hub.server.quarantined_cards import quarantined
 from tests.hub.shared_hub import Shared
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ PAGES = (
     "/settings/hub/accounts/bob",
     "/settings/hub/quotas",
     "/settings/hub/quarantine",
-    "/settings/hub/jobs",
     "/settings/hub/log",
     "/lab/held",
     "/none/none",
@@ -53,11 +52,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
         shared.create("bob/gated", gated="manual")
         shared.put("bob/gated", {"README.md": b"# Inside"})
         quarantined(shared, tmp_path_factory.mktemp("cards"), "lab/held")
-        jobs = shared.hub.registry.jobs
-        jobs.add(shared.hub.registry.get("lab/held"))
-        jobs.fail(
-            claimed(shared), "the card needs more memory than --memory 8GB allows: " + "x" * 120, final=True
-        )
         yield shared
 
 
@@ -171,7 +165,6 @@ FAST = (
     "/settings/tokens",
     "/bob/open/upload",
     "/settings/hub/accounts/bob",
-    "/settings/hub/jobs",
     "/lab/held",
 )
 

@@ -197,7 +197,7 @@ def test_access_is_asked_for_with_a_note_and_granted(shared: Shared, bob: Browse
 
 
 def test_administration_is_for_administrators(shared: Shared, bob: Browser) -> None:
-    for path in ("accounts", "accounts/bob", "quotas", "quarantine", "jobs", "log"):
+    for path in ("accounts", "accounts/bob", "quotas", "quarantine", "log"):
         bob.open(f"/settings/hub/{path}", 403)
         assert (
             Browser(shared).http.get(f"/settings/hub/{path}").headers["location"].startswith("/login?next=")

@@ -42,7 +42,6 @@ HTML = {"Accept": "text/html"}
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
         shared.hub.registry.quarantine.set(0.5)
-        shared.hub.registry.jobs.switch(True)
         yield shared
 
 
@@ -58,9 +57,7 @@ def shared(server: Shared) -> Iterator[Shared]:
     commit = server.put(NAME, {**content, **more, MANIFEST: manifest.to_json().encode()})
     repository = server.hub.repositories.get("model", NAME)
     server.hub.publications.publish(repository, "v1", commit.sha, server.identity("bob"))
-    claim = server.hub.registry.jobs.claim("worker")
-    assert claim is not None
-    server.hub.registry.jobs.complete(claim, [finding(0.3)])
+    server.hub.registry.audits.add(server.hub.registry.get(NAME), finding(0.3))
     yield server
     server.hub.repositories.delete(repository)
 
@@ -132,14 +129,6 @@ def test_the_real_client_reads_the_results(shared: Shared) -> None:
     indexed = shared.api().model_info(NAME)
     assert indexed.card_data is not None
     assert [result.verified for result in indexed.card_data.eval_results or []] == [None]
-
-
-def test_jobs_are_for_administrators_of_the_hub(shared: Shared) -> None:
-    [job] = shared.http("ada:admin").get("/api/kcard/jobs?state=done").json()
-    assert (job["reference"], job["state"], job["attempts"], job["error"]) == (f"{NAME}@v1", "done", 1, None)
-    assert shared.http("ada:admin").get("/api/kcard/jobs?state=failed").json() == []
-    for who, status in ((None, 401), ("bob:admin", 403), ("ada", 403)):
-        assert shared.http(who).get("/api/kcard/jobs").status_code == status
 
 
 def test_a_released_version_is_no_longer_quarantined(shared: Shared) -> None:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,10 +52,10 @@ class Server:
 
 
 @contextmanager
-def served(home: Path, *options: str, job_workers: int = 0) -> Iterator[Server]:
+def served(home: Path, *options: str) -> Iterator[Server]:
     log = home.with_suffix(".log")
     with log.open("a") as errors:
-        command = [*COMMAND, "serve", "--port", "0", "--job-workers", str(job_workers), *options]
+        command = [*COMMAND, "serve", "--port", "0", *options]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
     try:
         lines: list[str] = []
@@ -186,34 +186,6 @@ def in_flight(server: Server, body: bytes) -> Iterator[socket.socket]:
         )
         time.sleep(0.5)
         yield client
-
-
-@pytest.mark.slow
-def test_a_served_hub_measures_what_is_published_also_after_its_job_worker_died(
-    home: Path, tmp_path: Path
-) -> None:
-    with served(home, "--workers", "1", job_workers=1) as server:
-        hub = Hub(home)
-        wait_until(lambda: hub.jobs.measuring)
-        before = server.workers()
-        assert len(before) == 2
-        os.kill(before[0], signal.SIGKILL)  # the first that was started: the one for jobs
-        wait_until(lambda: len({*server.workers()} - {before[0]}) == 2)
-        hub.publish(rivers(tmp_path / "card", *RIVERS).folder)
-        wait_until(lambda: hub.get("rivers").verified is not None)
-        found = httpx.get(f"{server.url}/api/models/library/rivers").json()["kcard"]
-        assert found["verified"]["recall"] is not None
-        assert server.stop() == 0
-    log = server.log.read_text()
-    assert f"job worker {before[0]} died with code -9" in log
-    assert "Traceback" not in log
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
 
 
 def answering(server: Server) -> list[int]:

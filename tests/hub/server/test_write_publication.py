@@ -150,10 +150,9 @@ def test_a_moved_repository_publishes_under_its_new_name(shared: Shared, name: s
 
 
 @pytest.mark.parametrize("leave", ["delete", "rename"])
-def test_a_published_tag_is_not_replaced_by_another_card(
-    shared: Shared, name: str, tmp_path: Path, leave: str
-) -> None:
-    api = shared.api("bob")
+def test_a_published_tag_is_not_replaced_by_another_card(shared: Shared, tmp_path: Path, leave: str) -> None:
+    api, name = shared.api("bob"), f"bob/after-{leave}"
+    shared.create(name)
     folder = card(tmp_path)
     api.upload_folder(repo_id=name, folder_path=folder)
     api.create_tag(name, tag="v1")

@@ -1,0 +1,278 @@
+"""audit --unverified: measure the published versions of a hub that nobody measured, as an ordinary client of it.
+
+Each card is downloaded, measured in a child process with limits, and its exam and audit are posted with an operator's
+token. The hub stores who measured it, when, and with which version of kcard. The child is `python -m
+kcard.api.audit_hub`: it reads a request, one line of JSON, writes RESULT, and ends when its stdin does.
+"""
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcard.api.confinement import environment, limit
+from kcard.config import settings
+from kcard.errors import CardError, HubError, KcardError, UsageError, one_line
+from kcard.sizes import parse_size
+
+if TYPE_CHECKING:
+    from kcard.hub.repositories.audits import AuditFinding
+
+__all__ = ["Outcome", "Request", "audit_unverified", "checked_evidence", "measured"]
+
+RESULT, ERRORS = "result.json", "errors.txt"
+LARGEST_RESULT = 8 << 20  # bytes
+LONGEST_ERROR = 300  # characters
+SEEDS = 2**31
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a version: its figures, in [0, 1], as they were stored, or the error."""
+
+    reference: str
+    recall: float | None = None
+    faithfulness: float | None = None
+    factuality: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a child measures.
+
+    card       the card's folder
+    evidence   what to audit the card against, as for `kcard audit`; none: an exam only
+    questions  how many at most
+    seed       of the questions and of the card's sampling
+    memory     limit of the child's address space in bytes
+    seconds    limit of its time
+    """
+
+    card: str
+    evidence: tuple[str, ...]
+    questions: int
+    seed: int
+    memory: int
+    seconds: int
+
+
+def audit_unverified(
+    hub: str,
+    *,
+    evidence: Sequence[str] = (),
+    questions: int = 100,
+    memory: str = "8GB",
+    minutes: float = 60.0,
+    report: Callable[[int, int], None] | None = None,
+) -> Iterator[Outcome]:
+    """Measure the versions of a hub without a verified result, and yield what came of each.
+
+    evidence  a file, a folder or the name of evidence; default: the setting hub_evidence, else there are exams only
+    memory    limit for measuring a card, such as 8GB; `minutes` limits its time
+    report    called with how many versions are done, and how many there are
+
+    A card that can't be measured stops no other. Raises UsageError for a wrong option, HubError if the hub refuses or
+    does not answer.
+    """
+    from kcard.api.remote import credentials
+    from kcard.hub.client.pull import fetched
+    from kcard.hub.client.repository import RemoteReference
+    from kcard.hub.client.url import address
+
+    specs = checked_evidence(evidence or settings().hub_evidence)
+    limits = (questions, parse_size(memory), max(1, round(minutes * 60)))
+    url = address(hub)
+    token = credentials().token(url)
+    versions = [*_unverified(url, token)]
+    for done, version in enumerate(versions):
+        if report is not None:
+            report(done, len(versions))
+        reference = f"{version['repository']}@v{version['number']}"
+        # A seed that publishers can't predict, so that they can't train on the questions.
+        count, most, seconds = limits
+        try:
+            there = RemoteReference(str(version["repository"]), str(version["commit"]))
+            with fetched(url, token, there, settings().home / "downloads") as found:
+                seed = secrets.randbelow(SEEDS)
+                findings = measured(Request(str(found), specs, count, seed, most, seconds))
+            body = {"repository": version["repository"], "version": version["version"]}
+            _call(url, token, "POST", "audits", body | {"findings": [asdict(each) for each in findings]})
+        except (KcardError, OSError) as error:
+            yield Outcome(reference, error=one_line(error, LONGEST_ERROR))
+        else:
+            figures = [(each.recall, each.faithfulness, each.factuality) for each in findings]
+            latest = [
+                next((v for v in reversed(values) if v is not None), None)
+                for values in zip(*figures, strict=True)
+            ]
+            yield Outcome(reference, *latest)
+    if report is not None and versions:
+        report(len(versions), len(versions))
+
+
+def checked_evidence(specs: Sequence[str]) -> tuple[str, ...]:
+    """The evidence, with absolute paths. Raises UsageError for what is neither a path nor the name of evidence."""
+    from kcard.selectors.evidence.registry import names
+
+    found = []
+    for spec in map(str, specs):
+        path = Path(spec).expanduser()
+        if spec.partition(":")[0] not in names() and not path.exists():
+            raise UsageError(
+                f"evidence {spec!r} does not exist: name a file, a folder or one of {', '.join(names())}, with "
+                "--evidence or in the setting hub_evidence"
+            )
+        found.append(spec if spec.partition(":")[0] in names() else str(path.absolute()))
+    return tuple(found)
+
+
+def _unverified(url: str, token: str | None) -> Iterator[dict[str, Any]]:
+    """The versions without a verified result, as the hub lists them, page by page."""
+    after: int | None = 0
+    while after is not None:
+        page = _call(url, token, "GET", f"unverified?after={int(after)}")
+        yield from page["versions"]
+        if page["next"] is not None and page["next"] <= after:
+            raise HubError(f"{url} lists pages without end")
+        after = page["next"]
+
+
+def _call(url: str, token: str | None, method: str, path: str, body: Any = None) -> Any:
+    from huggingface_hub import utils
+
+    from kcard.hub.client.connection import connect
+
+    client: Any = utils  # its functions for requests are not exported for type checkers
+    with connect(url, token):
+        headers = client.build_hf_headers(token=token or False, library_name="kcard")
+        response = client.get_session().request(method, f"{url}/api/kcard/{path}", json=body, headers=headers)
+        client.hf_raise_for_status(response)
+        return response.json()
+
+
+def measured(request: Request) -> "list[AuditFinding]":
+    """Measure a card in a child process, which is killed after its time and with this process.
+
+    Raises CardError if the card can't be measured, or needs more than it may.
+    """
+    with tempfile.TemporaryDirectory(prefix="kcard-audit-") as name:
+        folder = Path(name)
+        command = [sys.executable, "-P", "-m", "kcard.api.audit_hub"]
+        with (
+            (folder / ERRORS).open("wb") as errors,
+            subprocess.Popen(
+                command,
+                cwd=folder,
+                env=environment(folder),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+            ) as child,
+        ):
+            try:
+                assert child.stdin is not None
+                with suppress(OSError):  # it ended at once, and says why
+                    child.stdin.write(json.dumps(asdict(request)).encode() + b"\n")
+                    child.stdin.flush()
+                child.wait(request.seconds)
+            except subprocess.TimeoutExpired:
+                raise CardError(f"it took longer than {request.seconds} s") from None
+            finally:  # also after Ctrl-C
+                if child.poll() is None:
+                    os.killpg(child.pid, signal.SIGKILL)
+                with suppress(OSError):
+                    child.stdin.close()  # type: ignore[union-attr]
+        path = folder / RESULT
+        if child.returncode or not path.is_file() or path.stat().st_size > LARGEST_RESULT:
+            raise CardError(_reason(folder / ERRORS, child.returncode, request))
+        findings = _findings(path.read_text(encoding="utf-8"))
+    if not findings:
+        raise CardError("no question can be made of what travels with the card")
+    return findings
+
+
+def _reason(errors: Path, code: int, request: Request) -> str:
+    """Why a child ended without a result."""
+    with errors.open("rb") as stream:
+        stream.seek(max(0, errors.stat().st_size - LONGEST_ERROR))
+        lines = [line for line in stream.read().decode(errors="replace").splitlines() if line.strip()]
+    limits = f"its limits are {request.memory} bytes of memory and {request.seconds} s"
+    how = f"signal {-code}" if code < 0 else f"code {code}"
+    return f"its process ended with {how} ({lines[-1] if lines else limits})"
+
+
+def _findings(text: str) -> "list[AuditFinding]":
+    from kcard.evaluation.audit import finding
+    from kcard.evaluation.audit_record import Audit
+    from kcard.evaluation.record import Exam, mean_of
+    from kcard.hub.repositories.audits import AuditFinding
+
+    try:
+        result = json.loads(text)
+        if "error" in result:
+            raise CardError(str(result["error"])[:LONGEST_ERROR])
+        found, exam = [], Exam.from_json(result["exam"])
+        if exam.own is not None and exam.own.recall is not None:
+            found.append(
+                AuditFinding(
+                    checker=exam.checker,
+                    checker_sha256=exam.checker_sha256,
+                    evidence=None,
+                    evidence_sha256=None,
+                    queries=exam.own.asked,
+                    queries_sha256=exam.own.questions_sha256,
+                    seed=exam.seed,
+                    faithfulness=mean_of(exam.faithfulness),
+                    factuality=None,
+                    record=exam.to_json(),
+                    kind="exam",
+                    recall=exam.own.recall.mean,
+                    kcard=exam.kcard,
+                )
+            )
+        return found + ([finding(Audit.from_json(result["audit"]))] if "audit" in result else [])
+    except (ValueError, TypeError, KeyError) as error:
+        raise CardError(f"its result can't be read: {one_line(error)}") from error
+
+
+def main() -> None:
+    """The child: measure the card of the request. A card is not trusted: before it is read, the process limits its
+    memory, time and files, and forbids itself to start programs and, unless the evidence is on other servers, to open
+    connections.
+    """
+    request = json.loads(sys.stdin.readline())
+    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
+    import torch
+
+    from kcard.api.audit import audit
+    from kcard.api.exam import exam
+    from kcard.cards.format.importing.unpickling import guard
+    from kcard.selectors.evidence.registry import LOCAL, names
+
+    torch.set_num_threads(1)
+    limit(request["memory"], request["seconds"])
+    if not any(spec.partition(":")[0] in {*names()} - {LOCAL} for spec in request["evidence"]):
+        guard(libraries=True)
+    card, given = Path(request["card"]), {"limit": request["questions"], "seed": request["seed"]}
+    try:
+        result = {"exam": exam(card, **given, output=Path("written.json")).to_json()}
+        if request["evidence"]:
+            result["audit"] = audit(card, evidence=request["evidence"], engine=(), **given).to_json()
+    except KcardError as error:  # others are read from the traceback
+        result = {"error": one_line(error)}
+    Path(RESULT).write_text(json.dumps(result), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

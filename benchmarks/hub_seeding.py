@@ -20,6 +20,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, insert, text
 
+from kcard.batches import batched
 from kcard.hub.checks import metadata
 from kcard.hub.records.account_tables import accounts
 from kcard.hub.records.database import Database
@@ -122,7 +123,8 @@ def seed(database: Database, blobs: Blobs, count: int, *, draw: random.Random | 
             index.create(connection)
         if connection.dialect.name == "postgresql":
             _count_on(connection)
-        search_rows.put_all(connection, range(1, count + 1))
+        for some_ids in batched(range(1, count + 1), 1000):
+            search_rows.put(connection, *some_ids)
         connection.execute(text("ANALYZE"))
     pairs = [
         (f"license:{a}", b)
@@ -299,7 +301,10 @@ def _version(card: _Card, sha: str) -> dict[str, Any]:
         "base": card.card["base_model"],
         "size": sum(entry.size for entry in card.entries),
         "published": card.at,
+        "weights": False,
+        "examined": False,
         "factuality": (card.number * 37 % 100) / 100,
+        "fault": "",
     }
 
 

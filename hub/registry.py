@@ -69,7 +69,7 @@ class Hub:
         with explained(f"can't open the hub in {root}"):
             root.mkdir(mode=0o700, parents=True, exist_ok=True)  # the parents get the default mode
         self.blobs: Blobs = opened_store(root, blobs_url)
-        self.database: Database = Database(database_url or root / "hub.db", self._read, serving=serving)
+        self.database: Database = Database(database_url or root / "hub.db", serving=serving)
         self._catalogue = Catalogue(self.database)
         self.pools: Pools = Pools(self.database, self.get)
         self.audits: Audits = Audits(self.database)
@@ -94,9 +94,6 @@ class Hub:
         from kcard.hub.repositories.runs import Runs
 
         return Runs(self.database)
-
-    def _read(self, sha256: str) -> bytes:
-        return b"".join(self.blobs.read(sha256))
 
     def publish(self, folder: Path | str, *, aliases: Sequence[str] = ()) -> Version:
         """Publish a card folder: only the files that its manifest lists.

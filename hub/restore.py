@@ -111,22 +111,14 @@ def _text(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> str:
 
 
 def _database(tar: tarfile.TarFile, digests: Mapping[str, str], target: Path, path: Path) -> Database:
-    """The backup's database as a local file, verified and migrated."""
+    """The backup's database as a local file, verified, and migrated if it is older."""
     if DATABASE not in digests:
         raise HubError(f"{path} is not a complete kcard backup: {DATABASE} is missing")
     with _stream(tar, DATABASE) as stream:
         found, _ = copy_hashing(stream, target)
     if found != digests[DATABASE]:
         raise HubError(f"{path} is damaged: {DATABASE} does not match its sha256")
-    return Database(target, lambda sha256: _read(tar, sha256))
-
-
-def _read(tar: tarfile.TarFile, sha256: str) -> bytes:
-    try:
-        with _stream(tar, member(sha256)) as stream:
-            return stream.read()
-    except KeyError:
-        raise DamagedCard(f"{member(sha256)} is missing") from None
+    return Database(target)
 
 
 @contextmanager

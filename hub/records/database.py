@@ -5,7 +5,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,13 +41,11 @@ class Database:
     do, and a database that does not answer is Unavailable within seconds.
     """
 
-    def __init__(
-        self, location: Path | str, blob: Callable[[str], bytes] | None = None, *, serving: bool = False
-    ) -> None:
+    def __init__(self, location: Path | str, *, serving: bool = False) -> None:
         """Open the database, creating or migrating it.
 
-        `location` is the path of a SQLite file, or a URL. `blob` returns the content of a blob, for migrations. Raises
-        UsageError for an invalid URL, MissingExtra for a missing driver, HubError if the database can't be opened.
+        `location` is the path of a SQLite file, or a URL. Raises UsageError for an invalid URL, MissingExtra for a
+        missing driver, HubError if the database can't be opened.
         """
         self._url = locate(location)
         self.name = shown(self._url)
@@ -61,7 +59,7 @@ class Database:
         with self.read() as connection:
             revision = _revision(connection)
         if revision != HEAD:
-            self._upgrade(revision, blob)
+            self._upgrade(revision)
 
     @property
     def path(self) -> Path | None:
@@ -140,26 +138,30 @@ class Database:
             self._writers.dispose(close=False)
             self._process, self._turn = os.getpid(), threading.Lock()
 
-    def _upgrade(self, revision: str | None, blob: Callable[[str], bytes] | None) -> None:
+    def _upgrade(self, revision: str | None) -> None:
         # Alembic is slow to import, so only do so if needed.
         from alembic import command
         from alembic.script import ScriptDirectory
 
         config = _alembic()
         known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+        if revision is not None and revision < min(known):
+            raise HubError(
+                f"hub database {self.name} has schema {revision} of an earlier kcard, which this version can't read: "
+                "set KCARD_HOME to another folder, and publish the cards again"
+            )
         if revision is not None and revision not in known:
             raise HubError(
                 f"hub database {self.name} has schema {revision} of a newer kcard (this version supports up to {HEAD}):"
                 " upgrade kcard, or set KCARD_HOME to another folder"
             )
         if self.path is not None:
-            _make_private(self.path)
             self._write_ahead()
         unlimited = engine(self._url, write=True)
         try:
             # A concurrent upgrade waits here and finds nothing to do.
             with self._transaction(unlimited, write=True) as connection:
-                config.attributes |= {"connection": connection, "blob": blob}
+                config.attributes["connection"] = connection
                 command.upgrade(config, "head")
         finally:
             unlimited.dispose()
@@ -190,13 +192,6 @@ def _create_private(path: Path) -> None:
     """Create the file for its owner only, as SQLite then does with the files beside it."""
     with suppress(OSError):  # it exists, or SQLite reports why it can't be
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-
-
-def _make_private(path: Path) -> None:
-    """Make the files of an older database private."""
-    for file in (path, *(path.with_name(f"{path.name}-{kind}") for kind in ("wal", "shm", "journal"))):
-        with suppress(FileNotFoundError, PermissionError):  # another user's, who shared it on purpose
-            file.chmod(0o600)
 
 
 def _revision(connection: Connection) -> str | None:

@@ -1,4 +1,4 @@
-"""The hub's metadata, and tables of pools and settings. Changes need a migration and a new HEAD.
+"""The hub's metadata, and tables of pools and settings. Changes need a migration and a new HEAD (docs/hub.md).
 
 Column types and constraints must work in both SQLite and PostgreSQL.
 """
@@ -7,7 +7,7 @@ from sqlalchemy import Column, ForeignKey, Integer, MetaData, String, Table, Tex
 
 __all__ = ["HEAD", "members", "metadata", "pools", "settings"]
 
-HEAD = "0015"
+HEAD = "0016"
 
 metadata = MetaData(
     naming_convention={

@@ -14,7 +14,7 @@ from kcard.hub.repositories import figure_rows
 from kcard.hub.repositories.facets import facets
 from kcard.hub.repositories.terms import LONGEST, WORDS
 
-__all__ = ["put", "put_all", "removed", "touch", "words"]
+__all__ = ["put", "removed", "touch", "words"]
 
 AT_ONCE = 1000
 LONGEST_TEXT = 20_000  # characters
@@ -32,17 +32,11 @@ def words(text: str) -> list[str]:
 
 def put(connection: Connection, *repository_ids: int) -> None:
     """Replace the rows of repositories by what other tables have now."""
-    put_all(connection, repository_ids)
-
-
-def put_all(connection: Connection, repository_ids: Sequence[int]) -> None:
-    """Likewise, for any number of repositories."""
     at = _tick(connection, "changed")
-    for ids in _batches(repository_ids):
-        connection.execute(delete(search).where(search.c.repository_id.in_(ids)))
-        rows = connection.execute(_described().where(repositories.c.id.in_(ids)))
-        if values := [_values(row) | {"changed": at} for row in rows]:
-            connection.execute(insert(search), values)
+    connection.execute(delete(search).where(search.c.repository_id.in_(repository_ids)))
+    rows = connection.execute(_described().where(repositories.c.id.in_(repository_ids)))
+    if values := [_values(row) | {"changed": at} for row in rows]:
+        connection.execute(insert(search), values)
 
 
 def touch(connection: Connection, repository_ids: Sequence[int]) -> None:
@@ -68,7 +62,7 @@ def _tick(connection: Connection, what: str) -> int:
 
 
 def _described() -> Select[Any]:
-    """Repositories with their newest version and its latest audit. Named columns: a migration uses it."""
+    """Repositories with their newest version and its latest audit."""
     other = versions.alias()
     newest = select(func.max(other.c.number)).where(other.c.repository_id == repositories.c.id)
     of_newest = (versions.c.repository_id == repositories.c.id) & (

@@ -28,7 +28,6 @@ from kcard.hub.repositories.runs import StoredResult
 from kcard.manifest import Manifest, check_files, seal
 from kcard.training.output import claim, fresh
 from tests.effects import watch
-from tests.hub.old_hub import as_before
 
 FILES = ("config.json", "extra/notes.txt")
 EFFECTS = 40  # that the killed publisher of a crowd has at least
@@ -115,13 +114,6 @@ def backed_up(world: World) -> None:
 
 def trained(world: World) -> None:
     draft(world.root / "trained", "oncology", "before")
-
-
-def old_schema(world: World) -> None:
-    """A hub made by the first version of the tables."""
-    filled(world)
-    as_before(world.home, "0001")
-    opened.cache_clear()
 
 
 def train(world: World) -> None:
@@ -212,7 +204,6 @@ OPERATIONS: dict[str, Operation] = {
     "results of a run": (evaluated, evaluate),
     "threshold": (filled, lambda w: w.hub.quarantine.set(0.5)),
     "threshold off": (filled, lambda w: w.hub.quarantine.set(None)),
-    "migrate": (old_schema, lambda w: w.hub.list()),
     "train over a draft": (trained, train),
 }
 
@@ -406,8 +397,7 @@ def survived(world: World, drafts: dict[str, list[Path]]) -> None:
 def warm(world: World) -> None:
     """Import and compile once what every child needs."""
     world.root.mkdir(parents=True)
-    old_schema(world)
-    opened.cache_clear()  # the next one migrates it
+    filled(world)
     whole(world)
     clean(world)
 

@@ -21,7 +21,7 @@ __all__ = ["copied_databases"]
 
 @pytest.fixture(scope="session", autouse=True)
 def copied_databases() -> Iterator[None]:
-    """Only databases that are empty are copied; older ones are migrated, as are those of other processes."""
+    """Only databases that are empty are copied; those of other processes are made by the migrations."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Database, "_upgrade", _copying(Database._upgrade))
         event.listen(Engine, "connect", _unsynced)
@@ -39,15 +39,15 @@ def _copying(upgrade: Callable[..., None]) -> Callable[..., None]:
     turn = threading.Lock()
 
     @wraps(upgrade)
-    def copied(database: Database, revision: str | None, blob: Callable[[str], bytes] | None) -> None:
+    def copied(database: Database, revision: str | None) -> None:
         path = database.path
         with turn:
             if revision is not None or path is None or not path.exists() or path.stat().st_size:
-                upgrade(database, revision, blob)
+                upgrade(database, revision)
             elif made:
                 path.write_bytes(made[0])
             else:
-                upgrade(database, revision, blob)
+                upgrade(database, revision)
                 made.append(_content(path))
 
     return copied

@@ -87,6 +87,15 @@ def test_a_database_of_a_newer_kcard_is_refused_and_left_alone(home: Path) -> No
     assert ask(path, "SELECT version_num FROM alembic_version") == [("9999",)]
 
 
+def test_a_database_of_an_earlier_kcard_is_refused_and_left_alone(home: Path) -> None:
+    Hub(home)
+    path = home / "hub" / "hub.db"
+    ask(path, "UPDATE alembic_version SET version_num = '0013'")
+    with pytest.raises(HubError, match=r"schema 0013 of an earlier kcard.*publish the cards again"):
+        Hub(home)
+    assert ask(path, "SELECT version_num FROM alembic_version") == [("0013",)]
+
+
 def test_a_file_that_is_no_database_is_one_clear_error(home: Path) -> None:
     path = home / "hub" / "hub.db"
     path.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Pools: named sets of cards, what they follow and what they pin; the migration that brought them."""
+"""Pools: named sets of cards, what they follow and what they pin."""
 
 import subprocess
 import sys
@@ -9,7 +9,6 @@ import pytest
 from kcard.errors import HubError, UnknownCard, UsageError
 from kcard.hub.registry import Hub
 from kcard.manifest import Manifest, seal
-from tests.hub.old_hub import as_before
 
 
 def card(folder: Path, name: str, text: str = "") -> Path:
@@ -95,15 +94,6 @@ def test_deleting_a_pool_leaves_its_cards(hub: Hub) -> None:
     hub.pools.delete("clinic")
     assert hub.pools.list() == []
     assert len(hub.list()) == 2
-
-
-def test_a_hub_from_before_pools_is_migrated_with_all_it_holds(hub: Hub) -> None:
-    before = [hub.versions("oncology"), hub.versions("hearts")]
-    as_before(hub.home, "0001")
-    reopened = Hub(hub.home)
-    assert [reopened.versions("oncology"), reopened.versions("hearts")] == before
-    assert reopened.verify() == []
-    assert reopened.pools.create("clinic", ["hearts"]).references == ("hearts",)
 
 
 def test_the_command_line_has_a_twin_of_each(hub: Hub) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from kcard.hub.records.database import Database
 from kcard.hub.registry import Hub
-from tests.hub.old_hub import as_before
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such modes")
 
@@ -34,18 +33,6 @@ def test_a_new_hub_is_for_its_owner_only(tmp_path: Path) -> None:
     assert found.keys() >= {"hub.db", "hub.db-wal", "hub.db-shm"}
     assert {*found.values()} == {0o600}
     assert mode(home / "hub") == 0o700
-
-
-def test_the_database_of_an_older_hub_is_closed_and_its_folder_left_alone(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    Hub(home)
-    as_before(home, "0005")
-    (home / "hub").chmod(0o755)
-    (home / "hub" / "hub.db").chmod(0o644)
-    hub = Hub(home)
-    with hub.database.write():
-        assert {mode(path) for path in (home / "hub").glob("hub.db*")} == {0o600}
-    assert mode(home / "hub") == 0o755
 
 
 def test_a_mode_that_the_owner_chose_stays(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class Shelf:
         at = BEGAN + timedelta(days=day)
         row = {"type": "model", "namespace_id": owner, "name": name, "folded": name.lower(), "tags": "[]"}
         row |= {"visibility": "public", "gated": "no", "created": at, "modified": at, "card": "{}", "size": 0}
-        row |= {"downloads": 0, "likes": 0, **values}
+        row |= {"downloads": 0, "likes": 0, "newest": 0, **values}
         with self.hub.registry.database.write() as connection:
             made = connection.execute(insert(repositories).values(row).returning(repositories.c.id))
             id_ = int(made.scalar_one())

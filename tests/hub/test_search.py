@@ -12,8 +12,7 @@ from kcard.hub.repositories import search_rows
 from kcard.hub.repositories.audits import AuditFinding
 from kcard.hub.repositories.search import Search, SearchQuery
 from kcard.manifest import MANIFEST, Base, Manifest, seal
-from tests.hub.old_hub import as_before
-from tests.hub.stand import Stand, opened, stand
+from tests.hub.stand import Stand, stand
 
 
 def card(folder: Path, name: str, description: str, domain: str, **values: object) -> dict[str, bytes]:
@@ -135,16 +134,6 @@ def test_pages_have_each_repository_once(three: Search) -> None:
 def test_what_it_does_not_understand_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(Invalid, match=r"use 1 to|unknown sort|too many words"):
         SearchQuery(**wrong)  # type: ignore[arg-type]
-
-
-def test_a_hub_of_before_is_searched_after_it_was_opened(tmp_path: Path) -> None:
-    folder = tmp_path / "draft"
-    card(folder, "moons", "What orbits the planets.", "science/astronomy")
-    with stand(tmp_path / "home") as hub:
-        hub.registry.publish(folder)
-    as_before(tmp_path / "home", "0004")
-    with opened(tmp_path / "home") as hub:
-        assert names(Search(hub.registry.database), SearchQuery(text="orbits")) == ["library/moons"]
 
 
 @pytest.mark.usefixtures("three")

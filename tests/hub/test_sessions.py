@@ -1,20 +1,17 @@
-"""Sessions of browsers, and what the migration to them keeps, on both databases."""
+"""Sessions of browsers, on both databases."""
 
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from alembic import command
-from alembic.script import ScriptDirectory
 
 from kcard.hub.accounts.accounts import Accounts
 from kcard.hub.accounts.sessions import LONGEST, Sessions
 from kcard.hub.accounts.tokens import Tokens
 from kcard.hub.records.account_tables import sessions
 from kcard.hub.records.copying import copy_rows
-from kcard.hub.records.database import Database, _alembic
-from kcard.hub.records.engine import engine, locate
+from kcard.hub.records.database import Database
 from kcard.hub.records.utc import now
 from kcard.hub.refusals import Unknown
 
@@ -87,41 +84,3 @@ def test_backup_has_no_sessions(database: Database, known: Sessions, token: str,
     with database.read() as source, copy.write() as target:
         copy_rows(source, target)
         assert target.scalar(sa.select(sa.func.count()).select_from(sessions)) == 0
-
-
-def before_sessions(location: Path | str) -> sa.Engine:
-    """A database as it was before there were sessions."""
-    config = _alembic()
-    migration = ScriptDirectory.from_config(config).get_revision("0009")
-    made = engine(locate(location), write=True)
-    with made.begin() as connection:
-        config.attributes |= {"connection": connection, "blob": None}
-        command.upgrade(config, str(migration.down_revision))
-    return made
-
-
-def test_migration_keeps_accounts_and_requests_for_access(
-    any_empty_database: str | None, tmp_path: Path
-) -> None:
-    location = any_empty_database or tmp_path / "old.db"
-    at = "2026-01-01 00:00:00"
-    old = before_sessions(location)
-    with old.begin() as connection:
-        for statement in (
-            "INSERT INTO accounts (id, name, folded, kind, fullname, email, admin, disabled, created)"
-            f" VALUES (1, 'ada', 'ada', 'user', 'Ada', '', false, false, '{at}')",
-            "INSERT INTO repositories (id, type, namespace_id, name, folded, visibility, gated, created, modified,"
-            " downloads, likes, card, tags, size, newest) VALUES (1, 'model', 1, 'ada/a', 'ada/a', 'public',"
-            f" 'manual', '{at}', '{at}', 0, 0, '{{}}', '[]', 0, 0)",
-            f"INSERT INTO access (repository_id, account_id, state, asked) VALUES (1, 1, 'pending', '{at}')",
-        ):
-            connection.execute(sa.text(statement))
-    old.dispose()
-    again = Database(location)
-    found = Accounts(again).get("ada")
-    assert (found.fullname, found.description) == ("Ada", "")
-    with again.read() as connection:
-        assert connection.execute(sa.text("SELECT state, note FROM access")).tuples().all() == [
-            ("pending", "")
-        ]
-    again.close()

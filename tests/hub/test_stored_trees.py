@@ -1,7 +1,6 @@
 """What the trees of commits take in the database, and that they are read as they were written. On both databases."""
 
 import random
-import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,6 @@ from kcard.hub.repositories import history, stored_trees, trees
 from kcard.hub.repositories.stored_trees import LONGEST, Stored, StoredTree
 from kcard.hub.repositories.values import Add, Commit, Delete, DeleteFolder, Entry, Operation, Repository
 from kcard.manifest import Manifest, seal
-from tests.hub.old_hub import as_before
 from tests.hub.stand import Stand, entry_of, opened, stand
 
 FILES = 600
@@ -238,48 +236,6 @@ def test_a_conflict_that_differences_bring_is_found_in_a_backup(
     path = hub.registry.backup(tmp_path / "hub.tar")
     with pytest.raises(HubError, match=rf"commit {made.sha}: .*case-insensitive.*nothing was restored"):
         Hub(tmp_path / "other").restore(path)
-
-
-@pytest.mark.usefixtures("light")
-def test_a_hub_of_before_keeps_every_commit_and_takes_less(tmp_path: Path) -> None:
-    home = tmp_path / "hub"
-    with stand(home) as hub:
-        card = hub.make("ada/onco")
-        expected = history_of(hub, card, 60)
-        hub.make("eve/other")
-    as_before(home, "0005")
-    before = whole_trees(home)
-    with opened(home) as again:
-        assert {sha: again.commits.tree(card, sha) for sha in expected} == expected
-        assert stored(again) < before / 5
-        assert again.repositories.get("model", "eve/other").head is not None
-        commit(again, card, again.sent("ada", "more.txt", b"more"))
-        assert again.registry.gc() == []
-
-
-def whole_trees(home: Path) -> int:
-    """Bytes of the trees of a hub of before."""
-    connection = sqlite3.connect(home / "hub" / "hub.db")
-    try:
-        return int(connection.execute("SELECT sum(length(tree)) FROM commits").fetchone()[0])
-    finally:
-        connection.close()
-
-
-def test_a_damaged_tree_of_a_hub_of_before_stops_no_migration(tmp_path: Path) -> None:
-    home = tmp_path / "hub"
-    with stand(home) as hub:
-        card = hub.make("ada/onco")
-        first = hub.commit(card, {"a.txt": b"1"})
-        second = hub.commit(card, {"b.txt": b"2"})
-    as_before(home, "0005")
-    with sqlite3.connect(home / "hub" / "hub.db") as connection:
-        connection.execute("UPDATE commits SET tree = '[[1,' WHERE sha = ?", (first.sha,))
-    connection.close()
-    with opened(home) as again:
-        assert list(again.commits.tree(card, second.sha)) == [".gitattributes", "a.txt", "b.txt"]
-        with pytest.raises(HubError, match=f"the tree of commit {first.sha} is damaged"):
-            again.commits.tree(card, first.sha)
 
 
 def test_content_that_unpacks_to_more_than_any_tree_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,6 @@ class Hub:
         return OwnCards(self.database, self.blobs)
 
     @cached_property
-    @cached_property
     def runs(self) -> "Runs":
         """Evaluation runs."""
         from kcard.hub.repositories.runs import Runs

@@ -7,7 +7,7 @@ from sqlalchemy import Column, ForeignKey, Integer, MetaData, String, Table, Tex
 
 __all__ = ["HEAD", "members", "metadata", "pools", "settings"]
 
-HEAD = "0016"
+HEAD = "0101"
 
 metadata = MetaData(
     naming_convention={

@@ -5,7 +5,7 @@ from alembic import op
 
 __all__ = ["upgrade"]
 
-revision = "0016"
+revision = "0101"
 down_revision = None
 
 COLUMNS = ("name_words", "domain_words", "description_words", "tag_words")

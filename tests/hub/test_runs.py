@@ -7,6 +7,7 @@ import pytest
 from kcard.errors import HubError
 from kcard.hub.registry import Hub
 from kcard.hub.repositories.runs import StoredResult
+from tests.effects import watch
 
 
 def test_results_are_read_in_the_order_of_their_positions_whatever_the_order_they_came_in() -> None:
@@ -30,12 +31,18 @@ def test_a_result_that_is_there_is_replaced_and_counted_once() -> None:
     assert (runs.get(run.number).answered, runs.get(run.number).failed) == (1, 0)
 
 
-def test_an_append_is_stored_as_a_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_is_stored_as_a_whole_or_not_at_all() -> None:
     runs = Hub().runs
     run = runs.create("{}", planned=2)
-    monkeypatch.setattr("kcard.hub.repositories.runs.reach", lambda _: 1 / 0)
+
+    def fail(effect: str) -> None:
+        if effect == "commit":
+            raise ZeroDivisionError
+
+    end = watch(fail)
     with pytest.raises(ZeroDivisionError):
         runs.append(run.number, {0: StoredResult("first"), 1: StoredResult("second")})
+    end()
     assert list(runs.results(run.number)) == []
 
 

@@ -1,14 +1,12 @@
 """The ASGI application: routes, exception handlers and middleware."""
 
-import asyncio
-
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from kcard import __version__
-from kcard.errors import KcardError
+from kcard.errors import DiskFull, KcardError
 from kcard.hub.refusals import Invalid, NotThere, TooLarge
 from kcard.hub.server.endpoints import (
     access,
@@ -28,6 +26,7 @@ from kcard.hub.server.endpoints import (
     trees,
     validate,
 )
+from kcard.hub.server.errors import answer
 from kcard.hub.server.forms import (
     account_page,
     ask,
@@ -44,24 +43,18 @@ from kcard.hub.server.forms import (
 from kcard.hub.server.forms.administration import accounts as administered_accounts
 from kcard.hub.server.forms.administration import log, quarantine, quotas
 from kcard.hub.server.forms.ask import QuestionLimit
-from kcard.hub.server.forms.login_limit import LoginLimit
-from kcard.hub.server.middleware.body_limit import BodyLimit
-from kcard.hub.server.middleware.full_disk import FullDisk
+from kcard.hub.server.limits import BodyLimit, LoginLimit, RateLimit, take_turn
 from kcard.hub.server.middleware.head import Head
-from kcard.hub.server.middleware.idle_timeout import IdleTimeout
 from kcard.hub.server.middleware.instrumentation import Instrumentation, log_exchange
-from kcard.hub.server.middleware.rate_limit import RateLimit
 from kcard.hub.server.middleware.raw_path import RawPath, refuse_nul
 from kcard.hub.server.middleware.security_headers import SecurityHeaders
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.page import compare, feed, files, home, openapi, pages
 from kcard.hub.server.page.refusals import refused, wants_html
 from kcard.hub.server.reading.recent import Recent
-from kcard.hub.server.turns import AT_ONCE
 from kcard.hub.server.visitor import remember
-from kcard.hub.server.writing.account_turns import AccountTurns
-from kcard.hub.server.writing.write_threads import take_turn
 from kcard.hub.shared import SharedHub
+from kcard.hub.store.disk import is_full
 
 __all__ = ["create_app"]
 
@@ -125,10 +118,8 @@ def create_app(hub: SharedHub, options: ServerOptions | None = None) -> FastAPI:
     app.state.hub = hub
     app.state.options = options or ServerOptions()
     app.state.recent = Recent(hub)
-    app.state.turns = asyncio.Semaphore(AT_ONCE)
     app.state.login_limit = LoginLimit(app.state.options.counts)
     app.state.question_limit = QuestionLimit(app.state.options.counts)
-    app.state.account_turns = AccountTurns()
     for module in ROUTERS:
         app.include_router(module.router)
     for module in PAGES:
@@ -137,6 +128,7 @@ def create_app(hub: SharedHub, options: ServerOptions | None = None) -> FastAPI:
     app.add_exception_handler(KcardError, _kcard_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(OSError, _full_disk)
     _add_middleware(app)
     return app
 
@@ -145,10 +137,8 @@ def _add_middleware(app: FastAPI) -> None:
     """From the innermost to the outermost."""
     options: ServerOptions = app.state.options
     app.state.metrics = metrics.Metrics(app.state.hub.database, options.metrics)
-    app.add_middleware(FullDisk)
     app.add_middleware(Head)
     app.add_middleware(BodyLimit)
-    app.add_middleware(IdleTimeout)
     if options.rate:
         # A hub with a public URL is behind a proxy, whose clients may seem to be on this machine.
         app.add_middleware(RateLimit, options.rate, options.counts, own=options.url is not None)
@@ -167,6 +157,13 @@ def _validation_error(request: Request, error: Exception) -> Response:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     return refused(request, Invalid(f"{where}: {first['msg']}"))
+
+
+def _full_disk(_request: Request, error: Exception) -> Response:
+    """507, wherever a write fails since a disk is full."""
+    if not isinstance(error, OSError) or not is_full(error):
+        raise error
+    return answer(DiskFull(str(error)))
 
 
 def _http_error(request: Request, error: Exception) -> Response:

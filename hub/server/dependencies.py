@@ -14,11 +14,9 @@ from kcard.hub.repositories.values import Repository, Type
 from kcard.hub.server import session_cookie
 from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.options import ServerOptions
-from kcard.hub.server.writing.account_turns import AccountTurns
 from kcard.hub.shared import SharedHub
 
 __all__ = [
-    "AccountTurnsDep",
     "AdministeredRepository",
     "HubDep",
     "NoPullRequest",
@@ -53,13 +51,7 @@ async def _options(request: Request) -> ServerOptions:
     return options
 
 
-async def _turns(request: Request) -> AccountTurns:
-    turns: AccountTurns = request.app.state.account_turns
-    return turns
-
-
 HubDep: TypeAlias = Annotated[SharedHub, Depends(_hub)]
-AccountTurnsDep: TypeAlias = Annotated[AccountTurns, Depends(_turns)]
 OptionsDep: TypeAlias = Annotated[ServerOptions, Depends(_options)]
 
 

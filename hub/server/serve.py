@@ -16,10 +16,9 @@ from pathlib import Path
 from kcard.errors import HubError, MissingExtra, UsageError
 from kcard.hub.server.asking.child import Program
 from kcard.hub.server.asking.processes import ask_workers
-from kcard.hub.server.middleware import shared_buckets
 from kcard.hub.server.middleware.logs import LogFormat
 from kcard.hub.server.options import ServerOptions
-from kcard.hub.server.supervisor import listening, supervised
+from kcard.hub.server.processes import listening, run_workers
 from kcard.hub.server.worker import Location, open_hub, worker
 
 __all__ = ["Serving", "serve"]
@@ -77,16 +76,18 @@ def serve(
     Raises MissingExtra without the extra `server`, HubError if the address is in use or the hub can't be opened.
     """
     _require_server()
+    from kcard.hub.server.limits import create_counts
+
     with listening(serving.host, serving.port) as listener, _counting() as folder:
         token = _prepare(location, options, serving.namespace)
         if token is not None:
             first(token)
         counts = Path(folder) / COUNTS
-        shared_buckets.create(counts)
+        create_counts(counts)
         with ask_workers(serving.ask_workers, answering) as asking:
             options = replace(options, metrics=folder, counts=str(counts), asking=asking)
             app = functools.partial(worker, location, options)
-            received = supervised(
+            received = run_workers(
                 app,
                 listener,
                 ready,

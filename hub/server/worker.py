@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kcard.hub.shared import SharedHub
 
-__all__ = ["Location", "follow_supervisor", "open_hub", "worker"]
+__all__ = ["Location", "follow_parent", "open_hub", "worker"]
 
 RETRY_SECONDS = 1.0
 
@@ -36,10 +36,10 @@ class Location:
 
 
 def worker(location: Location, options: ServerOptions) -> "ASGIApp":
-    """The application in its own process, which ends when its supervisor does."""
+    """The application in its own process, which ends when its parent does."""
     from kcard.hub.server.app import create_app
 
-    follow_supervisor()
+    follow_parent()
     app = create_app(_open_or_wait(location, options), options)
     # These objects stay: collecting garbage among them would block every request for 90 ms.
     gc.collect()
@@ -48,7 +48,7 @@ def worker(location: Location, options: ServerOptions) -> "ASGIApp":
 
 
 def _open_or_wait(location: Location, options: ServerOptions) -> "SharedHub":
-    """Open the hub, waiting while the database is unavailable; the supervisor has opened it before."""
+    """Open the hub, waiting while the database is unavailable; the parent has opened it before."""
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # no request is running yet
     try:
         while True:
@@ -61,8 +61,8 @@ def _open_or_wait(location: Location, options: ServerOptions) -> "SharedHub":
         signal.signal(signal.SIGTERM, before)
 
 
-def follow_supervisor() -> None:
-    """End this process when its supervisor ends, however that ends."""
+def follow_parent() -> None:
+    """End this process when its parent ends, however that ends."""
     parent = parent_process()
     if parent is not None:
         threading.Thread(target=_follow, args=(parent,), daemon=True).start()

@@ -30,7 +30,7 @@ from kcard.hub.accounts.identity import Identity
 from kcard.hub.repositories.file_entries import git_oid, pointer_oid
 from kcard.hub.repositories.values import Add, Commit, Entry, Repository, Type
 from kcard.hub.server.app import create_app
-from kcard.hub.server.header_timeout import HeaderTimeout
+from kcard.hub.server.limits import Connection
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.shared import SharedHub
 from kcard.hub.store.disk import partial_folder
@@ -183,7 +183,7 @@ def running(hub: SharedHub, options: ServerOptions | None = None) -> Iterator[st
         port=0,
         log_level="warning",
         lifespan="on",
-        http=HeaderTimeout,
+        http=Connection,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)

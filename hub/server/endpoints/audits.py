@@ -13,9 +13,8 @@ from kcard.hub.refusals import Invalid, NotThere
 from kcard.hub.repositories.audits import AuditFinding
 from kcard.hub.repositories.permissions import require_administrator
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity, RequiredIdentity
-from kcard.hub.server.middleware.body_limit import lift
+from kcard.hub.server.limits import InTurn, lift
 from kcard.hub.server.reading.repository_json import Responses
-from kcard.hub.server.turns import InTurn
 
 __all__ = ["router"]
 
@@ -94,8 +93,8 @@ def _parsed(body: bytes) -> Results:
 def unverified(
     hub: HubDep,
     identity: OptionalIdentity,
-    after: Annotated[int, Query(ge=0, le=LARGEST_NUMBER)] = 0,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    after: Annotated[int, Query(ge=0, le=LARGEST_NUMBER, description="`next` of the page before.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Page size.")] = 100,
 ) -> JSONResponse:
     """For administrators of the hub. Cards that ask other services, or whose model is elsewhere, are left out."""
     require_administrator(identity)

@@ -1,19 +1,14 @@
 """Commits: read line by line, and applied completely or not at all."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any
 
-import anyio.to_thread
-from anyio import CapacityLimiter
-from anyio.lowlevel import RunVar
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse
 
 from kcard.hub.refusals import Invalid
 from kcard.hub.repositories.values import Commit, Operation, Repository
 from kcard.hub.server.dependencies import (
-    AccountTurnsDep,
     HubDep,
     NoPullRequest,
     OptionsDep,
@@ -22,9 +17,9 @@ from kcard.hub.server.dependencies import (
     base_url,
 )
 from kcard.hub.server.endpoints.repos import repository_url
+from kcard.hub.server.limits import account_turn, in_write_thread, while_connected
 from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.writing import commit_lines
-from kcard.hub.server.writing.account_turns import while_connected
 from kcard.hub.server.writing.checking import check
 from kcard.hub.server.writing.commit_files import CommitFiles
 from kcard.hub.server.writing.commit_lines import Header
@@ -33,13 +28,6 @@ from kcard.hub.server.writing.spool import spooled
 __all__ = ["router"]
 
 router = APIRouter(tags=["write"])
-
-T = TypeVar("T")
-Arguments = TypeVarTuple("Arguments")
-
-# Reading a commit takes the memory of one of its files, so that only a few are read at a time.
-AT_ONCE = 4
-_limiter: RunVar[CapacityLimiter] = RunVar("kcard.commits")
 
 EXAMPLE = """{"key": "header", "value": {"summary": "Add the card", "description": "", "parentCommit": "…"}}
 {"key": "file", "value": {"path": "README.md", "content": "IyBDYXJk", "encoding": "base64"}}
@@ -76,18 +64,17 @@ async def commit(
     hub: HubDep,
     options: OptionsDep,
     identity: RequiredIdentity,
-    turns: AccountTurnsDep,
 ) -> JSONResponse:
     """All operations succeed, or none. `revision` is a branch. The commits of an account take turns."""
     async with (
-        turns.of(identity.account_id),
+        account_turn(identity.account_id),
         spooled(request, hub.blobs.partial, options.max_commit) as body,
         while_connected(request),
     ):
         files = CommitFiles(hub, options, identity, body.path.parent)
-        header, operations = await _run(_read, files, options.max_regular, body.path)
+        header, operations = await in_write_thread(_read, files, options.max_regular, body.path)
         await check(hub.verdicts, files.candidates)
-        made = await _run(_commit, files, repository, revision, header, operations)
+        made = await in_write_thread(_commit, files, repository, revision, header, operations)
     url = f"{repository_url(base_url(request, options), repository)}/commit/{made.sha}"
     answer = {
         "success": True,
@@ -123,15 +110,3 @@ def _commit(
         message=header.message,
         identity=files.identity,
     )
-
-
-async def _run(work: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
-    return await anyio.to_thread.run_sync(work, *arguments, limiter=_limit())
-
-
-def _limit() -> CapacityLimiter:
-    try:
-        return _limiter.get()
-    except LookupError:
-        _limiter.set(limiter := CapacityLimiter(AT_ONCE))
-        return limiter

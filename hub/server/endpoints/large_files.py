@@ -17,10 +17,10 @@ from kcard.hub.accounts.identity import Identity
 from kcard.hub.refusals import Forbidden, Invalid
 from kcard.hub.repositories.parts import Parts
 from kcard.hub.server.dependencies import HubDep
+from kcard.hub.server.limits import in_write_thread
 from kcard.hub.server.writing.quota import reserved
 from kcard.hub.server.writing.signing import Claims, sign, signed
 from kcard.hub.server.writing.spool import spooled
-from kcard.hub.server.writing.write_threads import store_in_thread
 from kcard.hub.shared import SharedHub
 from kcard.hub.store.disk import partial_folder
 
@@ -79,7 +79,7 @@ async def put_file(request: Request, oid: Oid, ticket: Ticket, hub: HubDep) -> R
         _complete(sent.size, upload.size)
         if sent.sha256 != oid:
             raise Invalid(f"the upload has sha256 {sent.sha256[:12]}…, expected {oid[:12]}…: send it again")
-        await store_in_thread(upload.store, hub, sent.path, reservation=reservation)
+        await in_write_thread(upload.store, hub, sent.path, reservation=reservation)
     return Response()
 
 
@@ -92,13 +92,13 @@ async def put_part(
     if upload.claims["number"] != number:
         raise Forbidden(f"the ticket is for part {upload.claims['number']}, not {number}")
     length, parts = int(upload.claims["length"]), parts_of(hub)
-    await store_in_thread(parts.drop, upload.parts, number)
+    await in_write_thread(parts.drop, upload.parts, number)
     async with (
         reserved(hub, upload.repository_id, length) as reservation,
         spooled(request, hub.blobs.partial, length) as sent,
     ):
         _complete(sent.size, length)
-        await store_in_thread(parts.put, upload.parts, number, sent.path, reservation)
+        await in_write_thread(parts.put, upload.parts, number, sent.path, reservation)
     return Response(headers={"ETag": f'"{sent.sha256}"'})
 
 
@@ -108,7 +108,7 @@ async def join_parts(oid: Oid, ticket: Ticket, done: Completion, hub: HubDep) ->
     upload = await run_in_threadpool(_resumed, hub, PARTS, ticket, oid)
     if done.oid != oid:
         raise Forbidden(f"the ticket is for {oid[:12]}…, not {done.oid[:12]!r}")
-    await store_in_thread(_join, hub, upload, oid)
+    await in_write_thread(_join, hub, upload, oid)
     return JSONResponse({})
 
 

@@ -26,8 +26,8 @@ from kcard.hub.server.dependencies import (
     require_download,
 )
 from kcard.hub.server.endpoints.large_files import upload_action
+from kcard.hub.server.limits import IN_TURN
 from kcard.hub.server.reading.recent import Recent, RecentDep
-from kcard.hub.server.turns import IN_TURN
 from kcard.hub.shared import SharedHub
 
 __all__ = ["router"]

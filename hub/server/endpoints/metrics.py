@@ -28,8 +28,8 @@ from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import holdings, publications, repositories
 from kcard.hub.repositories.permissions import require_administrator
 from kcard.hub.server.dependencies import OptionalIdentity
+from kcard.hub.server.limits import is_this_machine
 from kcard.hub.server.middleware.instrumentation import QUIET, Exchange
-from kcard.hub.server.middleware.rate_limit import is_this_machine
 
 __all__ = ["Metrics", "router"]
 

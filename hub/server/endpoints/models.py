@@ -10,13 +10,13 @@ from kcard.hub.repositories.listing import LIMIT, MOST, SORTS, ListQuery
 from kcard.hub.repositories.permissions import absent
 from kcard.hub.repositories.values import Mark, Repository
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity, OptionsDep, RepositoryDep, repository_type
+from kcard.hub.server.limits import IN_TURN
 from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.reading import repository_json
 from kcard.hub.server.reading.details import Encoded, card_properties, joined
 from kcard.hub.server.reading.pagination import next_page
 from kcard.hub.server.reading.recent import Recent, RecentDep
 from kcard.hub.server.reading.repository_json import ABSENT, Json
-from kcard.hub.server.turns import IN_TURN
 
 __all__ = ["router"]
 

@@ -20,11 +20,11 @@ from kcard.hub.server.dependencies import (
     RequiredIdentity,
     require_download,
 )
+from kcard.hub.server.limits import IN_TURN
 from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.reading import repository_json
 from kcard.hub.server.reading.pagination import next_page
 from kcard.hub.server.reading.repository_json import ABSENT
-from kcard.hub.server.turns import IN_TURN
 
 __all__ = ["router"]
 

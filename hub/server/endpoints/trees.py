@@ -13,6 +13,7 @@ from kcard.hub.refusals import Invalid, NotThere, TooLarge
 from kcard.hub.repositories.commits import Commits
 from kcard.hub.repositories.values import Commit, Entry, Repository
 from kcard.hub.server.dependencies import HubDep, OptionsDep, RepositoryDep
+from kcard.hub.server.limits import IN_TURN, InTurn
 from kcard.hub.server.middleware.raw_path import Rest, Segment
 from kcard.hub.server.reading import repository_json
 from kcard.hub.server.reading.folders import Folder, Listed
@@ -20,7 +21,6 @@ from kcard.hub.server.reading.pagination import next_page
 from kcard.hub.server.reading.recent import Recent, RecentDep
 from kcard.hub.server.reading.recent_trees import RecentTrees
 from kcard.hub.server.reading.repository_json import ABSENT, Json
-from kcard.hub.server.turns import IN_TURN, InTurn
 from kcard.hub.shared import SharedHub
 
 __all__ = ["router"]

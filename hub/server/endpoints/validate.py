@@ -9,8 +9,7 @@ from starlette.responses import JSONResponse
 
 from kcard.hub.checks import metadata
 from kcard.hub.refusals import Invalid, Refused
-from kcard.hub.server.middleware.body_limit import lift
-from kcard.hub.server.turns import InTurn
+from kcard.hub.server.limits import InTurn, lift
 
 __all__ = ["router"]
 

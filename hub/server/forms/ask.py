@@ -4,9 +4,7 @@ A question costs processor time: it is limited in length and in number, and give
 """
 
 import logging
-import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 from anyio import to_thread
@@ -15,18 +13,16 @@ from starlette.responses import Response
 
 from kcard.errors import CardError
 from kcard.hub.accounts.identity import Identity
-from kcard.hub.refusals import Invalid, NotThere, Refused, TooMany
+from kcard.hub.refusals import Invalid, NotThere, Refused
 from kcard.hub.server.asking.candidates import Candidates, all_cards, one_card
 from kcard.hub.server.asking.connection import Unanswered, ask
 from kcard.hub.server.dependencies import HubDep, OptionsDep
 from kcard.hub.server.errors import status_of
 from kcard.hub.server.forms.form import Form, VisitorFormDep
-from kcard.hub.server.middleware.rate_limit import network
-from kcard.hub.server.middleware.shared_buckets import SharedBuckets
+from kcard.hub.server.limits import Buckets, network, while_connected
 from kcard.hub.server.page.answer_views import AnswerView, answer_view
 from kcard.hub.server.page.render import page
 from kcard.hub.server.visitor import VisitorDep
-from kcard.hub.server.writing.account_turns import while_connected
 from kcard.hub.shared import SharedHub
 
 __all__ = ["LONGEST", "OF_CLIENT", "QuestionLimit", "router"]
@@ -44,14 +40,11 @@ class QuestionLimit:
     """Raises TooMany for questions beyond the limit. `counts`: the file that the workers share, if they do."""
 
     def __init__(self, counts: str | None = None) -> None:
-        self._clients = SharedBuckets(OF_CLIENT, None if counts is None else Path(counts))
+        self._clients = Buckets(OF_CLIENT, counts)
 
     def take(self, client: str) -> None:
         """Count a question."""
-        taken = self._clients.take(f"question of {client}")
-        if not taken.allowed:
-            wait = math.ceil(taken.wait)
-            raise TooMany(f"too many questions: try again in {wait} s", seconds=wait)
+        self._clients.require(f"question of {client}", "questions")
 
 
 async def _socket(options: OptionsDep) -> str:

@@ -9,8 +9,8 @@ from starlette.responses import RedirectResponse, Response
 from kcard.hub.server import session_cookie
 from kcard.hub.server.dependencies import HubDep, OptionsDep, base_url
 from kcard.hub.server.forms.form import Form, FormDep
-from kcard.hub.server.forms.login_limit import LoginLimit
 from kcard.hub.server.forms.next_path import next_path
+from kcard.hub.server.limits import LoginLimit
 from kcard.hub.server.page.render import page
 from kcard.hub.server.visitor import MemberDep, Visitor, VisitorDep
 

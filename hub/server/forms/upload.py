@@ -12,9 +12,9 @@ from kcard.hub.accounts.identity import Identity
 from kcard.hub.refusals import Invalid
 from kcard.hub.repositories.permissions import require_write
 from kcard.hub.repositories.values import MAIN, Repository
-from kcard.hub.server.dependencies import AccountTurnsDep, HubDep, OptionsDep
+from kcard.hub.server.dependencies import HubDep, OptionsDep
 from kcard.hub.server.forms.form import Form, FormDep, fields, require_form_token, require_same_origin
-from kcard.hub.server.middleware.body_limit import lift
+from kcard.hub.server.limits import account_turn, lift
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.page.card_views import address
 from kcard.hub.server.page.render import page
@@ -54,13 +54,12 @@ async def upload(
     options: OptionsDep,
     member: MemberDep,
     repository: MemberRepository,
-    turns: AccountTurnsDep,
 ) -> Response:
     """Commit the files to main, and publish them if there is a tag."""
     require_same_origin(request, options)
     require_write(member, repository)
     lift(request, options.max_form)
-    async with turns.of(member.account_id):
+    async with account_turn(member.account_id):
         async with reserved(hub, repository.id, declared(request, options.max_form)):
             sent = await _received(request)
         try:

@@ -6,9 +6,9 @@ from starlette.responses import Response
 from kcard.hub.repositories import version_figures
 from kcard.hub.repositories.search import SearchQuery
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity
+from kcard.hub.server.limits import IN_TURN
 from kcard.hub.server.page.comparison import compared, figures, same_questions, versions
 from kcard.hub.server.page.render import page
-from kcard.hub.server.turns import IN_TURN
 
 __all__ = ["router"]
 

@@ -7,8 +7,8 @@ from starlette.responses import Response
 
 from kcard.hub.repositories import version_figures
 from kcard.hub.server.dependencies import HubDep, OptionsDep, base_url
+from kcard.hub.server.limits import IN_TURN
 from kcard.hub.server.page.render import TEMPLATES, rendered
-from kcard.hub.server.turns import IN_TURN
 
 __all__ = ["router"]
 

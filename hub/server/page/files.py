@@ -5,11 +5,11 @@ from starlette.responses import Response
 
 from kcard.hub.refusals import NotThere
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity, WebRepository, require_download
+from kcard.hub.server.limits import IN_TURN
 from kcard.hub.server.middleware.raw_path import Rest, Segment
 from kcard.hub.server.page.card_views import row
 from kcard.hub.server.page.file_views import differences, viewed
 from kcard.hub.server.page.render import page
-from kcard.hub.server.turns import IN_TURN
 
 __all__ = ["router"]
 

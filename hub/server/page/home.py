@@ -14,9 +14,9 @@ from kcard.hub.repositories.search import FACTUALITY, ORDERS, Counts, SearchQuer
 from kcard.hub.repositories.search_index import FACETS
 from kcard.hub.repositories.values import Type
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity, OptionsDep, base_url
+from kcard.hub.server.limits import IN_TURN
 from kcard.hub.server.page.card_views import listed
 from kcard.hub.server.page.render import page
-from kcard.hub.server.turns import IN_TURN
 
 __all__ = ["router"]
 

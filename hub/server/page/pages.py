@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from kcard.hub.repositories.audits import measurable
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity, OptionsDep, base_url, web_type
+from kcard.hub.server.limits import IN_TURN
 from kcard.hub.server.middleware.raw_path import Segment
 from kcard.hub.server.page.card_views import CardView, card
 from kcard.hub.server.page.charts import History, histogram, history
@@ -16,7 +17,6 @@ from kcard.hub.server.page.render import page
 from kcard.hub.server.page.rights import Rights
 from kcard.hub.server.page.uses import uses
 from kcard.hub.server.reading.recent import RecentDep
-from kcard.hub.server.turns import IN_TURN
 from kcard.hub.server.visitor import visitor
 from kcard.hub.shared import SharedHub
 from kcard.manifest import MANIFEST

@@ -15,7 +15,7 @@ from anyio import to_thread
 from starlette.requests import ClientDisconnect, Request
 
 from kcard.hub.refusals import Invalid, TooLarge
-from kcard.hub.server.middleware.body_limit import lift
+from kcard.hub.server.limits import lift
 from kcard.hub.store.disk import explained, partial_folder
 
 __all__ = ["Spooled", "spooled"]

@@ -11,8 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from kcard import __version__
 from kcard.errors import KcardError, LLMError, UnknownCard, UsageError
-from kcard.hub.server.middleware.body_limit import BodyLimit
-from kcard.hub.server.middleware.idle_timeout import IdleTimeout
+from kcard.hub.server.limits import BodyLimit
 from kcard.serve.endpoints import chat, completions, health, models
 from kcard.serve.errors import ApiError, Internal, LLMFailed, NoSuchModel, TimedOut, body
 from kcard.serve.keys import Keys
@@ -45,8 +44,7 @@ def create_app(
         app.include_router(module.router)
     for error in (ApiError, KcardError, TimeoutError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(error, refused)
-    app.add_middleware(BodyLimit, largest)
-    app.add_middleware(IdleTimeout, idle)
+    app.add_middleware(BodyLimit, largest, idle)
     return app
 
 

@@ -1,4 +1,4 @@
-"""Serves the endpoint: one process that holds LLM and cards, and a supervisor that starts it again if it dies."""
+"""Serves the endpoint: one process that holds LLM and cards, and its parent, which starts it again if it dies."""
 
 import functools
 import signal
@@ -39,7 +39,7 @@ def serve(
 
     if missing := [name for name in MODULES if find_spec(name) is None]:
         raise MissingExtra(f"kcard serve needs {', '.join(missing)}: pip install 'kcard[server]'")
-    from kcard.hub.server.supervisor import listening, supervised
+    from kcard.hub.server.processes import listening, run_workers
 
     endpoint = endpoint or EndpointOptions()
     llm = asking.llm if asking.llm is not None else settings().llm
@@ -51,7 +51,7 @@ def serve(
         make_llm(llm, asking.temperature, Endpoint(asking.llm_url))
     app = functools.partial(application, replace(asking, llm=llm), endpoint)
     with listening(endpoint.host, endpoint.port) as listener:
-        received = supervised(
+        received = run_workers(
             app,
             listener,
             ready,
@@ -67,16 +67,16 @@ def serve(
 
 
 def application(asking: AskOptions, endpoint: EndpointOptions) -> "ASGIApp":
-    """The application in its own process, which ends when its supervisor does."""
+    """The application in its own process, which ends when its parent does."""
     from kcard.hub.registry import Hub
-    from kcard.hub.server.worker import follow_supervisor
+    from kcard.hub.server.worker import follow_parent
     from kcard.serve.app import create_app
     from kcard.serve.keys import Keys
     from kcard.serve.pipelines import Pipelines
     from kcard.serve.service import Service
     from kcard.serve.upstream import Upstream
 
-    follow_supervisor()
+    follow_parent()
     backend, _, model = str(asking.llm).partition(":")
     configured = settings()
     upstream = (

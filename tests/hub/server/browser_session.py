@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from kcard.hub.server.forms import login_limit
+from kcard.hub.server import limits
 from kcard.hub.server.options import ServerOptions
 from tests.hub.shared_hub import Shared, shared_hub
 
@@ -25,7 +25,7 @@ def hub_for_browsers(folder: Path, options: ServerOptions | None = None, **setti
     """As shared_hub; as many may log in as tests want."""
     with pytest.MonkeyPatch.context() as patch:
         for limit in ("OF_ADDRESS", "OF_ACCOUNT_AT_ADDRESS", "OF_ACCOUNT"):
-            patch.setattr(login_limit, limit, 10_000)
+            patch.setattr(limits, limit, 10_000)
         with shared_hub(folder, options, **settings) as shared:
             yield shared
 

@@ -10,7 +10,7 @@ from sqlalchemy import event, select, update
 from kcard.hub.accounts.sessions import IDLE, LONGEST
 from kcard.hub.records.account_tables import sessions
 from kcard.hub.records.utc import now
-from kcard.hub.server.forms import login_limit
+from kcard.hub.server import limits
 from tests.hub.server.browser_session import Browser, hub_for_browsers, text
 from tests.hub.shared_hub import Shared, running
 
@@ -297,7 +297,7 @@ def test_time_does_not_tell_whether_an_account_exists(shared: Shared, browser: B
 def limited(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> Iterator[Browser]:
     """A browser of a server with the usual limits."""
     for name, limit in (("OF_ADDRESS", 6), ("OF_ACCOUNT_AT_ADDRESS", 2), ("OF_ACCOUNT", 12)):
-        monkeypatch.setattr(login_limit, name, limit)
+        monkeypatch.setattr(limits, name, limit)
     with running(shared.hub) as url:
         yield Browser(replace(shared, url=url))
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from kcard.hub.server import header_timeout
+from kcard.hub.server import limits
 from tests.hub.shared_hub import Shared, shared_hub
 
 SECONDS = 1.0
@@ -18,7 +18,7 @@ REQUEST = b"GET /healthz HTTP/1.1\r\nHost: hub\r\n"
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(header_timeout, "SECONDS", SECONDS)
+        patch.setattr(limits, "HEADER_SECONDS", SECONDS)
         with shared_hub(tmp_path_factory.mktemp("hub")) as made:
             yield made
 
@@ -67,7 +67,7 @@ def test_so_do_those_of_a_second_request(shared: Shared) -> None:
 def test_headers_of_many_bytes_close_the_connection_at_once(
     shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(header_timeout, "SECONDS", 60.0)
+    monkeypatch.setattr(limits, "HEADER_SECONDS", 60.0)
     with connected(shared) as connection:
         assert closed_after(connection, REQUEST, b"X-A: " + b"b" * 100_000 + b"\r\n", pause=0.05) < 6
 

@@ -14,11 +14,20 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from kcard.hub.server.middleware.idle_timeout import IdleTimeout
-from kcard.hub.server.middleware.rate_limit import MOST_AT_ONCE, RateLimit, is_this_machine
-from kcard.hub.server.middleware.request_cost import DEAR, DOWNLOAD, USUAL, cost
+from kcard.hub.server.limits import (
+    DEAR,
+    DOWNLOAD,
+    MOST_AT_ONCE,
+    USUAL,
+    BodyLimit,
+    Buckets,
+    RateLimit,
+    Taken,
+    cost,
+    create_counts,
+    is_this_machine,
+)
 from kcard.hub.server.middleware.security_headers import SecurityHeaders
-from kcard.hub.server.middleware.shared_buckets import SharedBuckets, Taken, create
 
 FILE = "/ada/moons/resolve/main/config.json"
 
@@ -36,10 +45,10 @@ def rounded(taken: Taken) -> Taken:
 
 
 def test_a_bucket_holds_five_minutes_worth_and_fills_steadily(tmp_path: Path) -> None:
-    create(tmp_path / "counts")
+    create_counts(tmp_path / "counts")
     for path in (None, tmp_path / "counts"):
         clock = Clock()
-        buckets = SharedBuckets(60, path, clock)
+        buckets = Buckets(60, path, clock)
         assert [buckets.take("ada").allowed for _ in range(300)] == [True] * 300
         assert rounded(buckets.take("ada")) == Taken(False, 0, 1)
         assert rounded(buckets.take("bob")) == Taken(True, 299, 1)
@@ -52,13 +61,13 @@ def test_a_bucket_holds_five_minutes_worth_and_fills_steadily(tmp_path: Path) ->
 
 
 def test_a_request_that_costs_more_than_a_bucket_holds_takes_all_of_it() -> None:
-    buckets = SharedBuckets(1, clock=Clock())
+    buckets = Buckets(1, clock=Clock())
     assert rounded(buckets.take("ada", 20)) == Taken(True, 0, 300)
     assert not buckets.take("ada").allowed
 
 
 def test_many_new_keys_do_not_free_a_key_that_has_spent_its_tokens() -> None:
-    buckets = SharedBuckets(60, clock=Clock())
+    buckets = Buckets(60, clock=Clock())
     buckets.take("greedy", 300)
     for number in range(100_000):  # more than there are places
         buckets.take(f"address 10.0.{number}")
@@ -67,15 +76,14 @@ def test_many_new_keys_do_not_free_a_key_that_has_spent_its_tokens() -> None:
 
 TAKE = """
 import sys
-from pathlib import Path
-from kcard.hub.server.middleware.shared_buckets import SharedBuckets
-buckets = SharedBuckets(600, Path(sys.argv[1]), lambda: 1000.0)
+from kcard.hub.server.limits import Buckets
+buckets = Buckets(600, sys.argv[1], lambda: 1000.0)
 print(sum(buckets.take("ada").allowed for _ in range(1000)))
 """
 
 
 def test_processes_count_together_and_none_twice(tmp_path: Path) -> None:
-    create(tmp_path / "counts")
+    create_counts(tmp_path / "counts")
     command = [sys.executable, "-c", TAKE, str(tmp_path / "counts")]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     assert sum(int(process.communicate(timeout=60)[0]) for process in running) == 3000
@@ -267,7 +275,7 @@ def test_a_body_that_stands_still_is_given_up() -> None:
         await receive()
 
     with pytest.raises(HTTPException, match="request timed out") as refused:
-        drive(IdleTimeout(reading, 0.05), forever)
+        drive(BodyLimit(reading, seconds=0.05), forever)
     assert refused.value.status_code == 408
 
 
@@ -285,7 +293,7 @@ def test_an_answer_may_take_longer_than_a_body_may_stand_still() -> None:
         assert (await receive())["type"] == "http.disconnect"
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    assert drive(IdleTimeout(streaming, 0.05), body)[0]["status"] == 200
+    assert drive(BodyLimit(streaming, seconds=0.05), body)[0]["status"] == 200
 
 
 def test_an_answer_that_nobody_takes_is_given_up_without_a_traceback() -> None:
@@ -297,7 +305,7 @@ def test_an_answer_that_nobody_takes_is_given_up_without_a_traceback() -> None:
         finally:
             ended.append(True)
 
-    drive(IdleTimeout(answering, 0.05), forever, forever)
+    drive(BodyLimit(answering, seconds=0.05), forever, forever)
     assert ended == [True]
 
 
@@ -306,7 +314,7 @@ def test_other_errors_of_the_disk_are_not_swallowed() -> None:
         raise OSError("the disk is full")
 
     with pytest.raises(OSError, match="disk is full"):
-        drive(IdleTimeout(failing, 0.05), forever)
+        drive(BodyLimit(failing, seconds=0.05), forever)
 
 
 def test_every_answer_forbids_browsers_to_run_it() -> None:

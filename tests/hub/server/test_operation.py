@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kcard.errors import HubError, Unavailable
 from kcard.hub.refusals import Conflict
-from kcard.hub.server.supervisor import listening
+from kcard.hub.server.processes import listening
 from tests.hub.shared_hub import Shared, shared_hub
 
 

@@ -242,8 +242,8 @@ def test_the_server_imports_nothing_that_fetches() -> None:
         for name in _imports(path)
     }
     assert ("app.py", "fastapi") in imported
-    # supervisor.py opens the socket that is listened on, and asks its own /healthz before it says that it is ready.
-    assert {file for file, name in imported if name in FETCHES} <= {"supervisor.py"}
+    # processes.py opens the socket that is listened on, and asks its own /healthz before it says that it is ready.
+    assert {file for file, name in imported if name in FETCHES} <= {"processes.py"}
 
 
 def _imports(path: Path) -> Iterator[str]:

@@ -37,7 +37,7 @@ class Server:
     log: Path
 
     def workers(self) -> list[int]:
-        """The processes that answer; the supervisor has one more child, which keeps count of resources."""
+        """The processes that answer; their parent has one more child, which keeps count of resources."""
         found = []
         for task in Path(f"/proc/{self.process.pid}/task").iterdir():
             with suppress(FileNotFoundError, ProcessLookupError):  # a thread or a process that has just ended

@@ -25,8 +25,8 @@ from kcard.hub.records.repository_tables import repositories, versions
 from kcard.hub.repositories.card_metadata import CardMetadata
 from kcard.hub.server.app import create_app
 from kcard.hub.server.endpoints.models import LARGEST_PAGE
+from kcard.hub.server.limits import READS
 from kcard.hub.server.reading.sized_cache import SizedCache
-from kcard.hub.server.turns import AT_ONCE
 from kcard.manifest import Manifest, seal
 from tests.hub.shared_hub import Shared, shared_hub
 
@@ -311,7 +311,7 @@ def test_bodies_that_arrive_slowly_hold_up_nobody(shared: Shared, path: str) -> 
     host = urlsplit(shared.url)
     head = f"POST {path} HTTP/1.1\r\nHost: hub\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
     with ExitStack() as stack:
-        for _ in range(3 * AT_ONCE):
+        for _ in range(3 * READS):
             slow = stack.enter_context(socket.create_connection((host.hostname, host.port)))
             slow.sendall(head.encode())
         time.sleep(0.2)
@@ -342,7 +342,7 @@ def test_clients_that_do_not_take_their_responses_hold_up_nobody(shared: Shared)
                 scope | {"client": ("127.0.0.1", 1), "server": ("hub", 80), "scheme": "http"}, receive, send
             )
 
-        tasks = [asyncio.create_task(ask()) for _ in range(3 * AT_ONCE)]
+        tasks = [asyncio.create_task(ask()) for _ in range(3 * READS)]
         deadline = time.monotonic() + 20
         while len(started) < len(tasks) and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
@@ -351,7 +351,7 @@ def test_clients_that_do_not_take_their_responses_hold_up_nobody(shared: Shared)
         await asyncio.gather(*tasks)
         return found
 
-    assert asyncio.run(run()) == 3 * AT_ONCE
+    assert asyncio.run(run()) == 3 * READS
 
 
 def test_many_requests_at_once_are_all_answered_in_their_turn(shared: Shared, wide: list[str]) -> None:
@@ -360,12 +360,12 @@ def test_many_requests_at_once_are_all_answered_in_their_turn(shared: Shared, wi
     def ask() -> None:
         answers.append(shared.http().get(f"/api/models/{wide[0]}?blobs=1").status_code)
 
-    threads = [threading.Thread(target=ask) for _ in range(5 * AT_ONCE)]
+    threads = [threading.Thread(target=ask) for _ in range(5 * READS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert answers == [200] * 5 * AT_ONCE
+    assert answers == [200] * 5 * READS
 
 
 def test_a_body_of_many_lists_is_refused_unparsed(shared: Shared) -> None:

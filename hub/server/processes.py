@@ -1,4 +1,4 @@
-"""Worker processes behind one address, and a supervisor that restarts dead ones."""
+"""Worker processes behind one address: uvicorn's, which restarts dead ones."""
 
 import errno
 import http.client
@@ -16,11 +16,11 @@ from kcard.hub.server.middleware.logs import LogFormat, configuration
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-__all__ = ["listening", "supervised"]
+__all__ = ["listening", "run_workers"]
 
 BACKLOG = 2048
 BIND_SECONDS = 5.0
-HANG_SECONDS = 10  # a worker that does not answer its supervisor is replaced
+HANG_SECONDS = 10  # a worker that does not answer its parent is replaced
 START_SECONDS = 120
 
 
@@ -54,7 +54,7 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         yield listener
 
 
-def supervised(
+def run_workers(
     app: Callable[[], "ASGIApp"],
     listener: socket.socket,
     ready: Callable[[str], None],
@@ -73,12 +73,12 @@ def supervised(
     import uvicorn
     from uvicorn.supervisors import Multiprocess
 
-    from kcard.hub.server.header_timeout import HeaderTimeout
+    from kcard.hub.server.limits import Connection
 
     config = uvicorn.Config(
         app,
         factory=True,
-        http=HeaderTimeout,
+        http=Connection,
         workers=workers,
         log_config=configuration(log_format),
         access_log=False,
@@ -91,51 +91,21 @@ def supervised(
         ws="none",
     )
     ended, received = threading.Event(), list[int]()
-    with _signals():
-        supervisor = Multiprocess(config, [listener])
+    processes = Multiprocess(config, [listener])
 
-        def stop(number: int, _frame: object) -> None:
-            received.append(number)
-            supervisor.signal_queue.append(number)
-            if len(received) > 1:  # don't wait for running requests
-                for child in supervisor.processes:
-                    child.process.kill()
+    def stop(number: int, _frame: object) -> None:
+        received.append(number)
+        processes.signal_queue.append(number)
+        if len(received) > 1:  # don't wait for running requests
+            for child in processes.processes:
+                child.process.kill()
 
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, stop)
-        address = listener.getsockname()
-        threading.Thread(target=_announce, args=(address, ended, ready), daemon=True).start()
-        with _block_interrupts(ended):
-            supervisor.run()
-        ended.set()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    threading.Thread(target=_announce, args=(listener.getsockname(), ended, ready), daemon=True).start()
+    processes.run()
+    ended.set()
     return received
-
-
-@contextmanager
-def _signals() -> Iterator[None]:
-    """Restore the signal handlers that the supervisor replaces."""
-    from uvicorn.supervisors.multiprocess import SIGNALS
-
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _block_interrupts(ended: threading.Event) -> Iterator[None]:
-    """Deliver Ctrl-C to the supervisor only, which stops the workers in order.
-
-    A terminal signals all processes. Workers inherit this thread's blocked signal; another thread here receives it.
-    """
-    threading.Thread(target=ended.wait, daemon=True).start()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _announce(address: Any, ended: threading.Event, ready: Callable[[str], None]) -> None:

@@ -1,0 +1,536 @@
+"""What one client may take of a hub: requests, bytes, time, threads. Every limit is on by default.
+
+    requests  RateLimit: a token bucket for each account or address; LoginLimit: attempts to log in
+    bytes     BodyLimit: of a request's body; Connection: of its headers
+    time      BodyLimit: without a byte sent or received; Connection: until the headers are complete
+    work      IN_TURN: dear requests are answered a few at a time; take_turn and in_write_thread: so are writes;
+              account_turn: an account's slow requests run one after the other
+
+Buckets lie in a small file that the workers of a server share; servers on several hosts count apart. A bucket is one
+number: the time at which it will be full (the generic cell rate algorithm). A key has one of eight places in the file;
+if all are taken, it replaces the bucket that is fullest, so that many new keys don't free those who have spent theirs.
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import ipaddress
+import math
+import mmap
+import os
+import re
+import secrets
+import struct
+import threading
+import time
+from asyncio import BaseTransport, TimerHandle
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from inspect import iscoroutinefunction
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, TypeVar
+from urllib.parse import parse_qsl
+from weakref import WeakValueDictionary
+
+import anyio
+from anyio import CancelScope, CapacityLimiter, to_thread
+from anyio.lowlevel import RunVar
+from fastapi import Depends, Request
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from kcard.errors import Unavailable
+from kcard.hub.accounts.names import folded
+from kcard.hub.refusals import Invalid, TooMany
+from kcard.hub.server.middleware.instrumentation import QUIET
+
+__all__ = [
+    "IN_TURN",
+    "LARGEST_BODY",
+    "MOST_AT_ONCE",
+    "READS",
+    "BodyLimit",
+    "Buckets",
+    "Connection",
+    "InTurn",
+    "LoginLimit",
+    "RateLimit",
+    "Taken",
+    "account_turn",
+    "cost",
+    "create_counts",
+    "in_write_thread",
+    "is_this_machine",
+    "lift",
+    "network",
+    "take_turn",
+    "while_connected",
+]
+
+T = TypeVar("T")
+
+# --- Requests --------------------------------------------------------------------------------------------------------
+
+WINDOW = 300  # seconds in which an empty bucket fills
+SALT = 16  # random bytes at the start of the file: nobody can choose keys that share a place
+SETS, WAYS = 8192, 8
+PLACES = struct.Struct("=" + "Qd" * WAYS)  # digest of the key, and when its bucket will be full
+COUNTS_SIZE = SALT + SETS * PLACES.size  # a megabyte
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The result of taking tokens: whether they were there, and how many are left.
+
+    wait  seconds until the tokens are there, if they were not; otherwise until the bucket is full
+    """
+
+    allowed: bool
+    left: int
+    wait: float
+
+
+def create_counts(path: Path) -> None:
+    """Create the file that the workers share, with full buckets."""
+    path.write_bytes(secrets.token_bytes(SALT) + bytes(COUNTS_SIZE - SALT))
+
+
+class Buckets:
+    """Buckets by key that fill at `rate` tokens a minute and hold what they get in WINDOW seconds. Thread-safe.
+
+    `counts` is a file from `create_counts`; None: the buckets of this process only. `clock` must be the same in all
+    processes.
+    """
+
+    def __init__(
+        self, rate: int, counts: str | Path | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.size = rate * WINDOW // 60
+        self._each, self._clock = 60 / rate, clock
+        self._lock = threading.Lock()
+        self._file = None if counts is None else os.open(counts, os.O_RDWR | os.O_CLOEXEC)
+        self._map = mmap.mmap(-1 if self._file is None else self._file, COUNTS_SIZE)
+        if self._file is None:
+            self._map[:SALT] = secrets.token_bytes(SALT)
+        self._salt = bytes(self._map[:SALT])
+
+    def take(self, key: str, count: int = 1) -> Taken:
+        """Take tokens, all or none; never more than a full bucket has."""
+        digest = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8, key=self._salt).digest())
+        start = SALT + digest % SETS * PLACES.size
+        with self._locked(start):
+            now = self._clock()
+            places = list(PLACES.unpack_from(self._map, start))
+            keys = range(0, 2 * WAYS, 2)
+            place = next((i for i in keys if places[i] == digest), None)
+            if place is None:
+                place = min(keys, key=lambda i: places[i + 1])
+            full = max(places[place + 1], now) if places[place] == digest else now
+            later = full + min(count, self.size) * self._each
+            if later - now > WINDOW:
+                return Taken(False, int((WINDOW - full + now) / self._each), later - now - WINDOW)
+            places[place : place + 2] = digest, later
+            PLACES.pack_into(self._map, start, *places)
+        return Taken(True, int((WINDOW - later + now) / self._each), later - now)
+
+    def require(self, key: str, what: str) -> None:
+        """Take a token. Raises TooMany, which says what there was too much of."""
+        taken = self.take(key)
+        if not taken.allowed:
+            wait = math.ceil(taken.wait)
+            raise TooMany(f"too many {what}: try again in {wait} s", seconds=wait)
+
+    @contextmanager
+    def _locked(self, start: int) -> Iterator[None]:
+        """The kernel releases the lock of a process that is killed."""
+        with self._lock:
+            if self._file is None:
+                yield
+                return
+            fcntl.lockf(self._file, fcntl.LOCK_EX, PLACES.size, start)
+            try:
+                yield
+            finally:
+                fcntl.lockf(self._file, fcntl.LOCK_UN, PLACES.size, start)
+
+
+DOWNLOAD, USUAL, DEAR = 1, 4, 20  # about 3 ms of processor time each
+# Files, up and down. Other paths of /api may contain the same words.
+FILES = re.compile(r"/(?!api/)(?:datasets/)?[^/]+/[^/]+/(?:resolve|raw)/.|/lfs/")
+# Descriptions of many repositories or files, and texts that are parsed.
+DEAR_PATHS = re.compile(r"/api/validate-yaml|/api/[^/]+/[^/]+/[^/]+/paths-info/|/api/(?!whoami)[^/]+\Z")
+DEAR_PARAMETERS = frozenset(["cardData", "config", "expand", "full", "search", "q", "tag"])
+
+
+def cost(path: str, query: bytes) -> int:
+    """How much a request counts against the rate limit, in downloads; `path` is the undecoded path."""
+    if FILES.match(path):
+        return DOWNLOAD
+    names = {name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)}
+    return DEAR if DEAR_PATHS.match(path) or names & DEAR_PARAMETERS else USUAL
+
+
+MOST_KEYS = 100_000
+MOST_AT_ONCE = 100  # requests of one client that a worker answers at once: a slow download holds a megabyte
+NETWORK = 64  # prefix of an IPv6 address that one customer's network shares
+
+
+class RateLimit:
+    """ASGI middleware: 429 with Retry-After for too many requests, in five minutes or at once, except probes.
+
+    rate     downloads a minute; other requests cost more
+    counts   the file that the workers share; None: this process counts alone
+    own      whether requests from this machine count too
+
+    A request counts for its account only once this worker has seen the token accepted, and for its address before that:
+    made-up tokens don't evade the limit.
+    """
+
+    def __init__(self, app: ASGIApp, rate: int, counts: str | None = None, own: bool = False) -> None:
+        self._app, self._own = app, own
+        self._buckets = Buckets(rate, counts)
+        self._policy = f'"fixed window";"requests";q={self._buckets.size};w={WINDOW}'
+        self._accounts: OrderedDict[bytes, str] = OrderedDict()  # by the digest of their Authorization
+        self._running: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in QUIET or (is_this_machine(scope) and not self._own):
+            await self._app(scope, receive, send)
+            return
+        header = Headers(scope=scope).get("authorization")
+        login = None if header is None else hashlib.sha256(header.encode()).digest()
+        account = self._accounts.get(login) if login else None
+        key = f"account {account}" if account else f"address {network(scope)}"
+        taken = Taken(False, self._buckets.size, 1)
+        if self._running[key] < MOST_AT_ONCE:
+            taken = self._buckets.take(key, cost(scope["path"], scope.get("query_string", b"")))
+
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                if login and taken.allowed:
+                    self._learn(login, scope.get("state", {}).get("account"))
+                # The headers by which the Hugging Face clients wait (draft-ietf-httpapi-ratelimit-headers).
+                headers = MutableHeaders(scope=message)
+                left = taken.left if taken.allowed else 0
+                headers["RateLimit"] = f'"requests";r={left};t={max(1, math.ceil(taken.wait))}'
+                headers["RateLimit-Policy"] = self._policy
+            await send(message)
+
+        if not taken.allowed:
+            from kcard.hub.server.page.refusals import (
+                refused,  # with templates, which kcard serve does not need
+            )
+
+            who, wait = key.partition(" ")[0], math.ceil(taken.wait)
+            error = TooMany(f"too many requests from this {who}: try again in {wait} s", seconds=wait)
+            await refused(Request(scope), error)(scope, receive, told)
+            return
+        self._running[key] += 1
+        try:
+            await self._app(scope, receive, told)
+        finally:
+            self._running[key] -= 1
+            if not self._running[key]:
+                del self._running[key]
+
+    def _learn(self, login: bytes, account: str | None) -> None:
+        self._accounts.pop(login, None)
+        if account is not None:
+            self._accounts[login] = account
+        if len(self._accounts) > MOST_KEYS:
+            self._accounts.popitem(last=False)
+
+
+# Attempts a minute to log in; five times as many at once.
+OF_ADDRESS, OF_ACCOUNT_AT_ADDRESS, OF_ACCOUNT = 6, 2, 12
+
+
+class LoginLimit:
+    """Limits attempts to log in: by address, by account from an address, and by account.
+
+    The last limit is wider, so that others can't easily lock somebody out. Names count whether the account exists or
+    not. `counts`: the file that the workers share, if they do.
+    """
+
+    def __init__(self, counts: str | None = None) -> None:
+        self._addresses, self._pairs, self._accounts = (
+            Buckets(rate, counts) for rate in (OF_ADDRESS, OF_ACCOUNT_AT_ADDRESS, OF_ACCOUNT)
+        )
+
+    def take(self, scope: Scope, name: str) -> None:
+        """Count an attempt; what one limit refuses does not count for the next. Raises TooMany."""
+        address, account = network(scope), folded(name)[:100]
+        self._addresses.require(f"login from {address}", "attempts to log in")
+        self._pairs.require(f"login from {address} as {account}", "attempts to log in")
+        self._accounts.require(f"login as {account}", "attempts to log in")
+
+
+def is_this_machine(scope: Scope) -> bool:
+    """Whether the request comes from the server's own machine."""
+    address = _address(scope)
+    return address is not None and address.is_loopback
+
+
+def network(scope: Scope) -> str:
+    """The client's address; for IPv6 its network, since clients can use any address in it."""
+    address = _address(scope)
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((address, NETWORK), strict=False))
+    return str(address)
+
+
+def _address(scope: Scope) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The client's address; None if unknown. A socket for both families shows IPv4 clients as ::ffff:192.0.2.1."""
+    client = scope.get("client")
+    try:
+        address = ipaddress.ip_address(client[0]) if client else None
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+# --- Bytes and time --------------------------------------------------------------------------------------------------
+
+LARGEST_BODY = 1 << 20  # bytes of JSON and forms, which are read into memory
+IDLE_SECONDS = 60.0
+LIFTED = "kcard.body_limit"
+
+
+class BodyLimit:
+    """ASGI middleware: 413 for a body that has, or declares, more than `largest` bytes, 408 for one of which no byte
+    arrives for `seconds`; a response that stalls for as long is dropped.
+
+    Slow clients that make progress are not limited. Endpoints that take larger bodies, or stream them to disk and count
+    for themselves, `lift` the limit.
+    """
+
+    def __init__(self, app: ASGIApp, largest: int = LARGEST_BODY, seconds: float = IDLE_SECONDS) -> None:
+        self._app, self._largest, self._seconds = app, largest, seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+        size = int(length) if length.isdigit() else 0  # what is declared, until more is received
+        received, complete, answered, stalled = 0, False, False, False
+
+        async def limited() -> Message:
+            nonlocal received, complete
+            largest = scope.get(LIFTED, self._largest)
+            if max(size, received) <= largest:
+                try:
+                    # Of a complete body, the application only waits for the client to disconnect.
+                    async with asyncio.timeout(None if complete else self._seconds):
+                        message = await receive()
+                except TimeoutError:
+                    raise _refusal(
+                        408, f"request timed out: no data received for {self._seconds:g} s"
+                    ) from None
+                received += len(message.get("body", b""))
+                complete = not message.get("more_body", False)
+                if max(size, received) <= largest:
+                    return message
+            if answered:
+                return {"type": "http.disconnect"}
+            raise _refusal(413, f"request body too large: the limit is {largest} bytes")
+
+        async def timed(message: Message) -> None:
+            nonlocal answered, stalled
+            answered = True
+            try:
+                async with asyncio.timeout(self._seconds):
+                    await send(message)
+            except TimeoutError:
+                stalled = True
+                raise OSError(f"response timed out: no data accepted for {self._seconds:g} s") from None
+
+        try:
+            await self._app(scope, limited, timed)
+        except Exception:
+            if not stalled:
+                raise
+
+
+def lift(request: Request, largest: float = math.inf) -> None:
+    """Change the limit for this request. Without one, the endpoint counts the bytes and keeps them out of memory."""
+    request.scope[LIFTED] = largest
+
+
+def _refusal(status: int, why: str) -> HTTPException:
+    # FastAPI passes on an HTTPException; any other becomes a generic error about the body.
+    return HTTPException(status, why, headers={"X-Error-Message": why, "Connection": "close"})
+
+
+HEADER_SECONDS = 20.0
+LARGEST_HEADERS = 64 << 10  # bytes
+
+
+class Connection(HttpToolsProtocol):
+    """An HTTP/1.1 connection that is closed if the next headers are not complete in time, or too large.
+
+    The time of a new connection begins at once, that of a connection in use with the first byte of the next request;
+    until then uvicorn's keep-alive timeout applies. The application only sees complete headers, and can't limit them.
+    """
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._timer: TimerHandle | None = None
+        self._received = 0  # bytes since the headers began
+        self._size = 0  # of the parsed headers
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        super().connection_made(transport)  # type: ignore[arg-type]
+        self._start()
+
+    def data_received(self, data: bytes) -> None:
+        if self._timer is None and not self._is_busy():
+            self._start()
+        self._received += len(data)
+        super().data_received(data)
+        if self._timer is not None and self._received > LARGEST_HEADERS:
+            self.transport.close()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._size = 0
+        self._start()
+
+    def on_url(self, url: bytes) -> None:
+        self._count(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(name, value, b": \r\n")
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._stop()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    def _count(self, *parts: bytes) -> None:
+        """Count what was parsed: the headers may come complete in one piece, with a body behind them."""
+        self._size += sum(map(len, parts))
+        if self._size > LARGEST_HEADERS:
+            raise ValueError(f"headers of more than {LARGEST_HEADERS} bytes")  # the parser makes it a 400
+
+    def _start(self) -> None:
+        self._stop()
+        self._received = 0
+        self._timer = self.loop.call_later(HEADER_SECONDS, self._expired)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expired(self) -> None:
+        if self._is_busy():  # a request before this one, during which nothing is read
+            self._start()
+        else:
+            self.transport.close()
+
+    def _is_busy(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+
+# --- Work ------------------------------------------------------------------------------------------------------------
+
+READS, WRITES = 4, 8  # in each worker at a time
+WAIT_SECONDS = 30
+SAFE = frozenset(["GET", "HEAD", "OPTIONS"])
+_reads: RunVar[CapacityLimiter] = RunVar("kcard.reads")
+_writes: RunVar[CapacityLimiter] = RunVar("kcard.writes")
+_accounts: RunVar["WeakValueDictionary[int, asyncio.Lock]"] = RunVar("kcard.accounts")
+
+
+async def _turn() -> AsyncIterator[None]:
+    limiter, turn = _places(_reads, READS), object()
+    await limiter.acquire_on_behalf_of(turn)
+    try:
+        yield
+    finally:
+        limiter.release_on_behalf_of(turn)
+
+
+# A dependency of routes that need much processor time or memory: a few are answered at a time, so that many at once
+# take no more memory than a few; the others wait without a thread, and downloads pass by. The turn ends before the
+# response is sent: slow clients hold up nobody. It is met first: where another dependency reads the request's body,
+# which a client may send slowly, take an InTurn as the endpoint's last parameter instead.
+IN_TURN = Depends(_turn, scope="function")
+InTurn: TypeAlias = Annotated[None, IN_TURN]
+
+
+async def take_turn(request: Request) -> AsyncIterator[None]:
+    """A dependency of all endpoints: a write that runs in a thread waits here, without one, since writers wait for each
+    other and must not occupy the threads of reads meanwhile. Raises Unavailable.
+
+    Coroutines receive uploads, and store them `in_write_thread`.
+    """
+    if request.method in SAFE or iscoroutinefunction(request.scope["endpoint"]):
+        yield
+        return
+    limiter, turn = _places(_writes, WRITES), object()
+    try:
+        with anyio.fail_after(WAIT_SECONDS):
+            await limiter.acquire_on_behalf_of(turn)
+    except TimeoutError:
+        raise Unavailable(f"too many writes: no turn within {WAIT_SECONDS} s") from None
+    try:
+        yield
+    finally:
+        limiter.release_on_behalf_of(turn)
+
+
+async def in_write_thread(work: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """The result of a function that reads or stores an upload, called in a thread when it is its turn."""
+    return await to_thread.run_sync(partial(work, *arguments, **named), limiter=_places(_writes, WRITES))
+
+
+def _places(of: RunVar[CapacityLimiter], count: int) -> CapacityLimiter:
+    try:
+        return of.get()
+    except LookupError:
+        of.set(limiter := CapacityLimiter(count))
+        return limiter
+
+
+@asynccontextmanager
+async def account_turn(account_id: int) -> AsyncIterator[None]:
+    """Wait for the account's turn, in order of arrival, and keep it: its slow requests delay no other account."""
+    try:
+        locks = _accounts.get()
+    except LookupError:
+        _accounts.set(locks := WeakValueDictionary())
+    lock = locks.setdefault(account_id, asyncio.Lock())
+    async with lock:
+        yield
+
+
+@asynccontextmanager
+async def while_connected(request: Request) -> AsyncIterator[None]:
+    """Cancel the block when the client leaves. The request's body must have been received."""
+
+    async def cancel() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        scope.cancel()
+
+    with CancelScope() as scope:
+        watching = asyncio.ensure_future(cancel())
+        try:
+            yield
+        finally:
+            watching.cancel()
+    if scope.cancelled_caught:
+        raise Invalid("the client disconnected before the end of the request")

@@ -7,7 +7,9 @@ question after the other: list (20 cards, sorted by four criteria in turn), sear
 the one with a rare word, in turn), tags (20 cards with two tags), info (one card). Then it opens pages as a browser
 does: home (the newest), page search (a common or a rare word, in turn), page facets (two facets, or a word and a facet,
 in turn; with all counts), card. PostgreSQL is a cluster of its
-own that is thrown away. Times are wall milliseconds of the client's call.
+own that is thrown away. Times are wall milliseconds of the client's call. "empty" is a route that answers a constant
+behind the same middleware (/healthz), asked by the same client: the ratios to its median are what a kind of question
+costs beside HTTP, and can be compared between machines.
 """
 
 import argparse
@@ -106,10 +108,12 @@ def served(home: Path, database_url: str | None, workers: int) -> Iterator[str]:
 
 def _asked(address: str, seeded: Seeded, calls: int) -> dict[str, float]:
     from huggingface_hub import HfApi
+    from huggingface_hub.utils._http import get_session
 
-    api = HfApi(endpoint=address, token=False)
+    api, session = HfApi(endpoint=address, token=False), get_session()
     words = [*itertools.chain(*zip(itertools.cycle(seeded.common), seeded.rare, strict=False))]
     questions: dict[str, tuple[Callable[..., object], Sequence[object]]] = {
+        "empty": (lambda path: session.get(f"{address}{path}").raise_for_status(), ("/healthz",)),
         "list": (lambda sort: list(api.list_models(sort=sort, limit=PAGE)), SORTS),
         "search": (lambda word: list(api.list_models(search=word, limit=PAGE)), words),
         "tags": (lambda pair: list(api.list_models(filter=[*pair], limit=PAGE)), seeded.pairs),
@@ -142,6 +146,8 @@ def _asked(address: str, seeded: Seeded, calls: int) -> dict[str, float]:
         what = what.replace(" ", "_")
         found[f"{what}_p50_ms"] = round(statistics.median(times), 2)
         found[f"{what}_p99_ms"] = round(times[min(len(times) - 1, int(0.99 * len(times)))], 2)
+        if what != "empty":
+            found[f"{what}_to_empty"] = round(found[f"{what}_p50_ms"] / found["empty_p50_ms"], 2)
     return found
 
 

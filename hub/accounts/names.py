@@ -22,8 +22,8 @@ PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 ENDINGS = (".git", ".ipynb")
 
 # First segments of other paths, and words that would be ambiguous as a name.
-RESERVED = {"api", "cas", "datasets", "docs", "healthz", "lfs", "local", "login", "metrics", "models", "new"}
-RESERVED |= {"openapi.json", "organizations", "readyz", "settings", "spaces", "static", "xet"}
+RESERVED = {"api", "datasets", "docs", "healthz", "lfs", "local", "login", "metrics", "models", "new"}
+RESERVED |= {"openapi.json", "organizations", "readyz", "settings", "spaces", "static"}
 # Words that make the path of a repository with this name, or in this namespace, mean two things. They are refused for
 # new ones only.
 AMBIGUOUS = {"commit", "raw", "resolve", "revision", "tree"}

@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, redirect_stdout, suppress
@@ -205,10 +206,11 @@ def _mapped_by_ray(
 
     ours = not ray.is_initialized()
     with redirect_stdout(sys.stderr):  # where Ray says which workers it lost; stdout is for data
+        if ours:
+            logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+            _connect(cluster.ray or "auto")
+        threads = {*threading.enumerate()}
         try:
-            if ours:
-                logging.getLogger("ray.data").setLevel(logging.CRITICAL)
-                _connect(cluster.ray or "auto")
             nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
             slots = sum(
                 int(min(node.get("CPU", 0) / cluster.ray_cpus, node.get("GPU", 0) / gpus if gpus else 1e9))
@@ -236,10 +238,12 @@ def _mapped_by_ray(
                     max_task_retries=RETRIES,
                 )
             left = dict.fromkeys(range(len(items)))
-            for batch in done.iter_batches(batch_size=None, prefetch_batches=0, batch_format="numpy"):
-                for number, outcome in map(json.loads, batch["item"]):
-                    del left[number]
-                    yield number, outcome
+            found: Any = iter(done.iter_batches(batch_size=None, prefetch_batches=0, batch_format="numpy"))
+            with closing(found):  # Ray Data's threads must end before Ray is shut down
+                for batch in found:
+                    for number, outcome in map(json.loads, batch["item"]):
+                        del left[number]
+                        yield number, outcome
             for number in left:
                 yield number, {"error": f"its worker was lost {RETRIES + 1} times, as when memory is short"}
         except ray.exceptions.RayError as error:
@@ -247,6 +251,9 @@ def _mapped_by_ray(
             raise ClusterError(f"the Ray cluster failed ({why.strip()}); what is done is kept") from error
         finally:
             if ours:
+                for thread in {*threading.enumerate()} - threads:
+                    if thread.name != "Prefetcher":  # which only sleeps
+                        thread.join(SECONDS)
                 ray.shutdown()
 
 

@@ -35,7 +35,8 @@ from kcard.rows import Row, append_rows, json_line, read_rows
 
 __all__ = ["RayOptions", "completed", "device_there", "json_ready", "mapped"]
 
-RETRIES = 3  # of a piece whose worker was lost
+RETRIES = 1  # of a piece whose worker was lost
+PASSES = 2  # the second, with new workers, is for pieces that a lost node took with it, retries included
 SECONDS = 5.0  # in which the head of a cluster must answer
 # How a connection begins in HTTP/2, which gRPC and so Ray's heads speak (RFC 9113, section 3.4): a preface and an empty
 # frame of settings (type 4); the server answers with its own.
@@ -211,41 +212,53 @@ def _mapped_by_ray(
             _connect(cluster.ray or "auto")
         threads = {*threading.enumerate()}
         try:
-            nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-            slots = sum(
-                int(min(node.get("CPU", 0) / cluster.ray_cpus, node.get("GPU", 0) / gpus if gpus else 1e9))
-                for node in nodes
-            )
-            if not slots:
-                wanted = f"{cluster.ray_cpus:g} CPU cores" + (" and a GPU" if gpus else "")
-                raise ClusterError(f"no node of the Ray cluster has {wanted}: lower --ray-cpus, or add nodes")
-            # A block for each piece, so that it is a task of its own and comes back as soon as it is done.
-            items = [json.dumps(item) for item in enumerate(pieces)]
-            data = ray.data.from_items(items, override_num_blocks=len(items))
-            data.context.enable_progress_bars = False
-            data.context.max_errored_blocks = -1  # a piece that ends its workers costs only itself
-            pool = ray.data.ActorPoolStrategy(size=min(slots, len(items)), max_tasks_in_flight_per_actor=1)
-            with warnings.catch_warnings(action="ignore"):  # max_task_retries has no other place
-                done = data.map_batches(
-                    _Worker,
-                    fn_constructor_args=(function, str(Path.cwd()), __version__),
-                    batch_size=1,
-                    batch_format="numpy",
-                    compute=pool,
-                    num_cpus=cluster.ray_cpus,
-                    num_gpus=gpus,
-                    runtime_env={"env_vars": for_other_machines()},
-                    max_task_retries=RETRIES,
+            left = dict(enumerate(pieces))
+            for _ in range(PASSES):
+                if not left:
+                    return
+                resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+                slots = sum(
+                    int(
+                        min(node.get("CPU", 0) / cluster.ray_cpus, node.get("GPU", 0) / gpus if gpus else 1e9)
+                    )
+                    for node in resources
                 )
-            left = dict.fromkeys(range(len(items)))
-            found: Any = iter(done.iter_batches(batch_size=None, prefetch_batches=0, batch_format="numpy"))
-            with closing(found):  # Ray Data's threads must end before Ray is shut down
-                for batch in found:
-                    for number, outcome in map(json.loads, batch["item"]):
-                        del left[number]
-                        yield number, outcome
+                if not slots:
+                    wanted = f"{cluster.ray_cpus:g} CPU cores" + (" and a GPU" if gpus else "")
+                    raise ClusterError(
+                        f"no node of the Ray cluster has {wanted}: lower --ray-cpus, or add nodes"
+                    )
+                # A block for each piece, so that it is a task of its own and comes back as soon as it is done.
+                items = [json.dumps(item) for item in left.items()]
+                data = ray.data.from_items(items, override_num_blocks=len(items))
+                data.context.enable_progress_bars = False
+                data.context.max_errored_blocks = -1  # a piece that ends its workers costs only itself
+                pool = ray.data.ActorPoolStrategy(
+                    size=min(slots, len(items)), max_tasks_in_flight_per_actor=1
+                )
+                with warnings.catch_warnings(action="ignore"):  # max_task_retries has no other place
+                    done = data.map_batches(
+                        _Worker,
+                        fn_constructor_args=(function, str(Path.cwd()), __version__),
+                        batch_size=1,
+                        batch_format="numpy",
+                        compute=pool,
+                        num_cpus=cluster.ray_cpus,
+                        num_gpus=gpus,
+                        runtime_env={"env_vars": for_other_machines()},
+                        max_task_retries=RETRIES,
+                    )
+                found: Any = iter(
+                    done.iter_batches(batch_size=None, prefetch_batches=0, batch_format="numpy")
+                )
+                with closing(found):  # Ray Data's threads must end before Ray is shut down
+                    for batch in found:
+                        for number, outcome in map(json.loads, batch["item"]):
+                            del left[number]
+                            yield number, outcome
+            lost = f"its worker was lost {PASSES * (RETRIES + 1)} times, as when memory is short"
             for number in left:
-                yield number, {"error": f"its worker was lost {RETRIES + 1} times, as when memory is short"}
+                yield number, {"error": lost}
         except ray.exceptions.RayError as error:
             why = str(error).strip().splitlines()[-1]  # below the traceback of a worker that can't begin
             raise ClusterError(f"the Ray cluster failed ({why.strip()}); what is done is kept") from error

@@ -172,3 +172,25 @@ def test_ctrl_c_ends_the_workers_within_seconds(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("ray_folder")
 def test_more_than_any_node_has_is_refused_at_once() -> None:
     assert "has 640 CPU cores: lower --ray-cpus" in refused(RayOptions(ray="local", ray_cpus=640))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_folder")
+def test_a_lost_node_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    from ray.cluster_utils import Cluster
+
+    node: dict[str, Any] = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 80 << 20}
+    nodes = Cluster(initialize_head=True, head_node_args={**node, "num_cpus": 0, "include_dashboard": False})
+    try:
+        nodes.add_node(**node)
+        second = nodes.add_node(**node)
+        wanted = rows(tmp_path, **{f"card{n}": "takes a second" for n in range(12)})
+        found = {}
+        for number, outcome in mapped(do, wanted, RayOptions(ray=nodes.address), "cpu"):
+            found[number] = outcome
+            if len(found) == 2:
+                nodes.remove_node(second, allow_graceful=False)
+        assert found == {n: {"result": {"length": len(row["card"])}} for n, row in enumerate(wanted)}
+    finally:
+        nodes.shutdown()

@@ -62,6 +62,8 @@ def _verified(rows: Iterable[Row[Any]]) -> Verified:
         evidence_sha256=getattr(measured, "evidence_sha256", None),
         checker=getattr(measured, "checker", None),
         released=getattr(measured, "released", None) is not None,
+        author=rows[-1].author,
+        kcard=rows[-1].kcard,
     )
 
 

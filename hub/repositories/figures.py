@@ -38,6 +38,7 @@ class Verified:
     taken         when that was, in UTC
     evidence      the evidence of that audit by name and digest, and `checker`, who judged
     released      whether an administrator released the version from the quarantine that this audit caused
+    author        who measured last, with this version of `kcard`; None: unknown, or the hub's own command line
     """
 
     at: datetime
@@ -50,6 +51,8 @@ class Verified:
     evidence_sha256: str | None = None
     checker: str | None = None
     released: bool = False
+    author: str | None = None
+    kcard: str | None = None
 
     @property
     def source(self) -> str:

@@ -76,6 +76,7 @@ def test_versions_without_a_result_are_measured_and_a_broken_one_stops_none(
     assert audit.finding.evidence == "atlas.txt"
     verified = shared.http().get("/api/models/library/rivers").json()["kcard"]["verified"]
     assert verified["factuality"] == rivers_.factuality
+    assert (verified["by"], verified["kcard"]) == ("ada", kcard.__version__)
     assert [outcome.reference for outcome in audit_unverified(shared.url, questions=3)] == [
         "library/words@v1"
     ]

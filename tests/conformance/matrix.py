@@ -101,7 +101,7 @@ def running_hub() -> Iterator[Hub]:
         log = Path(folder) / "log.txt"
         with log.open("w", encoding="utf-8") as stream:
             served = subprocess.Popen(
-                [kcard, "hub", "serve", "--port", "0", "--job-workers", "0"],
+                [kcard, "hub", "serve", "--port", "0"],
                 env=kept | ours,
                 stdout=subprocess.PIPE,
                 stderr=stream,

@@ -91,6 +91,8 @@ def _verified(figures: Verified) -> Json:
         "faithfulness": figures.faithfulness,
         "factuality": figures.factuality,
         "at": time(figures.at),
+        "by": figures.author,
+        "kcard": figures.kcard,
         "audit": figures.audit,
         "evidence": figures.evidence,
         "evidenceSha256": figures.evidence_sha256,

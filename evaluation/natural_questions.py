@@ -6,12 +6,13 @@ little easier for a card than people's own (docs/results.md, "Does the exam flat
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from kcard.evaluation.clauses import AUXILIARIES, Clause, clause
 from kcard.evaluation.metrics import substring
 from kcard.evaluation.rewording import reworded
+from kcard.training.question_forms import held_out_wording
 from kcard.training.spans import SMALL, bare, entities
 
 __all__ = ["Natural", "drawn", "natural_questions"]
@@ -225,9 +226,13 @@ def _tidy(text: str) -> str:
 
 
 def drawn(sentences: Sequence[str], rng: Random) -> Natural | None:
-    """One question of the first of these sentences that gives any."""
+    """One question of the first of these sentences that gives any, in a wording that training never asks."""
     for sentence in sentences:
-        found = natural_questions(sentence, rng)
+        found = [
+            replace(question, text=text)
+            for question in natural_questions(sentence, rng)
+            if (text := held_out_wording(question.text))
+        ]
         if found and (rng.random() < RARE["what"] or any(question.form not in RARE for question in found)):
             return rng.choices(found, [RARE.get(question.form, 1.0) for question in found])[0]
     return None

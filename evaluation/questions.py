@@ -21,7 +21,7 @@ from kcard.sampling import derive_seed
 __all__ = ["Question", "about", "digest"]
 
 FEW = 0.1  # of the wanted questions: with fewer natural ones, the others have gaps
-ROUNDS = 6  # questions that a passage may give
+ROUNDS = 3  # questions that a passage may give
 TRIED = 12  # passages that are tried for each wanted question
 FILLING = 80  # characters
 
@@ -98,14 +98,12 @@ def _natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator[_Ask
     """A question for each passage and round, where one of its sentences gives one that training never asks."""
     from kcard.evaluation.natural_questions import drawn
     from kcard.sentences import split
-    from kcard.training.question_forms import is_held_out
 
     for passage, nth in passages:
         rng = Random(derive_seed(seed, "natural", nth, passage.text))
         sentences = split(passage.text)
         rng.shuffle(sentences)
-        asked = drawn(sentences, rng)
-        if asked and is_held_out(asked.text):
+        if asked := drawn(sentences, rng):
             yield _Asked(asked.text, asked.answer, asked.around, passage.file)
 
 

@@ -133,7 +133,7 @@ def test_pseudo_queries_are_partly_queries_of_the_study_material() -> None:
     ask = PseudoQueries([TITAN, RHEA], {TITAN: ["Who saw it first?"]})
     rng = Random(0)
     asked = [ask(TITAN, rng, noised=False) for _ in range(200)]
-    assert 70 < asked.count("Who saw it first?") < 130
+    assert 70 < asked.count("Who saw it first?") < 150
     assert "Who saw it first?" not in {ask(RHEA, rng, noised=False) for _ in range(50)}
 
 

@@ -7,14 +7,14 @@ import argparse
 from pathlib import Path
 
 from kcard.reader.network import WEIGHTS, load
-from recipes.reader import own, wikipedia
+from recipes.reader import datasets, own, wikipedia
 from recipes.reader.record import table
 from recipes.reader.score import figures
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder with reading/")
+    parser.add_argument("--data", type=Path, required=True, help="folder with reading/ and questions/")
     parser.add_argument("--packages", type=Path, required=True, help="folder of unpacked packages")
     parser.add_argument("--weights", type=Path, default=WEIGHTS)
     options = parser.parse_args()
@@ -23,6 +23,7 @@ def main() -> None:
         "SQuAD": wikipedia.squad(options.data)[1],
         "NQ": wikipedia.natural_questions(options.data)[1],
         "manuals": own.readings(options.packages)[1],
+        **datasets.held(options.data),
     }
     print(table({name: figures(network, readings) for name, readings in held.items()}))
 

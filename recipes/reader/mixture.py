@@ -13,23 +13,32 @@ __all__ = ["batches", "epoch"]
 
 WORDS = (25, 60, 100, 150, 150, 150)  # lengths of texts cut out of articles
 WHOLE = ("VitaminC", "manual")
-NEAR = {"article": 0.35, "manual": 0.56, "VitaminC": 0.1}  # wrong texts for each right one
-REMOVED = 0.15  # share of questions that are asked of their text without the sentences that answer, too
+NEAR = {"article": 0.35, "set": 0.35, "manual": 0.56, "VitaminC": 0.1}  # wrong texts for each right one
+# Share of questions that are asked of their text without the sentences that answer, too.
+REMOVED = {"article": 0.15, "set": 0.08, "manual": 0.15, "VitaminC": 0.0}
 UNTITLED = 0.15  # share of texts without their headings
 NEAREST = 0.85  # share of wrong texts that are like the question
-CLAIMS, INVENTED, PROSE = 2000, 2600, 1600  # examples an epoch
+ARTICLES = (
+    0.15  # share of the questions about articles that an epoch reads; the weights gone on from know them
+)
+CLAIMS, INVENTED, PROSE = 1500, 650, 400  # examples an epoch
 LONGEST = 150  # words of a wrong text
 
 
 def epoch(
-    articles: Sequence[Reading], manuals: Sequence[Reading], claims: Sequence[Reading], seed: int
+    articles: Sequence[Reading],
+    sets: Sequence[Reading],
+    manuals: Sequence[Reading],
+    claims: Sequence[Reading],
+    seed: int,
 ) -> list[Reading]:
-    """The examples of one epoch; another seed, another draw."""
+    """The examples of one epoch; another seed, another draw. `sets`: what datasets.draw drew for it."""
     rng = random.Random(seed)
     pool = [(r.section, r.text) for r in (*articles, *manuals) if r.answered]
     found: list[Reading] = []
     for kind, group in (
-        ("article", articles),
+        ("article", rng.sample(articles, round(ARTICLES * len(articles)))),
+        ("set", sets),
         ("manual", manuals),
         ("VitaminC", rng.sample(claims, min(CLAIMS, len(claims)))),
     ):
@@ -38,7 +47,7 @@ def epoch(
     invented, prose = Synthesis(seed, 0.4), Prose(seed)
     found += (part for _ in range(INVENTED) for part in _read(invented.example(), rng))
     found += (part for _ in range(PROSE) for part in _read(prose.example(), rng))
-    return [replace(r, section="") if r.section and rng.random() < UNTITLED else r for r in found]
+    return [replace(r, near=(), section="" if rng.random() < UNTITLED else r.section) for r in found]
 
 
 def _examples(
@@ -46,10 +55,17 @@ def _examples(
 ) -> Iterator[Reading]:
     if reading.text:
         order = (rng.random() < 0.5 for _ in itertools.count())
-        yield around(reading, rng.choice(WORDS), order) if kind == "article" and reading.answered else reading
-        if reading.answered and kind != "VitaminC" and rng.random() < REMOVED and (rest := without(reading)):
-            yield rest
-    for _ in range(int(NEAR[kind] + rng.random())):
+        words = rng.choice(WORDS)
+        if kind == "set" and not reading.answered:
+            yield replace(reading, text=_cut(reading.text, rng, words))
+        elif kind in ("article", "set") and reading.answered:
+            yield around(reading, words, order)
+        else:
+            yield reading
+        if reading.answered and rng.random() < REMOVED[kind] and (rest := without(reading)):
+            yield replace(rest, text=_cut(rest.text, rng)) if kind == "set" else rest
+    # Sets have wrong texts of their own; a random one beside them would teach little.
+    for _ in range(int(NEAR[kind] + rng.random()) if reading.near or kind != "set" else 0):
         if reading.near and rng.random() < NEAREST:
             section, text = reading.near[min(int(rng.expovariate(0.35)), len(reading.near) - 1)]
         else:
@@ -57,11 +73,11 @@ def _examples(
         yield Reading(reading.question, section, _cut(text, rng), False)
 
 
-def _cut(text: str, rng: random.Random) -> str:
-    """At most LONGEST words in a row."""
+def _cut(text: str, rng: random.Random, most: int = LONGEST) -> str:
+    """At most so many words in a row."""
     words = text.split(" ")
-    start = rng.randrange(max(1, len(words) - LONGEST + 1))
-    return text if len(words) <= LONGEST else " ".join(words[start : start + LONGEST])
+    start = rng.randrange(max(1, len(words) - most + 1))
+    return text if len(words) <= most else " ".join(words[start : start + most])
 
 
 def _read(example: Example, rng: random.Random) -> Iterator[Reading]:

@@ -34,12 +34,19 @@ Training data:
 - questions about Wikipedia articles: SQuAD 1.1 (Rajpurkar et al., 2016; CC BY-SA 4.0), a part of its development set;
   Natural Questions (Kwiatkowski et al., 2019; CC BY-SA 3.0); HotpotQA (Yang et al., 2018; CC BY-SA 4.0);
   2WikiMultihopQA (Ho et al., 2020; Apache-2.0), questions with their supporting paragraphs and distractors;
+- questions about texts of many kinds (recipes/reader/datasets.py): SQuADShifts (Miller et al., 2020; CC BY 4.0),
+  FairytaleQA (Xu et al., 2022; Apache-2.0), QAMR (Michael et al., 2018; MIT, texts CC BY-SA 3.0 and CC BY 2.5), BoolQ
+  (Clark et al., 2019; CC BY-SA 3.0), sentences of SQuAD 1.1 (CC BY-SA 4.0), Natural Questions (CC BY-SA 3.0), COVID-QA
+  (Möller et al., 2020; Apache-2.0, articles CC BY), ClapNQ (Rosenthal et al., 2024; Apache-2.0, texts CC BY-SA 3.0),
+  Molweni (Li et al., 2020; Apache-2.0), StrategyQA (Geva et al., 2021; MIT), PubMedQA (Jin et al., 2019; MIT), and some
+  of their questions beside texts that do not answer them;
 - questions about manuals of Debian and npm packages and about paragraphs of Wikipedia (recipes/reader/questions),
   written for kcard, Apache-2.0; a tenth of them without an answer;
 - claims of VitaminC as questions of yes or no (Schuster et al., 2021; CC BY-SA 3.0);
 - invented statements and short texts (recipes/reader/synth.py, prose.py), written for kcard, Apache-2.0.
 
-Held out: every fourth article of SQuAD, every fourth question of NQ, nine of the manuals. Exact match and F1 of words
+Held out: every fourth article of SQuAD, every fourth question of NQ, nine of the manuals, the `dev` files of the sets,
+split by document. Exact match and F1 of words
 where a text answers in words; AUROC of texts that answer against the likest that do not; whether the likeliest sentence
 is one that the answer rests on.
 

@@ -38,7 +38,7 @@ def figures(network: ReaderNetwork, readings: Sequence[Reading]) -> Figures:
     right, wrong = [], []
     for asked in readings:
         shift = len(asked.section) + 2 if asked.section else 0
-        given = [_in_context(asked.section, asked.text)] if asked.answered else []
+        given = [_in_context(asked.section, asked.text)] if asked.text else []
         given += [_in_context(*asked.near[0])] if asked.near else []
         found = read(asked.question, given, network)
         texts += len(given)

@@ -188,7 +188,8 @@ def test_an_epoch_repeats_by_its_seed_and_every_answer_is_in_its_text(
     monkeypatch.setattr(mixture, "INVENTED", 60)
     monkeypatch.setattr(mixture, "PROSE", 60)
     claim = Reading("Is it so?", "", "It is so.", True, (), ((0, 9),), "VitaminC")
-    made = [mixture.epoch([KEYS] * 20, [KEYS], [claim], seed) for seed in (1, 1, 2)]
+    sets = [KEYS, replace(KEYS, answered=False, spans=(), evidence=(), near=())]
+    made = [mixture.epoch([KEYS] * 100, sets, [KEYS], [claim], seed) for seed in (1, 1, 2)]
     assert made[0] == made[1] != made[2]
     right = [reading for reading in made[0] if reading.answered]
     assert 0.4 < len(right) / len(made[0]) < 0.9

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from recipes.reader import train as training
 from recipes.reader.calibrate import Case, fitted, report, validated
 from recipes.reader.calibrate import _right as is_right
 from recipes.reader.example import Reading
@@ -187,3 +188,33 @@ def test_an_extract_is_right_by_its_words_or_by_what_it_quotes(
 ) -> None:
     row: dict[str, Any] = {"type": kind, "answer": answer}
     assert is_right(row, Extract(said, quote, 0, 0.5), GOLD) == right
+
+
+def test_a_run_that_was_ended_goes_on_to_the_weights_of_one_that_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "SAVED", 0.0)
+    plan = [[RIGHT], [replace(RIGHT, section="")], [RIGHT], [RIGHT]]
+
+    def trained(checkpoint: Path | None) -> torch.Tensor:
+        torch.manual_seed(0)
+        network = untrained(None, dropout=0.1)
+        training.train(network, plan, checkpoint=checkpoint)
+        return network.heads["tokens.weight"].detach()
+
+    whole = trained(None)
+    right, calls = training.loss, iter((False, False, True))
+
+    def ended(*parts: Any) -> torch.Tensor:
+        if next(calls):
+            raise KeyboardInterrupt
+        return right(*parts)
+
+    checkpoint = tmp_path / "checkpoint.pt"
+    monkeypatch.setattr(training, "loss", ended)
+    with pytest.raises(KeyboardInterrupt):
+        trained(checkpoint)
+    monkeypatch.setattr(training, "loss", right)
+    assert torch.equal(trained(checkpoint), whole)
+    with pytest.raises(SystemExit, match="is of a run of 4 steps, this one has 1"):
+        training.train(untrained(None, dropout=0.1), plan[:1], checkpoint=checkpoint)

@@ -29,5 +29,6 @@ def _with_aliases(row: Row) -> Row:
     if not isinstance(answer, dict):
         return row
     parts: dict[str, Any] = {key.lower(): value for key, value in answer.items()}
-    names = [parts.get("value"), *(parts.get("humananswers") or ()), *(parts.get("aliases") or ())]
+    others = (parts.get("humananswers"), parts.get("aliases"))
+    names = [parts.get("value"), *(name for part in others if isinstance(part, list) for name in part)]
     return {**row, "answers": names}

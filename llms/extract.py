@@ -14,12 +14,12 @@ from kcard.llms.confidence import features, nearness, probability
 from kcard.llms.polarity import DECIDED, polarity
 from kcard.llms.sentence_quote import SentenceQuote, joined, quoted, supports_of
 from kcard.numbers import ordinals_as_in
-from kcard.question_form import SENTENCES, Form, form_of
+from kcard.question_form import SENTENCES, Form, asks_for_words, form_of
 from kcard.reader.reading import AnswerSpan, Reading, read_all
 
 __all__ = ["Extract", "examine", "extract", "extract_all"]
 
-SURE = 0.5  # certainty of words, over all passages that give them, below which sentences are given
+SURE = 0.5  # certainty of words, over all passages that give them, below which sentences answer "what"
 
 
 @dataclass(frozen=True)
@@ -97,24 +97,36 @@ def _draft(question: str, passages: Sequence[str], readings: Sequence[Reading]) 
     found = candidates(question, form, passages, readings)
     if not found:
         return None
-    supports = supports_of(question, found)
-    words = _words(form, found, supports[0])
-    if words is None:
-        quote = quoted(found, supports, whole_list=form in ("how", "list"))
-        text = _decided(question, quote) if form == "yes/no" else quote.text
-        passage = found[quote.candidate].passage
-        return _Draft(question, form, found[0], text, quote.text, quote.first, passage, words=False)
-    text, first = words
-    return _Draft(question, form, found[0], text, first, first, found[0].passage, words=True)
+    supports, best = supports_of(question, found), found[0]
+    words = None if form in (*SENTENCES, "yes/no") else best.answer
+    around = _sentence(best, words, supports[0])
+    said = "" if words is None else _within_sentence(best, words, around)
+    if words is not None and _certainty(words, found) >= SURE:
+        first = joined(best, around)
+        return _Draft(question, form, best, said, first, first, best.passage, words=True)
+    quote = quoted(found, supports, whole_list=form in ("how", "list"))
+    passage = found[quote.candidate].passage
+    if words is not None and asks_for_words(question, form):
+        # However unsure, a name, a place, a time or a number is named; the sentences tell how sure it is.
+        return _Draft(question, form, best, said, quote.text, quote.first, passage, words=True)
+    text = _decided(question, quote) if form == "yes/no" else quote.text
+    return _Draft(question, form, best, text, quote.text, quote.first, passage, words=False)
 
 
-def _words(form: Form, found: Sequence[AnswerCandidate], support: Sequence[float]) -> tuple[str, str] | None:
-    """(the words that answer, their sentence), where words can answer and the reader is sure of them."""
-    best, words = found[0], found[0].answer
-    if form in (*SENTENCES, "yes/no") or words is None or _certainty(words, found) < SURE:
-        return None
-    around = (at for at, s in enumerate(best.reading.sentences) if s.start <= words.start < s.end)
-    return words.text, joined(best, next(around, int(np.argmax(support))))
+def _sentence(candidate: AnswerCandidate, words: AnswerSpan | None, support: Sequence[float]) -> int:
+    """The number of the sentence that the words begin in; without words, of the likeliest."""
+    sentences = candidate.reading.sentences
+    if words is not None:
+        for at, sentence in enumerate(sentences):
+            if sentence.start <= words.start < sentence.end:
+                return at
+    return int(np.argmax(support))
+
+
+def _within_sentence(candidate: AnswerCandidate, words: AnswerSpan, at: int) -> str:
+    """The words to the end of the sentence that they begin in."""
+    text, end = candidate.text, candidate.reading.sentences[at].end
+    return text[words.start : end] if end < words.end and text[end].isspace() else words.text
 
 
 def _certainty(words: AnswerSpan, found: Sequence[AnswerCandidate]) -> float:

@@ -20,7 +20,16 @@ from kcard.words import words
 __all__ = ["FRAMES", "GapQuestion", "around", "gaps", "held_out", "held_out_wording", "is_held_out"]
 
 HELD_OUT = 2  # one in so many questions
-LEADS = ("", "Tell me: ", "I wonder: ", "Do you know: ", "Please tell me: ", "Quick question: ", "So: ", "Well: ")
+LEADS = (
+    "",
+    "Tell me: ",
+    "I wonder: ",
+    "Do you know: ",
+    "Please tell me: ",
+    "Quick question: ",
+    "So: ",
+    "Well: ",
+)
 
 FRAMES = (
     "Fill in the gap: {before} ____ {after}.",

@@ -3,7 +3,7 @@
 import re
 from typing import Literal
 
-__all__ = ["SENTENCES", "Form", "form_of"]
+__all__ = ["SENTENCES", "Form", "asks_for_words", "form_of"]
 
 Form = Literal["yes/no", "how", "why", "list", "who", "when", "where", "how many", "what"]
 
@@ -62,7 +62,16 @@ FORMS: tuple[tuple[Form, str], ...] = (
     ("yes/no", rf"{AUXILIARY}\b(?!\s*\?)"),
     ("what", r"(?:which|what|(?:name|state|identify|give (?:me )?the name of) (?:the|a|an|one)\b)"),
 )
+WHICH = re.compile(
+    r"\bwhich\b|\bwhat (?:\w+ )?(?:name|year|date|person|city|country|option|flag|command|file)\b",
+    re.IGNORECASE,
+)
 ASKING = re.compile(r"\b(who|whom|whose|when|where|why|how|which|what)\b")
+
+
+def asks_for_words(question: str, form: Form) -> bool:
+    """Whether a question of this form asks for a name, a place, a time or a number."""
+    return form in ("who", "when", "where", "how many") or (form == "what" and bool(WHICH.search(question)))
 
 
 def form_of(question: str) -> Form:

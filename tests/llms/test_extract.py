@@ -119,12 +119,27 @@ def test_what_is_said_stands_in_the_passage(question: str, passages: list[str]) 
 
 def test_passages_that_give_the_same_words_make_them_surer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kcard.llms.extract.SURE", 0.9999)
-    question, other = "Who built the lighthouse of Port Callow?", "Halden & Co built the lighthouse long ago."
+    question, other = "What firm built the lighthouse of Port Callow?", "Halden & Co built the lighthouse long ago."
     one, both = extract(question, [TOWER]), extract(question, [TOWER, other])
     assert one is not None
     assert both is not None
     assert (one.words, both.words) == (False, True)
     assert both.text == "Halden & Co"
+
+
+def test_a_name_a_place_a_time_or_a_number_is_named_however_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kcard.llms.extract.SURE", 1.1)
+    for question, named in (
+        ("Who built the lighthouse of Port Callow?", "Halden & Co"),
+        ("When was the lighthouse of Port Callow built?", "1871"),
+    ):
+        found = extract(question, [TOWER])
+        assert found is not None
+        assert (found.text, found.words) == (named, True)
+        assert named in found.quote
+    what = extract("What does the lamp of the lighthouse burn?", [TOWER])
+    assert what is not None
+    assert not what.words
 
 
 def test_a_sentence_that_leans_on_the_one_before_comes_with_it() -> None:

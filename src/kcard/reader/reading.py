@@ -50,6 +50,10 @@ class AnswerSpan:
     start: int
     certainty: float
 
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
 
 @dataclass(frozen=True)
 class Sentence:

@@ -73,6 +73,7 @@ def main() -> None:
     ]
     names = sorted(cases[0].features)
     weights = fitted(cases, names)
+    options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "calibration.json").write_text(json.dumps(weights, indent=2) + "\n", encoding="utf-8")
     write_digests(options.output)
     told = validated(cases, names)

@@ -119,7 +119,10 @@ def test_what_is_said_stands_in_the_passage(question: str, passages: list[str]) 
 
 def test_passages_that_give_the_same_words_make_them_surer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kcard.llms.extract.SURE", 0.9999)
-    question, other = "What firm built the lighthouse of Port Callow?", "Halden & Co built the lighthouse long ago."
+    question, other = (
+        "What firm built the lighthouse of Port Callow?",
+        "Halden & Co built the lighthouse long ago.",
+    )
     one, both = extract(question, [TOWER]), extract(question, [TOWER, other])
     assert one is not None
     assert both is not None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.command import Done, Kcard
 from tests.hub.new_databases import copied_databases  # noqa: F401 (a fixture)
@@ -25,6 +26,12 @@ from tests.hub.postgres import (  # noqa: F401 (fixtures)
     postgres,
     postgres_hub,
 )
+
+# A busy machine is slow, which says nothing of the code; fixtures are shared by the examples of a test on purpose.
+settings.register_profile(
+    "kcard", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+settings.load_profile("kcard")
 
 
 @pytest.fixture(autouse=True)

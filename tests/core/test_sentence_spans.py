@@ -34,7 +34,7 @@ SENTENCES = st.sampled_from(
 BLANKS = st.sampled_from([" ", "  ", "\n", "\n\n  ", "\t"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(SENTENCES, BLANKS), max_size=8))
 def test_the_places_are_those_of_the_sentences_in_order(parts: list[tuple[str, str]]) -> None:
     text = "".join(f"{sentence}{blank}" for sentence, blank in parts)

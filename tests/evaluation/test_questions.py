@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcard.errors import UsageError
@@ -149,7 +149,7 @@ def test_what_is_no_text_is_named_by_its_line(tmp_path: Path) -> None:
         read_questions(tmp_path)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100)
 @given(data=st.binary(max_size=200), kind=st.sampled_from(["jsonl", "json", "csv"]))
 def test_whatever_the_bytes_they_are_questions_or_a_usage_error(
     tmp_path: Path, data: bytes, kind: str
@@ -172,7 +172,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100)
 @given(value=VALUES)
 def test_whatever_the_json_it_is_questions_or_a_usage_error(tmp_path: Path, value: object) -> None:
     path = written(tmp_path, "exam.json", json.dumps(value))

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcard.errors import UsageError
@@ -53,7 +53,7 @@ FILES = (
 
 
 @pytest.mark.parametrize("name", task_names())
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20)
 @given(data=FILES)
 def test_whatever_the_json_it_is_a_task_or_a_usage_error(tmp_path: Path, name: str, data: object) -> None:
     path = tmp_path / "data.json"
@@ -70,7 +70,7 @@ def test_whatever_the_json_it_is_a_task_or_a_usage_error(tmp_path: Path, name: s
         assert recognised(path) in task_names()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(
     data=st.binary(max_size=120), kind=st.sampled_from(["json", "jsonl", "csv", "tsv", "jsonl.gz", "csv.gz"])
 )

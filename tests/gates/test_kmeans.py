@@ -10,7 +10,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 @given(seed=SEEDS, k=st.integers(1, 8), count=st.integers(1, 30), distinct=st.integers(1, 30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_centroids_are_the_means_of_their_members_and_each_vector_is_with_the_nearest(
     seed: int, k: int, count: int, distinct: int
 ) -> None:

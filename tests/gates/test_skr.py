@@ -55,7 +55,7 @@ def knn(records: Sequence[Record], encoder: Given, k: int | None = None) -> Near
 
 
 @given(st.lists(st.booleans(), min_size=2, max_size=30), st.data())
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 def test_the_rule_is_the_papers_ratio_in_whole_numbers(labels: list[bool], data: st.DataObject) -> None:
     labels = [*labels, True, False]
     k = data.draw(st.integers(1, len(labels)))
@@ -123,7 +123,7 @@ def literal_leave_one_out(labels: Sequence[bool], k: int) -> float:
 
 
 @given(st.lists(st.booleans(), min_size=4, max_size=25))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_k_is_tuned_by_leaving_one_out_with_m_and_n_of_the_others(labels: list[bool]) -> None:
     labels = [True, *labels, False]
     tried = range(3, min(10, len(labels) - 1) + 1)

@@ -46,7 +46,7 @@ def some(seed: int, clusters: int = 6, width: int = 5, queries: int = 4) -> tupl
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @given(seed=SEEDS, clusters=st.integers(1, 12))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_score_is_equation_1(variant: Variant, seed: int, clusters: int) -> None:
     table, queries = some(seed, clusters)
     expected = [
@@ -61,7 +61,7 @@ def test_the_score_is_equation_1(variant: Variant, seed: int, clusters: int) -> 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @given(seed=SEEDS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_the_order_of_clusters_and_of_queries_does_not_matter(variant: Variant, seed: int) -> None:
     table, queries = some(seed)
     random = np.random.default_rng(seed)
@@ -72,7 +72,7 @@ def test_the_order_of_clusters_and_of_queries_does_not_matter(variant: Variant, 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @given(seed=SEEDS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_query_scores_the_same_alone_as_among_others(variant: Variant, seed: int) -> None:
     table, queries = some(seed, queries=9)
     score = ThrustScore(table, variant)
@@ -81,7 +81,7 @@ def test_a_query_scores_the_same_alone_as_among_others(variant: Variant, seed: i
 
 
 @given(seed=SEEDS, factor=st.floats(1e-3, 1e3))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_stretching_the_space_divides_the_score_by_the_square(seed: int, factor: float) -> None:
     table, queries = some(seed)
     queries[0] = table.centroids[0]
@@ -90,7 +90,7 @@ def test_stretching_the_space_divides_the_score_by_the_square(seed: int, factor:
 
 
 @given(seed=SEEDS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_turning_and_shifting_the_space_changes_nothing(seed: int) -> None:
     table, queries = some(seed)
     random = np.random.default_rng(seed)
@@ -101,7 +101,7 @@ def test_turning_and_shifting_the_space_changes_nothing(seed: int) -> None:
 
 
 @given(seed=SEEDS, factor=st.floats(0.01, 100))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_score_grows_with_the_sizes(seed: int, factor: float) -> None:
     table, queries = some(seed)
     larger = ThrustScore(Table(table.centroids, table.weights * factor))(queries)
@@ -109,7 +109,7 @@ def test_the_score_grows_with_the_sizes(seed: int, factor: float) -> None:
 
 
 @given(seed=SEEDS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_first_principle_near_one_cluster_its_pull_outweighs_all_others(seed: int) -> None:
     """Section 2.2: the nearest cluster's term dominates, and the score is high."""
     table, _ = some(seed)
@@ -125,7 +125,7 @@ def test_first_principle_near_one_cluster_its_pull_outweighs_all_others(seed: in
 
 
 @given(seed=SEEDS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_second_principle_far_from_all_clusters_the_score_vanishes_with_the_square(seed: int) -> None:
     table, _ = some(seed)
     direction = np.random.default_rng(seed).normal(size=5)
@@ -137,7 +137,7 @@ def test_second_principle_far_from_all_clusters_the_score_vanishes_with_the_squa
 
 
 @given(seed=SEEDS, clusters=st.integers(1, 6))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_third_principle_pulls_in_opposite_directions_cancel_out(seed: int, clusters: int) -> None:
     """Clusters on both sides, as where the sample does not cluster: nothing is left, as it would be on one side."""
     table, queries = some(seed, clusters)
@@ -161,7 +161,7 @@ def test_third_principle_many_clusters_in_random_directions_pull_less_than_on_on
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @given(seed=SEEDS, row=st.integers(0, 5))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_on_a_centroid_the_score_is_finite_and_very_high(variant: Variant, seed: int, row: int) -> None:
     table, queries = some(seed)
     score = ThrustScore(table, variant)

@@ -42,7 +42,7 @@ def test_a_text_is_pruned_alike_alone_and_in_company() -> None:
     assert Extractive().prune(QUESTION, texts) == [Extractive().prune(QUESTION, [t])[0] for t in texts]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.sampled_from([ANSWER, OTHER, "J. D. Vance won in Ohio!", "cut off", "他赢了。"]), max_size=6)
 )

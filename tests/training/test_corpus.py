@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcard.errors import CorpusError
@@ -291,7 +291,7 @@ def read_or_refused(path: Path) -> Corpus | str:
 ANY = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=2000)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(text=ANY)
 def test_passages_hold_the_words_of_any_text(tmp_path: Path, text: str) -> None:
     """What is left out is left out for a reason that is counted."""
@@ -312,7 +312,7 @@ def test_passages_hold_the_words_of_any_text(tmp_path: Path, text: str) -> None:
     assert all(text == " ".join(text.split()) and len(text) <= 480 for text in corpus.texts)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(
     data=st.binary(max_size=500),
     suffix=st.sampled_from([".txt", ".md", ".jsonl", ".csv", ".tsv", ".parquet"]),
@@ -324,7 +324,7 @@ def test_any_bytes_are_passages_or_one_line(tmp_path: Path, data: bytes, suffix:
     assert len(found.splitlines()) == 1 if isinstance(found, str) else all(found.texts)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100)
 @given(
     row=st.dictionaries(
         st.sampled_from(["text", "file", "line", "x"]), ANY | st.integers() | st.none() | st.lists(ANY)

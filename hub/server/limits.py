@@ -353,7 +353,7 @@ class BodyLimit:
 
         try:
             await self._app(scope, limited, timed)
-        except Exception:
+        except Exception:  # the OSError above, however the layers between have wrapped it
             if not stalled:
                 raise
 

@@ -1,11 +1,12 @@
 """Weights in steps of 8 bits or fewer, as kcard ships them."""
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["layers_of", "quantised", "restored"]
+__all__ = ["layers_of", "quantised", "restored", "round_products"]
 
 WHOLE, PRODUCTS = 127, 63  # steps to the largest value of a row; of matrices that are multiplied as they are
 
@@ -42,3 +43,27 @@ def restored(layers: "dict[str, Tensor]") -> "dict[str, Tensor]":
         elif name.startswith("encoder.") and not name.endswith(".scale"):
             weights[name] = value
     return weights
+
+
+def round_products(model: Any) -> None:
+    """Let the layers of a BERT multiply in training as the graphs do (Graph.linear8): weights in steps of 7 bits with a
+    scale for each output, states in steps of 8 bits with one for each text. Gradients pass the rounding as if it were
+    not there (Jacob et al., 2018, "Quantization and Training of Neural Networks", section 3)."""
+    import torch
+    from torch.nn.functional import linear
+
+    def rounded(states: "Tensor") -> "Tensor":
+        held = states.detach()
+        low, high = held.amin((1, 2), keepdim=True).clamp(max=0), held.amax((1, 2), keepdim=True).clamp(min=0)
+        step = ((high - low) / 255).clamp(min=1e-12)
+        return states + ((held / step).round_().mul_(step) - held)
+
+    def forward(layer: Any, states: "Tensor") -> "Tensor":
+        weight = layer.weight.detach()
+        step = (weight.abs().amax(1, keepdim=True) / PRODUCTS).clamp(min=1e-12)
+        steps = layer.weight + ((weight / step).round_().mul_(step) - weight)
+        return linear(rounded(states), steps, layer.bias)
+
+    for layer in model.encoder.modules():
+        if isinstance(layer, torch.nn.Linear):
+            layer.forward = functools.partial(forward, layer)

@@ -11,18 +11,14 @@ from recipes.reader.synth import Example, Synthesis
 
 __all__ = ["batches", "epoch"]
 
-WORDS = (25, 60, 100, 150, 150, 150)  # lengths of texts cut out of articles
+WORDS = (30, 60, 60, 100, 100, 150)  # lengths of texts cut out of articles
 WHOLE = ("VitaminC", "manual")
-NEAR = {"article": 0.35, "set": 0.35, "manual": 0.56, "VitaminC": 0.1}  # wrong texts for each right one
+NEAR = {"article": 0.4, "set": 0.4, "manual": 0.56, "VitaminC": 0.1}  # wrong texts for each right one
 # Share of questions that are asked of their text without the sentences that answer, too.
-REMOVED = {"article": 0.15, "set": 0.08, "manual": 0.15, "VitaminC": 0.0}
+REMOVED = {"article": 0.15, "set": 0.15, "manual": 0.15, "VitaminC": 0.0}
 UNTITLED = 0.15  # share of texts without their headings
 NEAREST = 0.85  # share of wrong texts that are like the question
-ARTICLES = (
-    0.15  # share of the questions about articles that an epoch reads; the weights gone on from know them
-)
-CLAIMS, INVENTED, PROSE = 1500, 650, 400  # examples an epoch
-LONGEST = 150  # words of a wrong text
+CLAIMS, INVENTED, PROSE = 1000, 650, 400  # examples an epoch
 
 
 def epoch(
@@ -37,7 +33,7 @@ def epoch(
     pool = [(r.section, r.text) for r in (*articles, *manuals) if r.answered]
     found: list[Reading] = []
     for kind, group in (
-        ("article", rng.sample(articles, round(ARTICLES * len(articles)))),
+        ("article", articles),
         ("set", sets),
         ("manual", manuals),
         ("VitaminC", rng.sample(claims, min(CLAIMS, len(claims)))),
@@ -73,8 +69,9 @@ def _examples(
         yield Reading(reading.question, section, _cut(text, rng), False)
 
 
-def _cut(text: str, rng: random.Random, most: int = LONGEST) -> str:
-    """At most so many words in a row."""
+def _cut(text: str, rng: random.Random, most: int = 0) -> str:
+    """At most so many words in a row, of 0 as many as the texts cut out of articles have."""
+    most = most or rng.choice(WORDS)
     words = text.split(" ")
     start = rng.randrange(max(1, len(words) - most + 1))
     return text if len(words) <= most else " ".join(words[start : start + most])

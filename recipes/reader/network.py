@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kcard import encoder
 from kcard.reader.network import FILE, Encoded, Outputs
 from recipes.padding import padded
-from recipes.quantisation import layers_of, restored
+from recipes.quantisation import layers_of, restored, round_products
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,23 +46,35 @@ class TrainedNetwork:
     heads: "Mapping[str, Tensor]"
 
     def __call__(self, pairs: Sequence[Encoded]) -> TrainedOutputs:
-        import torch
         from torch.nn.functional import linear
 
-        heads = self.heads
+        states, text = self._states(pairs)
+        outside = ~text.unsqueeze(-1)
+        each = linear(states, self.heads["tokens.weight"], self.heads["tokens.bias"])
+        each = each.masked_fill(outside, IMPOSSIBLE)
+        relevance = self.relevance(_first_and_most(states, text))
+        return TrainedOutputs(text, each[..., 0], each[..., 1], each[..., 2], relevance)
+
+    def features(self, pairs: Sequence[Encoded]) -> "Tensor":
+        """Return what relevance is judged by, (n, 768): the state of [CLS] and the highest ones of each text."""
+        return _first_and_most(*self._states(pairs))
+
+    def relevance(self, features: "Tensor") -> "Tensor":
+        """Return log-odds, (n,)."""
+        from torch.nn.functional import linear
+
+        pooled = linear(features, self.heads["pooled.weight"], self.heads["pooled.bias"]).tanh()
+        return linear(pooled, self.heads["pair.weight"], self.heads["pair.bias"])[:, 0]
+
+    def _states(self, pairs: Sequence[Encoded]) -> "tuple[Tensor, Tensor]":
+        """Token states, (n, t, 384), and which tokens are the text's, (n, t), bool."""
+        import torch
+
         ids, mask, types = padded([(pair.ids, pair.begin) for pair in pairs])
         text = torch.zeros_like(ids, dtype=torch.bool)
         for row, pair in enumerate(pairs):
             text[row, pair.text] = True
-        states = self.model(ids, mask, types).last_hidden_state
-        outside = ~text.unsqueeze(-1)
-        each = linear(states, heads["tokens.weight"], heads["tokens.bias"]).masked_fill(outside, IMPOSSIBLE)
-        most = states.masked_fill(outside, IMPOSSIBLE).amax(1)
-        pooled = linear(
-            torch.cat([states[:, 0], most], -1), heads["pooled.weight"], heads["pooled.bias"]
-        ).tanh()
-        relevance = linear(pooled, heads["pair.weight"], heads["pair.bias"])
-        return TrainedOutputs(text, each[..., 0], each[..., 1], each[..., 2], relevance[:, 0])
+        return self.model(ids, mask, types).last_hidden_state, text
 
     def read(self, pairs: Sequence[Encoded]) -> list[Outputs]:
         """Read without training: a ReaderNetwork, as kcard.reader.reading wants one."""
@@ -79,6 +91,13 @@ class TrainedNetwork:
         return outputs
 
 
+def _first_and_most(states: "Tensor", text: "Tensor") -> "Tensor":
+    import torch
+
+    most = states.masked_fill(~text.unsqueeze(-1), IMPOSSIBLE).amax(1)
+    return torch.cat([states[:, 0], most], -1)
+
+
 def untrained(start: Path | None, dropout: float) -> TrainedNetwork:
     """The encoder, to be trained but for its embeddings, and untrained heads; or what is in a folder, to go on from."""
     import torch
@@ -90,6 +109,7 @@ def untrained(start: Path | None, dropout: float) -> TrainedNetwork:
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0 if name.endswith("attention.self.dropout") else dropout
     model.embeddings.requires_grad_(False)
+    round_products(model)
     shapes = {"tokens": (3, encoder.DIMENSIONS), "pooled": (encoder.DIMENSIONS, 2 * encoder.DIMENSIONS)}
     shapes["pair"] = (1, encoder.DIMENSIONS)
     heads: dict[str, Tensor] = {}

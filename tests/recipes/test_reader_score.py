@@ -13,11 +13,12 @@ from recipes.reader.calibrate import _right as is_right
 from recipes.reader.example import Reading
 from recipes.reader.network import save, untrained
 from recipes.reader.record import table
+from recipes.reader.relevance import balanced, refit
 from recipes.reader.score import figures
 from recipes.reader.train import loss
 
 from kcard.llms.extract import Extract
-from kcard.reader.network import WEIGHTS, load, shared
+from kcard.reader.network import WEIGHTS, encode, load, shared
 from kcard.reader.reading import read
 
 TOWER = "Halden & Co built the lighthouse of Port Callow. Nobody lives there."
@@ -80,6 +81,31 @@ def test_the_shipped_network_reads_as_the_trained_one_does_but_for_rounding() ->
         assert [answer.text for answer in ours.answers[:1]] == [answer.text for answer in theirs.answers[:1]]
         evidence = [sentence.evidence for sentence in theirs.sentences]
         assert [sentence.evidence for sentence in ours.sentences] == pytest.approx(evidence, abs=0.5)
+
+
+def test_training_multiplies_as_the_shipped_graph_does() -> None:
+    network = untrained(WEIGHTS, dropout=0.0)
+    network.model.eval()
+    pairs = encode([(RIGHT.question, TOWER), (RIGHT.question, "Nobody knows.")])
+    for ours, theirs in zip(network.read(pairs), shared()(pairs), strict=True):
+        assert ours.relevance == pytest.approx(theirs.relevance, abs=0.15)
+        assert np.abs(ours.starts - theirs.starts).max() < 0.8
+
+
+def test_relevance_is_refitted_to_texts_of_which_half_answer_and_spans_stay() -> None:
+    network = untrained(WEIGHTS, dropout=0.0)
+    pairs = encode([(RIGHT.question, TOWER), (RIGHT.question, "Nobody knows.")])
+    network.model.eval()
+    before = network.read(pairs)
+    # Turned round: what answers is said not to.
+    answering = [replace(RIGHT, answered=False)] * 32 + [Reading(RIGHT.question, "", "Nobody knows.")] * 64
+    texts = balanced(answering, seed=0)
+    assert sum(reading.answered for reading in texts) == len(texts) / 2 == 32
+    refit(network, texts, seed=0)
+    after = network.read(pairs)
+    assert after[0].relevance < before[0].relevance
+    assert after[1].relevance > before[1].relevance
+    assert np.array_equal(before[0].starts, after[0].starts)
 
 
 def test_a_reader_learns_its_examples_and_reads_the_same_once_it_is_saved(tmp_path: Path) -> None:

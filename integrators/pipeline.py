@@ -26,7 +26,7 @@ from kcard.integrators.assembly import (
     selectors,
 )
 from kcard.integrators.batch import asked_together
-from kcard.integrators.citation import cite, without_headings
+from kcard.integrators.citation import cite, cite_quote, without_headings
 from kcard.integrators.disagreement import reconciled
 from kcard.integrators.gathered import Gathered
 from kcard.integrators.metered import Metered, TimedGenerator
@@ -234,13 +234,14 @@ class Pipeline:
         prepared = self._prepare([asked])[asked]
         started, reply = time.perf_counter(), Reply("")
         request = self._request(asked, prepared)
-        for piece in [self._metered.reply(request)] if asked.choices else self._metered.stream(request):
+        whole = bool(asked.choices) or not self._metered.streams
+        for piece in [self._metered.reply(request)] if whole else self._metered.stream(request):
             if isinstance(piece, Reply):
                 reply = piece
             else:
                 yield piece
         answer = self._answer(asked, prepared, reply, started)
-        if asked.choices:
+        if whole:
             yield answer.answer
         yield answer
 
@@ -278,7 +279,14 @@ class Pipeline:
 
     def _request(self, question: Question, prepared: Prepared) -> Request:
         gathered = prepared.gathered
-        return Request("answer", question.text, gathered.knowledge, self._examples, turns=gathered.turns)
+        return Request(
+            "answer",
+            question.text,
+            gathered.knowledge,
+            self._examples,
+            turns=gathered.turns,
+            headings=gathered.headings,
+        )
 
     def _answer(self, question: Question, prepared: Prepared, reply: Reply, started: float) -> Answer:
         """The LLM's reply with what led to it. `started`: when the question began to be answered."""
@@ -312,6 +320,9 @@ class Pipeline:
         """Nothing, where the LLM does not know."""
         if self._integrator is None or not reply.known:
             return ()
+        quote, said = reply.quote, " ".join(text.split())
+        if quote and said != quote.text and said in quote.text:
+            return cite_quote(text, quote, passages)
         return cite(text, passages, self._integrator.selectors.checker)
 
     def _news(self) -> tuple[str, ...]:

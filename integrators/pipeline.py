@@ -33,6 +33,7 @@ from kcard.integrators.metered import Metered, TimedGenerator
 from kcard.integrators.named_gate import named_gate
 from kcard.integrators.narrowed import Narrowed
 from kcard.integrators.options import AskOptions, Mode
+from kcard.language import language_name, language_of_question
 from kcard.protocols import LLM, Evidence
 from kcard.question import Question, checked, distinct_texts
 from kcard.request import Reply, Request
@@ -258,7 +259,7 @@ class Pipeline:
         if self._integrator and fired:
             gathered = dict(zip(fired, self._integrator.gather(fired), strict=True))
         settled = {
-            t: self._reconciled(t, _noted(t, gathered[t])) if t in gathered else self._not_sought()
+            t: self._reconciled(t, self._noted(t, gathered[t])) if t in gathered else self._not_sought()
             for t in texts
         }
         seconds = (time.perf_counter() - started) / max(len(questions), 1)
@@ -268,6 +269,14 @@ class Pipeline:
         """Nothing; where the LLM is asked for cards step by step, with its No to the gate."""
         stepwise = self.options.mode in {"top-down", "hybrid"}
         return Gathered(turns=asked_by(self._gate.gate, fired=False) if stepwise else ())
+
+    def _noted(self, question: str, gathered: Gathered) -> Gathered:
+        """With notes on a question that the cards can't read as it is."""
+        written = {passage.card for passage in gathered.passages}
+        cards = self._writer.cards if self._writer else ()
+        languages = {card.name: card.language for card in cards if card.name in written}
+        notes = (*gathered.notes, *_too_long(question), *_foreign(question, languages))
+        return replace(gathered, notes=notes)
 
     def _reconciled(self, question: str, gathered: Gathered) -> Gathered:
         if self._writer is None or len({p.card for p in gathered.passages}) < 2:
@@ -345,17 +354,29 @@ def ask(
     return Pipeline(**options)([question])[0]
 
 
-def _noted(question: str, gathered: Gathered) -> Gathered:
-    """With a note where the question is longer than cards and the sentence encoder read."""
+def _too_long(question: str) -> tuple[str, ...]:
+    """A note where the question is longer than cards and the sentence encoder read."""
     from kcard import encoder
 
     if len(question) <= encoder.MAX_TOKENS:
-        return gathered
+        return ()
     tokens = encoder.words().count(question) + 2  # and two special ones
     if tokens <= encoder.MAX_TOKENS:
-        return gathered
-    said = f"the question has {tokens} tokens; cards and the sentence encoder read about {encoder.MAX_TOKENS} of them"
-    return replace(gathered, notes=(*gathered.notes, said))
+        return ()
+    return (
+        f"the question has {tokens} tokens; cards and the sentence encoder read about {encoder.MAX_TOKENS} of them",
+    )
+
+
+def _foreign(question: str, cards: Mapping[str, str]) -> tuple[str, ...]:
+    """A note where the question is in another language than all of these cards; by name, the language of each."""
+    language = language_of_question(question)
+    spoken = {code.partition("-")[0].lower() for code in cards.values()}
+    if not spoken or language is None or language in spoken:
+        return ()
+    theirs = " and ".join(sorted(map(language_name, spoken)))
+    named = f"the card {next(iter(cards))} is" if len(cards) == 1 else "the cards are"
+    return (f"the question is in {language_name(language)}, {named} in {theirs}: ask in {theirs}",)
 
 
 def _nearest(reply: Reply, passages: Sequence[Passage]) -> Source | None:

@@ -12,7 +12,7 @@ from kcard.question_form import Form
 from kcard.reader.reading import AnswerSpan, Reading, Sentence
 from kcard.words import analyzer
 
-__all__ = ["STEMS", "AnswerCandidate", "asked_about", "candidates"]
+__all__ = ["STEMS", "AnswerCandidate", "asked_about", "candidates", "coverage"]
 
 MISSING_NUMBER = 4.0  # log-odds for each number of the question that a passage lacks
 LATER = 0.7  # log-odds for each passage that stands before, of the first FEW
@@ -80,3 +80,9 @@ def asked_about(question: str) -> set[str]:
     """The stems of the words that a question is about."""
     telling = (word for word in WORD.findall(question) if word.lower() not in ASKING)
     return {stem for word in telling for stem in STEMS(word)}
+
+
+def coverage(question: str, text: str) -> float:
+    """The share of the words that a question is about which a text has, by their stems; 0 where it is about none."""
+    asked = asked_about(question)
+    return len(asked & set(STEMS(text))) / len(asked) if asked else 0.0

@@ -70,7 +70,9 @@ def quoted(
         if len(chosen) >= MOST or likeliness < most - APART:
             break
         if (at, row) not in chosen:
-            chosen.append((at, row))
+            text, sentences = candidates[at].text, candidates[at].sentences
+            led = row + 1 < len(sentences) and text[: sentences[row].end].endswith(":")
+            chosen += [(at, row), *([(at, row + 1)] if led and (at, row + 1) not in chosen else [])]
     parts = [
         _lines(candidates[at], sorted(row for other, row in chosen if other == at))
         for at in dict.fromkeys(at for at, _ in chosen)

@@ -21,6 +21,8 @@ FILLER = re.compile(
 CLAUSES = re.compile(r"[,:;.–—-]\s+|\s+[–—-]\s+")
 # A noun of several things, and what follows it but no noun of one ("Which option makes ...").
 PLURAL = r"(?!(?:status|series|https|always|does|this|these|those|canvas|lens)\b)\w{3,}(?<![suai'])s"
+MODIFIERS = r"(?:(?!(?:in|of|for|which|is|do|does|did|has|to)\b)[\w-]+ ){0,3}?"
+OF = r"(?: of (?:\w+ ){0,2}\w+)?"
 PLURAL_VERB = (
     r"(?:do|does|did|is|was|will|would|could|has|had|apply|count|exist|belong|make|support|affect|include)"
 )
@@ -47,8 +49,7 @@ FORMS: tuple[tuple[Form, str], ...] = (
         r"|steps|values|options|parts|fields|themes)\b"
         r"|(?:what|which) (?:are|were)\b"
         r"|(?:what|which) (?:\w+ ){0,3}\w+s (?:are|can|do|may|exist|belong|have|should|must)\b"
-        rf"|(?:(?:in|under|for|with|to|on|at|from|by) )?(?:what|which) (?:(?!(?:in|of|for|which|is|do|does|did|has|to)\b)[\w-]+ ){{0,3}}?"
-        rf"{PLURAL}(?: of (?:\w+ ){{0,2}}\w+)? {PLURAL_VERB}\b)",
+        rf"|(?:(?:in|under|for|with|to|on|at|from|by) )?(?:what|which) {MODIFIERS}{PLURAL}{OF} {PLURAL_VERB}\b)",
     ),
     (
         "how",

@@ -28,12 +28,12 @@ def show(answer: Answer, trace: bool = False, streamed: bool = False) -> None:
     if not streamed:
         letter = f"{answer.choice}. " if answer.choice else ""
         out.print(f"[bold]{escape(letter + answer.answer)}[/bold]")
-    for line in dict.fromkeys(_cited(citation, answer) for citation in answer.citations):
+    for line in dict.fromkeys(_cited(citation, answer) for citation in _distinct(answer)):
         out.print(line, soft_wrap=True)
     if answer.nearest is not None:
         place = _place(answer.nearest)
-        where = f" ({place})" if place else ""
-        out.print(f'nearest passage: "{answer.nearest.text}"{where}', markup=False, soft_wrap=True)
+        where = escape(f" ({place})") if place else ""
+        out.print(f'nearest passage: "{_around(answer.nearest, answer.passages)}"{where}', soft_wrap=True)
     out.print(_decided(answer), markup=False, soft_wrap=True)
     if trace:
         for passage in answer.passages:
@@ -82,6 +82,32 @@ def _shortened(p: Passage) -> str:
     """On one line, a long passage cut: the whole of it is in the trace."""
     text = " ".join(p.text.split())
     return text if len(text) <= SHOWN else f"{text[:SHOWN].rpartition(' ')[0]} …"
+
+
+def _around(nearest: Source, passages: Sequence[Passage]) -> str:
+    """What comes nearest, marked in as much of its passage as is shown of one, in markup."""
+    said = " ".join(nearest.text.split())
+    for passage in passages:
+        line = " ".join(passage.text.split())
+        at = line.find(said)
+        if at >= 0:
+            end, room = at + len(said), max(0, SHOWN - len(said)) // 2
+            begin, stop = max(0, at - room), min(len(line), end + room)
+            before = line[begin:at] if not begin else f"… {line[begin:at].partition(' ')[2]}"
+            after = line[end:stop] if stop == len(line) else f"{line[end:stop].rpartition(' ')[0]} …"
+            return f"{escape(before)}[bold]{escape(said)}[/bold]{escape(after)}"
+    return escape(nearest.text)
+
+
+def _distinct(answer: Answer) -> list[Citation]:
+    """The citations, of whole sentences out of one passage the first."""
+    text = " ".join(answer.answer.split())
+    first: dict[object, Citation] = {}
+    for at, citation in enumerate(answer.citations):
+        whole = citation.passage is not None and not citation.quote and len(answer.citations) > 1
+        repeats = whole and " ".join(citation.sentence.split()) in text
+        first.setdefault(citation.passage if repeats else (at,), citation)
+    return list(first.values())
 
 
 def _cited(citation: Citation, answer: Answer) -> str:

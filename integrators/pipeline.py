@@ -39,6 +39,7 @@ from kcard.question import Question, checked, distinct_texts
 from kcard.request import Reply, Request
 
 if TYPE_CHECKING:
+    from kcard.cards.format.folder import CardSet
     from kcard.cards.lm.loader import Loader
 
 __all__ = ["Pipeline", "Prepared", "ask"]
@@ -89,6 +90,7 @@ class Pipeline:
         self._gate = named_gate(options.gate_name, self._metered, self._examples)
         self._writer: TimedGenerator | None = None
         self._integrator: Integrator | None = None
+        self._cards: CardSet | None = None
         self._left_out = ""
         if self._gate.name != "never":
             llm = options.llm
@@ -102,6 +104,7 @@ class Pipeline:
                 from kcard.integrators.beside import Beside
 
                 self._writer = TimedGenerator(Beside(self._writer, retriever))
+            self._cards = cards
             self._integrator = integrator(
                 options,
                 selectors(options, cards, report),
@@ -272,9 +275,9 @@ class Pipeline:
 
     def _noted(self, question: str, gathered: Gathered) -> Gathered:
         """With notes on a question that the cards can't read as it is."""
-        written = {passage.card for passage in gathered.passages}
-        cards = self._writer.cards if self._writer else ()
-        languages = {card.name: card.language for card in cards if card.name in written}
+        written = dict.fromkeys(passage.card for passage in gathered.passages)
+        cards = self._cards
+        languages = {name: cards.manifest(name).language for name in written if cards and name in cards}
         notes = (*gathered.notes, *_too_long(question), *_foreign(question, languages))
         return replace(gathered, notes=notes)
 
@@ -370,13 +373,13 @@ def _too_long(question: str) -> tuple[str, ...]:
 
 def _foreign(question: str, cards: Mapping[str, str]) -> tuple[str, ...]:
     """A note where the question is in another language than all of these cards; by name, the language of each."""
-    language = language_of_question(question)
-    spoken = {code.partition("-")[0].lower() for code in cards.values()}
-    if not spoken or language is None or language in spoken:
+    spoken, language = {*map(language_name, cards.values())}, language_of_question(question)
+    asked = None if language is None else language_name(language)
+    if not spoken or asked is None or asked in spoken or None in spoken:
         return ()
-    theirs = " and ".join(sorted(map(language_name, spoken)))
+    theirs = " and ".join(sorted(filter(None, spoken)))
     named = f"the card {next(iter(cards))} is" if len(cards) == 1 else "the cards are"
-    return (f"the question is in {language_name(language)}, {named} in {theirs}: ask in {theirs}",)
+    return (f"the question is in {asked}, {named} in {theirs}: ask in {theirs}",)
 
 
 def _nearest(reply: Reply, passages: Sequence[Passage]) -> Source | None:

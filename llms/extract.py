@@ -150,10 +150,11 @@ def _certainty(words: AnswerSpan, found: Sequence[AnswerCandidate]) -> float:
 
 
 def _decided(question: str, quote: SentenceQuote) -> str:
-    """The quotation, behind yes or no where its likeliest part tells which."""
+    """Yes or no and the part that tells which; the whole quotation, where none does."""
     yes = polarity(question, quote.first)
-    text = _unmarked(quote.text)
-    return text if abs(yes) < DECIDED else f"{'Yes' if yes > 0 else 'No'}: {text}"
+    if abs(yes) < DECIDED:
+        return _unmarked(quote.text)
+    return f"{'Yes' if yes > 0 else 'No'}: {_unmarked(quote.first)}"
 
 
 def _unmarked(text: str) -> str:

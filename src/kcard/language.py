@@ -24,6 +24,8 @@ LATIN = "\u0250"  # the first character behind the Latin letters
 NAMES = {
     "da": "Danish", "de": "German", "en": "English", "es": "Spanish", "fr": "French", "it": "Italian", "nl": "Dutch",
     "no": "Norwegian", "pt": "Portuguese", "ru": "Russian", "sv": "Swedish", "tr": "Turkish",
+    "ar": "Arabic", "cs": "Czech", "el": "Greek", "fi": "Finnish", "he": "Hebrew", "hi": "Hindi", "hu": "Hungarian",
+    "ja": "Japanese", "ko": "Korean", "pl": "Polish", "uk": "Ukrainian", "zh": "Chinese",
 }  # fmt: skip
 MAJORITY = 0.5  # share of the sample that must be in one language
 
@@ -69,9 +71,9 @@ def language_of_question(question: str) -> str | None:
     return likely if counts.get(likely, 0) >= LEAD else max(counts, key=lambda code: counts[code])
 
 
-def language_name(code: str) -> str:
-    """Return what English calls a language; its code, where that is not known here."""
-    return NAMES.get(code.partition("-")[0].lower(), code)
+def language_name(code: str) -> str | None:
+    """Return what English calls a language; None where that is not known here."""
+    return NAMES.get(code.partition("-")[0].lower())
 
 
 def detect(texts: Sequence[str]) -> str | None:

@@ -1,5 +1,6 @@
 """An answer as a person reads it."""
 
+import re
 from collections.abc import Sequence
 
 from rich.markup import escape
@@ -13,6 +14,8 @@ __all__ = ["show"]
 
 SCORES = ("relevance", "faithfulness", "factuality")
 SHOWN = 240  # characters of a passage
+BEGINNING = 8  # words of a sentence that the answer has already
+MARK = re.compile(r"^[-*•]\s+")  # before an item of a list
 CONSTANT = ("always", "never")  # gates whose score says nothing
 
 
@@ -25,12 +28,12 @@ def show(answer: Answer, trace: bool = False, streamed: bool = False) -> None:
     if not streamed:
         letter = f"{answer.choice}. " if answer.choice else ""
         out.print(f"[bold]{escape(letter + answer.answer)}[/bold]")
-    for line in dict.fromkeys(_cited(citation, answer) for citation in answer.citations):
+    for line in dict.fromkeys(_cited(citation, answer) for citation in _distinct(answer)):
         out.print(line, soft_wrap=True)
     if answer.nearest is not None:
         place = _place(answer.nearest)
-        where = f" ({place})" if place else ""
-        out.print(f'nearest passage: "{answer.nearest.text}"{where}', markup=False, soft_wrap=True)
+        where = escape(f" ({place})") if place else ""
+        out.print(f'nearest passage: "{_around(answer.nearest, answer.passages)}"{where}', soft_wrap=True)
     out.print(_decided(answer), markup=False, soft_wrap=True)
     if trace:
         for passage in answer.passages:
@@ -81,10 +84,37 @@ def _shortened(p: Passage) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN].rpartition(' ')[0]} …"
 
 
+def _around(nearest: Source, passages: Sequence[Passage]) -> str:
+    """What comes nearest, marked in as much of its passage as is shown of one, in markup."""
+    said = " ".join(nearest.text.split())
+    for passage in passages:
+        line = " ".join(passage.text.split())
+        at = line.find(said)
+        if at >= 0:
+            end, room = at + len(said), max(0, SHOWN - len(said)) // 2
+            begin, stop = max(0, at - room), min(len(line), end + room)
+            before = line[begin:at] if not begin else f"… {line[begin:at].partition(' ')[2]}"
+            after = line[end:stop] if stop == len(line) else f"{line[end:stop].rpartition(' ')[0]} …"
+            return f"{escape(before)}[bold]{escape(said)}[/bold]{escape(after)}"
+    return escape(nearest.text)
+
+
+def _distinct(answer: Answer) -> list[Citation]:
+    """The citations, of whole sentences out of one passage the first."""
+    text = " ".join(answer.answer.split())
+    first: dict[object, Citation] = {}
+    for at, citation in enumerate(answer.citations):
+        whole = citation.passage is not None and not citation.quote and len(answer.citations) > 1
+        repeats = whole and " ".join(citation.sentence.split()) in text
+        first.setdefault(citation.passage if repeats else (at,), citation)
+    return list(first.values())
+
+
 def _cited(citation: Citation, answer: Answer) -> str:
     """From what is said to the card and the line: `"Kuiper found Miranda." <- moons (retrieval) <- a.md:3`, in markup.
 
-    A few words stand in their sentence; a whole sentence, which the answer has already, is not printed again.
+    A few words stand in their sentence; of whole sentences, which the answer has already, only the beginning is
+    printed again, and nothing where all come from one passage.
     """
     said = citation.sentence
     if citation.passage is None:
@@ -94,21 +124,28 @@ def _cited(citation: Citation, answer: Answer) -> str:
     steps = [escape(f"{passage.card} ({'retrieval' if passage.source else 'model'}{support})")]
     if place := _place(passage.source or passage.evidence):
         steps.append(escape(place))
-    if quotation := _quotation(said, passage, alone=said == answer.answer):
+    if quotation := _quotation(citation, passage, answer):
         steps.insert(0, quotation)
     return " <- ".join(["", *steps] if not quotation else steps).lstrip()
 
 
-def _quotation(said: str, passage: Passage, *, alone: bool) -> str:
-    """The sentence of the passage that holds what was said, with those words marked; empty where they are all of it."""
+def _quotation(citation: Citation, passage: Passage, answer: Answer) -> str:
+    """The sentence of the passage that holds what was said, with those words marked, or the beginning of what was
+    said; empty where the answer has it all, from one passage."""
+    said = " ".join(citation.sentence.split())
     text = passage.text if passage.pruned is None else passage.pruned
-    for sentence in split(text):
-        line = " ".join(sentence.split())
+    for sentence in [citation.quote] if citation.quote else split(text):
+        line = MARK.sub("", " ".join(sentence.split()))
         at = line.lower().find(said.lower())
         if at >= 0 and len(line) > len(said) + 1:
             end = at + len(said)
             return f'"{escape(line[:at])}[bold]{escape(line[at:end])}[/bold]{escape(line[end:])}"'
-    return "" if alone else escape(f'"{said}"')
+    if said not in " ".join(answer.answer.split()):
+        return escape(f'"{said}"')
+    alone = len({other.passage for other in answer.citations}) == 1
+    beginning = said.split()[:BEGINNING]
+    cut = " …" if len(beginning) < len(said.split()) else ""
+    return "" if alone else escape(f'"{" ".join(beginning)}{cut}"')
 
 
 def _writer(p: Passage) -> str:

@@ -9,16 +9,18 @@ from collections.abc import Sequence, Set
 
 from kcard.answer import Citation, Passage
 from kcard.protocols import Checker, Pair
+from kcard.request import Quote
 from kcard.selectors.verdicts import support
 from kcard.sentences import split
 from kcard.words import words
 
-__all__ = ["cite", "without_headings"]
+__all__ = ["cite", "cite_quote", "without_headings"]
 
 # Fewer words are not a claim that a checker could judge.
 CLAIM = 4
 SUPPORTED = 0.5
 BORDER = re.compile(r"(\n| … |^(?:Yes|No): )")  # between quoted parts
+VERDICT = re.compile(r"^(?:Yes|No): ")
 
 
 def cite(answer: str, passages: Sequence[Passage], checker: Checker) -> tuple[Citation, ...]:
@@ -28,7 +30,7 @@ def cite(answer: str, passages: Sequence[Passage], checker: Checker) -> tuple[Ci
     at least four words rests on the passage by which the checker supports it most, if that is 0.5 or more.
     """
     kept = [(i, p.knowledge) for i, p in enumerate(passages) if p.kept]
-    sentences = split(answer) if kept else []
+    sentences = split(VERDICT.sub("", answer)) if kept else []
     spoken = [_copied(sentence, kept) for sentence in sentences]
     open_ = [
         s for s, found in zip(sentences, spoken, strict=True) if found is None and len(words(s)) >= CLAIM
@@ -38,6 +40,14 @@ def cite(answer: str, passages: Sequence[Passage], checker: Checker) -> tuple[Ci
         Citation(sentence, found, 1.0) if found is not None else judged.get(sentence, Citation(sentence))
         for sentence, found in zip(sentences, spoken, strict=True)
     )
+
+
+def cite_quote(answer: str, quote: Quote, passages: Sequence[Passage]) -> tuple[Citation, ...]:
+    """The citation of words that an LLM took out of a sentence which it names: no passage is sought for them."""
+    kept = [i for i, p in enumerate(passages) if p.kept]
+    if quote.passage >= len(kept):
+        return ()
+    return (Citation(answer, kept[quote.passage], 1.0, without_headings(quote.text, passages)),)
 
 
 def without_headings(answer: str, passages: Sequence[Passage]) -> str:

@@ -22,6 +22,11 @@ class Gathered:
         """What the LLM reads: only what cards wrote, never the evidence."""
         return tuple(p.knowledge for p in self.passages if p.kept)
 
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """What stands over each of these, and at its beginning; empty texts where nothing does."""
+        return tuple(p.source.section if p.source else "" for p in self.passages if p.kept)
+
 
 def distinct(passages: Sequence[Passage]) -> list[Passage]:
     """Non-empty passages in their order, of equal texts the first, or the one that was looked up."""

@@ -141,6 +141,11 @@ class Metered:
                 self.enter(request, chosen, share, note)
                 yield chosen
 
+    @property
+    def streams(self) -> bool:
+        """Whether the LLM's replies come in pieces."""
+        return isinstance(self._llm, Streaming)
+
     def stream(self, request: Request) -> Iterator[str | Reply]:
         """Pieces of the text, in one piece where the LLM can't stream, then the reply."""
         if isinstance(self._llm, Streaming):

@@ -26,18 +26,20 @@ from kcard.integrators.assembly import (
     selectors,
 )
 from kcard.integrators.batch import asked_together
-from kcard.integrators.citation import cite, without_headings
+from kcard.integrators.citation import cite, cite_quote, without_headings
 from kcard.integrators.disagreement import reconciled
 from kcard.integrators.gathered import Gathered
 from kcard.integrators.metered import Metered, TimedGenerator
 from kcard.integrators.named_gate import named_gate
 from kcard.integrators.narrowed import Narrowed
 from kcard.integrators.options import AskOptions, Mode
+from kcard.language import language_name, language_of_question
 from kcard.protocols import LLM, Evidence
 from kcard.question import Question, checked, distinct_texts
 from kcard.request import Reply, Request
 
 if TYPE_CHECKING:
+    from kcard.cards.format.folder import CardSet
     from kcard.cards.lm.loader import Loader
 
 __all__ = ["Pipeline", "Prepared", "ask"]
@@ -88,6 +90,7 @@ class Pipeline:
         self._gate = named_gate(options.gate_name, self._metered, self._examples)
         self._writer: TimedGenerator | None = None
         self._integrator: Integrator | None = None
+        self._cards: CardSet | None = None
         self._left_out = ""
         if self._gate.name != "never":
             llm = options.llm
@@ -101,6 +104,7 @@ class Pipeline:
                 from kcard.integrators.beside import Beside
 
                 self._writer = TimedGenerator(Beside(self._writer, retriever))
+            self._cards = cards
             self._integrator = integrator(
                 options,
                 selectors(options, cards, report),
@@ -234,13 +238,14 @@ class Pipeline:
         prepared = self._prepare([asked])[asked]
         started, reply = time.perf_counter(), Reply("")
         request = self._request(asked, prepared)
-        for piece in [self._metered.reply(request)] if asked.choices else self._metered.stream(request):
+        whole = bool(asked.choices) or not self._metered.streams
+        for piece in [self._metered.reply(request)] if whole else self._metered.stream(request):
             if isinstance(piece, Reply):
                 reply = piece
             else:
                 yield piece
         answer = self._answer(asked, prepared, reply, started)
-        if asked.choices:
+        if whole:
             yield answer.answer
         yield answer
 
@@ -257,7 +262,7 @@ class Pipeline:
         if self._integrator and fired:
             gathered = dict(zip(fired, self._integrator.gather(fired), strict=True))
         settled = {
-            t: self._reconciled(t, _noted(t, gathered[t])) if t in gathered else self._not_sought()
+            t: self._reconciled(t, self._noted(t, gathered[t])) if t in gathered else self._not_sought()
             for t in texts
         }
         seconds = (time.perf_counter() - started) / max(len(questions), 1)
@@ -267,6 +272,14 @@ class Pipeline:
         """Nothing; where the LLM is asked for cards step by step, with its No to the gate."""
         stepwise = self.options.mode in {"top-down", "hybrid"}
         return Gathered(turns=asked_by(self._gate.gate, fired=False) if stepwise else ())
+
+    def _noted(self, question: str, gathered: Gathered) -> Gathered:
+        """With notes on a question that the cards can't read as it is."""
+        written = dict.fromkeys(passage.card for passage in gathered.passages)
+        cards = self._cards
+        languages = {name: cards.manifest(name).language for name in written if cards and name in cards}
+        notes = (*gathered.notes, *_too_long(question), *_foreign(question, languages))
+        return replace(gathered, notes=notes)
 
     def _reconciled(self, question: str, gathered: Gathered) -> Gathered:
         if self._writer is None or len({p.card for p in gathered.passages}) < 2:
@@ -278,7 +291,14 @@ class Pipeline:
 
     def _request(self, question: Question, prepared: Prepared) -> Request:
         gathered = prepared.gathered
-        return Request("answer", question.text, gathered.knowledge, self._examples, turns=gathered.turns)
+        return Request(
+            "answer",
+            question.text,
+            gathered.knowledge,
+            self._examples,
+            turns=gathered.turns,
+            headings=gathered.headings,
+        )
 
     def _answer(self, question: Question, prepared: Prepared, reply: Reply, started: float) -> Answer:
         """The LLM's reply with what led to it. `started`: when the question began to be answered."""
@@ -312,6 +332,9 @@ class Pipeline:
         """Nothing, where the LLM does not know."""
         if self._integrator is None or not reply.known:
             return ()
+        quote, said = reply.quote, " ".join(text.split())
+        if quote and said != quote.text and said in quote.text:
+            return cite_quote(text, quote, passages)
         return cite(text, passages, self._integrator.selectors.checker)
 
     def _news(self) -> tuple[str, ...]:
@@ -334,17 +357,29 @@ def ask(
     return Pipeline(**options)([question])[0]
 
 
-def _noted(question: str, gathered: Gathered) -> Gathered:
-    """With a note where the question is longer than cards and the sentence encoder read."""
+def _too_long(question: str) -> tuple[str, ...]:
+    """A note where the question is longer than cards and the sentence encoder read."""
     from kcard import encoder
 
     if len(question) <= encoder.MAX_TOKENS:
-        return gathered
+        return ()
     tokens = encoder.words().count(question) + 2  # and two special ones
     if tokens <= encoder.MAX_TOKENS:
-        return gathered
-    said = f"the question has {tokens} tokens; cards and the sentence encoder read about {encoder.MAX_TOKENS} of them"
-    return replace(gathered, notes=(*gathered.notes, said))
+        return ()
+    return (
+        f"the question has {tokens} tokens; cards and the sentence encoder read about {encoder.MAX_TOKENS} of them",
+    )
+
+
+def _foreign(question: str, cards: Mapping[str, str]) -> tuple[str, ...]:
+    """A note where the question is in another language than all of these cards; by name, the language of each."""
+    spoken, language = {*map(language_name, cards.values())}, language_of_question(question)
+    asked = None if language is None else language_name(language)
+    if not spoken or asked is None or asked in spoken or None in spoken:
+        return ()
+    theirs = " and ".join(sorted(filter(None, spoken)))
+    named = f"the card {next(iter(cards))} is" if len(cards) == 1 else "the cards are"
+    return (f"the question is in {asked}, {named} in {theirs}: ask in {theirs}",)
 
 
 def _nearest(reply: Reply, passages: Sequence[Passage]) -> Source | None:

@@ -47,10 +47,7 @@ class EmbeddedLLM:
     concurrency = 4  # requests that are read together
     deterministic = True
 
-    announcement = (
-        "LLM: the embedded reader, an offline stand-in: it extracts answers from passages of cards and knows some "
-        "widely known facts; it does not reason"
-    )
+    announcement = "LLM: the embedded reader, an offline stand-in: it extracts answers and does not reason"
 
     def count(self, request: Request) -> int:
         """The tokens of the question."""
@@ -76,8 +73,8 @@ class EmbeddedLLM:
 def _extracts(requests: Sequence[Request]) -> list[Extract | None]:
     """What the passages of each request answer; None where there is nothing to read."""
     read = [_is_read(request) for request in requests]
-    asked = [(r.question, r.knowledge) for r, reads in zip(requests, read, strict=True) if reads]
-    found = iter(extract_all(asked))
+    asked = [request for request, reads in zip(requests, read, strict=True) if reads]
+    found = iter(extract_all([(r.question, r.knowledge) for r in asked], [r.headings for r in asked]))
     return [next(found) if reads else None for reads in read]
 
 

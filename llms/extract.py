@@ -4,6 +4,7 @@ What is said stands in the passages; nothing is made up.
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from kcard.reader.reading import AnswerSpan, Reading, read_all
 
 __all__ = ["Extract", "examine", "extract", "extract_all"]
 
+MARK = re.compile(r"^[-*•]\s+")
 SURE = 0.5  # certainty of words, over all passages that give them, below which sentences answer "what"
 
 
@@ -68,9 +70,14 @@ def extract(question: str, passages: Sequence[str]) -> Extract | None:
     return extract_all([(question, passages)])[0]
 
 
-def extract_all(asked: Sequence[tuple[str, Sequence[str]]]) -> list[Extract | None]:
-    """The same of several questions, each with its passages, which are read together."""
-    return [found[0] if found else None for found in _examined(asked)]
+def extract_all(
+    asked: Sequence[tuple[str, Sequence[str]]], headings: Sequence[Sequence[str]] | None = None
+) -> list[Extract | None]:
+    """The same of several questions, each with its passages, which are read together.
+
+    `headings`: those that the passages of each question begin with, "" for none: they are read, but not quoted.
+    """
+    return [found[0] if found else None for found in _examined(asked, headings)]
 
 
 def examine(question: str, passages: Sequence[str]) -> tuple[Extract, dict[str, float]] | None:
@@ -78,11 +85,15 @@ def examine(question: str, passages: Sequence[str]) -> tuple[Extract, dict[str, 
     return _examined([(question, passages)])[0]
 
 
-def _examined(asked: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[Extract, dict[str, float]] | None]:
+def _examined(
+    asked: Sequence[tuple[str, Sequence[str]]], headings: Sequence[Sequence[str]] | None = None
+) -> list[tuple[Extract, dict[str, float]] | None]:
     asked = [(ordinals_as_in(passages, question), passages) for question, passages in asked]
     drafts = [
-        _draft(question, passages, readings)
-        for (question, passages), readings in zip(asked, read_all(asked), strict=True)
+        _draft(question, passages, readings, over)
+        for (question, passages), readings, over in zip(
+            asked, read_all(asked), headings or [()] * len(asked), strict=True
+        )
     ]
     near = iter(nearness([(draft.question, draft.grounds) for draft in drafts if draft]))
     found = []
@@ -92,9 +103,11 @@ def _examined(asked: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[Extract,
     return found
 
 
-def _draft(question: str, passages: Sequence[str], readings: Sequence[Reading]) -> _Draft | None:
+def _draft(
+    question: str, passages: Sequence[str], readings: Sequence[Reading], headings: Sequence[str]
+) -> _Draft | None:
     form = form_of(question)
-    found = candidates(question, form, passages, readings)
+    found = candidates(question, form, passages, readings, headings)
     if not found:
         return None
     supports, best = supports_of(question, found), found[0]
@@ -108,14 +121,15 @@ def _draft(question: str, passages: Sequence[str], readings: Sequence[Reading]) 
     passage = found[quote.candidate].passage
     if words is not None and asks_for_words(question, form):
         # However unsure, a name, a place, a time or a number is named; the sentences tell how sure it is.
-        return _Draft(question, form, best, said, quote.text, quote.first, passage, words=True)
-    text = _decided(question, quote) if form == "yes/no" else quote.text
+        first = joined(best, around)
+        return _Draft(question, form, best, said, quote.text, first, best.passage, words=True)
+    text = _decided(question, quote) if form == "yes/no" else _unmarked(quote.text)
     return _Draft(question, form, best, text, quote.text, quote.first, passage, words=False)
 
 
 def _sentence(candidate: AnswerCandidate, words: AnswerSpan | None, support: Sequence[float]) -> int:
     """The number of the sentence that the words begin in; without words, of the likeliest."""
-    sentences = candidate.reading.sentences
+    sentences = candidate.sentences
     if words is not None:
         for at, sentence in enumerate(sentences):
             if sentence.start <= words.start < sentence.end:
@@ -125,7 +139,7 @@ def _sentence(candidate: AnswerCandidate, words: AnswerSpan | None, support: Seq
 
 def _within_sentence(candidate: AnswerCandidate, words: AnswerSpan, at: int) -> str:
     """The words to the end of the sentence that they begin in."""
-    text, end = candidate.text, candidate.reading.sentences[at].end
+    text, end = candidate.text, candidate.sentences[at].end
     return text[words.start : end] if end < words.end and text[end].isspace() else words.text
 
 
@@ -136,6 +150,13 @@ def _certainty(words: AnswerSpan, found: Sequence[AnswerCandidate]) -> float:
 
 
 def _decided(question: str, quote: SentenceQuote) -> str:
-    """The quotation, behind yes or no where its likeliest part tells which."""
+    """Yes or no and the part that tells which; the whole quotation, where none does."""
     yes = polarity(question, quote.first)
-    return quote.text if abs(yes) < DECIDED else f"{'Yes' if yes > 0 else 'No'}: {quote.text}"
+    if abs(yes) < DECIDED:
+        return _unmarked(quote.text)
+    return f"{'Yes' if yes > 0 else 'No'}: {_unmarked(quote.first)}"
+
+
+def _unmarked(text: str) -> str:
+    """A lone item of a list without its mark; other text as it is."""
+    return text if "\n" in text else MARK.sub("", text)

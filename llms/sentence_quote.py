@@ -46,7 +46,7 @@ def supports_of(question: str, candidates: Sequence[AnswerCandidate]) -> list[li
 def _supports(asked: set[str], candidate: AnswerCandidate) -> list[float]:
     text, words = candidate.text, candidate.answer
     found = []
-    for sentence in candidate.reading.sentences:
+    for sentence in candidate.sentences:
         stems = set(STEMS(text[sentence.start : sentence.end]))
         holds = words is not None and sentence.start <= words.start < sentence.end
         found.append(
@@ -70,7 +70,9 @@ def quoted(
         if len(chosen) >= MOST or likeliness < most - APART:
             break
         if (at, row) not in chosen:
-            chosen.append((at, row))
+            text, sentences = candidates[at].text, candidates[at].sentences
+            led = row + 1 < len(sentences) and text[: sentences[row].end].endswith(":")
+            chosen += [(at, row), *([(at, row + 1)] if led and (at, row + 1) not in chosen else [])]
     parts = [
         _lines(candidates[at], sorted(row for other, row in chosen if other == at))
         for at in dict.fromkeys(at for at, _ in chosen)
@@ -90,7 +92,7 @@ def _likeliness(
 
 def joined(candidate: AnswerCandidate, row: int) -> str:
     """One sentence, its white space made single."""
-    sentence = candidate.reading.sentences[row]
+    sentence = candidate.sentences[row]
     return " ".join(candidate.text[sentence.start : sentence.end].split())
 
 
@@ -98,7 +100,7 @@ def _neighbours(
     candidate: AnswerCandidate, support: Sequence[float], best: int, *, whole_list: bool
 ) -> list[int]:
     """The best sentence and those beside it that belong to it, in order."""
-    text, sentences = candidate.text, candidate.reading.sentences
+    text, sentences = candidate.text, candidate.sentences
     first = last = best
     words = _words(text, sentences[best])
     while words < LONGEST:
@@ -144,7 +146,7 @@ def _words(text: str, sentence: Sentence) -> int:
 
 def _lines(candidate: AnswerCandidate, rows: Sequence[int]) -> str:
     """Sentences of a passage in their order, each line of the passage a line; where some are left out stands …"""
-    text, sentences = candidate.text, candidate.reading.sentences
+    text, sentences = candidate.text, candidate.sentences
     parts: list[str] = []
     for row in rows:
         end = sentences[row].end

@@ -72,12 +72,14 @@ class Decision:
 class Citation:
     """What a sentence of the answer rests on: `passage` is the number of a kept passage of the Answer, from 0.
 
-    `support` is in [0, 1]. `passage` is None where no passage supports the sentence.
+    `support` is in [0, 1]. `passage` is None where no passage supports the sentence. `quote`: where the sentence is a
+    few words, the one of the passage that they were taken from, as far as the LLM tells.
     """
 
     sentence: str
     passage: int | None = None
     support: float = 0.0
+    quote: str = ""
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ class Answer:
         if self.nearest is not None:
             data["nearest"] = _source_json(self.nearest)
         if self.citations:
-            data["citations"] = [asdict(citation) for citation in self.citations]
+            data["citations"] = [_citation_json(citation) for citation in self.citations]
         if self.usage is not None and self.usage.tokens_in is not None:
             data["usage"] = {key: _rounded(value) for key, value in asdict(self.usage).items()}
         return data | {"notes": list(self.notes)} if self.notes else data
@@ -156,6 +158,11 @@ class Answer:
 
 def _rounded(value: float | None) -> float | None:
     return round(value, 4) if isinstance(value, float) else value
+
+
+def _citation_json(citation: Citation) -> dict[str, Any]:
+    data = asdict(citation)
+    return data if citation.quote else {key: value for key, value in data.items() if key != "quote"}
 
 
 def _passage_json(p: Passage) -> dict[str, Any]:

@@ -19,6 +19,13 @@ FILLER = re.compile(
     r"(?:if\b|whether\b)?\s*)+"
 )
 CLAUSES = re.compile(r"[,:;.–—-]\s+|\s+[–—-]\s+")
+# A noun of several things, and what follows it but no noun of one ("Which option makes ...").
+PLURAL = r"(?!(?:status|series|https|always|does|this|these|those|canvas|lens)\b)\w{3,}(?<![suai'])s"
+MODIFIERS = r"(?:(?!(?:in|of|for|which|is|do|does|did|has|to)\b)[\w-]+ ){0,3}?"
+OF = r"(?: of (?:\w+ ){0,2}\w+)?"
+PLURAL_VERB = (
+    r"(?:do|does|did|is|was|will|would|could|has|had|apply|count|exist|belong|make|support|affect|include)"
+)
 # Of these the first that fits a clause's beginning tells the form.
 FORMS: tuple[tuple[Form, str], ...] = (
     (
@@ -41,7 +48,8 @@ FORMS: tuple[tuple[Form, str], ...] = (
         r"|(?:in |under )?(?:what|which) (?:kinds|sorts|types|things|ways|situations|conditions|cases|information|items"
         r"|steps|values|options|parts|fields|themes)\b"
         r"|(?:what|which) (?:are|were)\b"
-        r"|(?:what|which) (?:\w+ ){0,3}\w+s (?:are|can|do|may|exist|belong|have|should|must)\b)",
+        r"|(?:what|which) (?:\w+ ){0,3}\w+s (?:are|can|do|may|exist|belong|have|should|must)\b"
+        rf"|(?:(?:in|under|for|with|to|on|at|from|by) )?(?:what|which) {MODIFIERS}{PLURAL}{OF} {PLURAL_VERB}\b)",
     ),
     (
         "how",

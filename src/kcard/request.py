@@ -61,6 +61,8 @@ class Request:
               a statement that does (generated knowledge prompting); recite: a passage from memory that holds the
               answer (RECITE); study: study material about `knowledge`, where `question` names what is wanted
               (kcard.training.study.tasks)
+    headings  what stands over each of `knowledge`, which begins with it ("heading: text"), "" where nothing does;
+              empty: of none it is known
     choices   of `choose`, the cards; of any other kind, the options (letter, text) of the question
     turns     what went before, oldest first; empty: nothing, or a mode whose requests stand alone (bottom-up)
     template  which wording of a `need` request to use, from 0 (see llms/wordings.py); in the examples, and in
@@ -80,6 +82,7 @@ class Request:
     draft: bool = False
     sample: int = 0
     temperature: float | None = None
+    headings: tuple[str, ...] = ()
 
     @property
     def shots(self) -> tuple[Example, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 __all__ = [
+    "STOPWORDS",
     "Analyzer",
     "analyzer",
     "command_options",

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from kcard.answer import Answer, Citation, Decision, Passage, Source
-from kcard.integrators.citation import cite, without_headings
+from kcard.integrators.citation import cite, cite_quote, without_headings
 from kcard.protocols import Array, Pair
+from kcard.request import Quote
 from kcard.selectors.checker import MiniLMChecker
 
 PASSAGES = [
@@ -116,6 +117,42 @@ def test_the_view_leads_from_the_sentence_to_card_file_and_line(capsys: pytest.C
     assert '"A [red] sea." <- seas (model, support 0.75) <- seas.md:3\n' in out
     assert '"No place" <- notes (model)\n' in out
     assert '"Else." <- no kept passage\n' in out
+
+
+def shown(
+    capsys: pytest.CaptureFixture[str], text: str, *cited: Citation, nearest: Source | None = None
+) -> str:
+    from kcard.cli.answer_view import show
+
+    known = "A mill stood there. - Kuiper found Miranda in 1948. It is small and round and nobody ever lived on it."
+    passages = tuple(Passage("moons", known, kept=True, source=Source("x", f"{n}.md", n)) for n in (1, 2))
+    gate = Decision("always", 0.0, True)
+    show(Answer("q", text, "bottom-up", gate, passages=passages, citations=cited, nearest=nearest))
+    return capsys.readouterr().out
+
+
+def test_words_are_shown_in_the_sentence_that_the_llm_names(capsys: pytest.CaptureFixture[str]) -> None:
+    out = shown(capsys, "1948", *cite_quote("1948", Quote("- Kuiper found it in 1948.", 0), PASSAGES))
+    assert '"Kuiper found it in 1948." <- moons' in out
+
+
+def test_sentences_of_one_passage_are_not_printed_again(capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = "A mill stood there.", "It is small and round and nobody ever lived on it."
+    out = shown(capsys, f"{one} {other}", Citation(one, 0, 1.0), Citation(other, 0, 1.0))
+    assert out.splitlines()[1:-1] == ["<- moons (retrieval) <- 1.md:1"]
+    out = shown(capsys, f"{other} {one}", Citation(other, 0, 1.0), Citation(one, 1, 1.0))
+    assert '"It is small and round and nobody ever …" <- moons (retrieval) <- 1.md:1\n' in out
+
+
+def test_the_nearest_words_stand_in_their_passage(capsys: pytest.CaptureFixture[str]) -> None:
+    out = shown(capsys, "I don't know.", nearest=Source("Kuiper found Miranda in 1948.", "1.md", 1))
+    assert '"A mill stood there. - Kuiper found Miranda in 1948. It is small' in out
+
+
+def test_yes_or_no_is_no_part_of_what_is_cited() -> None:
+    assert cite("Yes: Titania is the largest moon of Uranus.", PASSAGES, NoChecker()) == (
+        Citation("Titania is the largest moon of Uranus.", 1, 1.0),
+    )
 
 
 def test_headings_that_were_read_before_a_passage_are_not_part_of_a_quotation() -> None:

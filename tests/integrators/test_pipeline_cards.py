@@ -58,3 +58,33 @@ def test_without_names_the_llm_is_asked_whether_it_needs_any() -> None:
 def test_a_gate_that_is_given_is_used_with_named_cards_too() -> None:
     (answer,) = Pipeline(cards="moons", gate="self-ask", llm=lambda _: "No")([QUESTION])
     assert (answer.gate.name, answer.cards) == ("self-ask", ())
+
+
+@pytest.mark.usefixtures("cards")
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        (
+            "Wer hat den Mond Tethys entdeckt und wie hat er das gemacht?",
+            "in German, the card moons is in English",
+        ),
+        ("¿Quién fue el que descubrió la luna Tethys?", "in Spanish, the card moons is in English"),
+        (QUESTION, ""),
+    ],
+)
+def test_a_question_in_another_language_than_the_cards_says_so(question: str, said: str) -> None:
+    (answer,) = Pipeline(cards="moons")([question])
+    assert said in "".join(answer.notes)
+    assert bool(answer.notes) == bool(said)
+
+
+def test_a_streamed_answer_has_no_heading_either(tmp_path: Path) -> None:
+    manual = tmp_path / "manual.md"
+    manual.write_text(
+        "# Manual\n\n## 2.5 Depot > How?\n\nTo open the depot of Tarn you turn the big key twice.\n", "utf-8"
+    )
+    kcard.publish(kcard.train(manual, kind="retrieval", name="manual", description="depots").folder)
+    *pieces, answer = Pipeline(cards="manual").stream("How do you open the depot of Tarn?")
+    assert pieces == ["To open the depot of Tarn you turn the big key twice."]
+    assert not isinstance(answer, str)
+    assert answer.answer == pieces[0]

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from kcard.llms.extract import examine, extract
+from kcard.llms.extract import examine, extract, extract_all
 from kcard.llms.reader import ANSWERED
 from kcard.reader.network import WEIGHTS
 from kcard.reader.reading import read
@@ -202,3 +202,46 @@ def test_another_ordinal_in_words_is_no_surer_than_one_in_figures() -> None:
     assert in_words is not None
     assert in_figures is not None
     assert in_words.probability == in_figures.probability < ANSWERED
+
+
+def headed(question: str, heading: str, text: str) -> str:
+    (found,) = extract_all([(question, [f"{heading}: {text}"])], [[heading]])
+    assert found is not None
+    assert heading not in found.quote
+    return found.text
+
+
+@pytest.mark.parametrize("heading", ["2 Invoking > 2.5 How? > '-c'", "Manual. How does it open", "Depot"])
+def test_a_heading_is_read_but_not_quoted(heading: str) -> None:
+    text = "To open the depot of Tarn you turn the big key twice."
+    assert headed("How do you open the depot of Tarn?", heading, text) == text
+
+
+def test_a_lone_item_of_a_list_comes_without_its_mark() -> None:
+    assert headed("How is a parcel found?", "Parcels", "- Retrieve it only") == "Retrieve it only"
+
+
+def test_words_are_quoted_in_the_sentence_that_they_were_taken_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kcard.llms.extract.SURE", 1.1)
+    found = extract("Who built the lighthouse of Port Callow?", [f"{MILL} {TOWER}"])
+    assert found is not None
+    assert (found.text, found.quote) == ("Halden & Co", TOWER)
+
+
+def test_a_verdict_comes_with_the_sentence_that_tells_it_and_no_other() -> None:
+    other = "The depot of Tarn has a red door."
+    found = extract(
+        "Does the depot of Tarn open on Sunday?", ["The depot of Tarn never opens on Sunday.", other]
+    )
+    assert found is not None
+    assert found.text == "No: The depot of Tarn never opens on Sunday."
+
+
+def test_sentences_elsewhere_that_end_in_a_colon_bring_what_they_lead_to() -> None:
+    passages = [
+        "The ferry to Skarn leaves from the north quay.",
+        "To pay for the ferry to Skarn, type:\npay --ferry",
+    ]
+    found = extract("How does the ferry to Skarn work?", passages)
+    assert found is not None
+    assert "type:\npay --ferry" in found.text

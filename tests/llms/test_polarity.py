@@ -14,6 +14,10 @@ from kcard.llms.polarity import DECIDED, polarity
         ("Can the lamp burn outdoors?", "The lamp doesn't work outdoors, but only in a room.", False),
         ("Is the lamp not allowed outdoors?", "The lamp can't be lit outdoors.", True),
         ("May a lamp be sold?", "You may sell it for any price or no price.", True),
+        ("Is it ok to have more than one lamp?", "It is perfectly fine to light several lamps.", True),
+        ("Does it work?", "It does **not** work.", False),
+        ("Was Tarn ever funded by the FSF?", "The creation of Tarn was sponsored by the FSF.", True),
+        ("Does the lamp burn gas?", "The lamp burns only oil.", False),
     ],
 )
 def test_negation_decides(question: str, sentences: str, yes: bool) -> None:

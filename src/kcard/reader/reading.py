@@ -37,9 +37,12 @@ REMEMBERED = 4096  # readings
 NOTHING = -1e4  # log-odds of a text without words
 ROOM = MAX_TOKENS - 3 - QUESTION_TOKENS  # tokens of a piece
 MARKS = " \t\n.,;:!?\"'()"
-# A path, an option, a version, a name of code: what stands between blanks, brackets, quotes and commas is one word.
-RUN = re.compile(r"[^\s,;()\[\]{}\"'“”‘’`|]+")
-TECHNICAL = re.compile(r"[/\\_=@$~]|::|^\.\w|^--?\w|\w\.\w|\d\.\d")
+# A path, an option, a version, a name of code: what stands between blanks, brackets, quotes and commas is one word,
+# with the brackets of a call, of a page of the manual or of a variable.
+RUN = re.compile(r"(?:\$\{\w+\}|[^\s,;()\[\]{}\"'“”‘’`|])+(?:\(\d?[a-z]?\))?")
+TECHNICAL = re.compile(
+    r"[/\\_=@$~]|::|^\.\w|^--?\w|\w\.\w|\d\.\d|\+\+|\w\+\w|^[#%]\w|\d%$|\*\.\w|\(\d?[a-z]?\)$"
+)
 
 
 @dataclass(frozen=True)

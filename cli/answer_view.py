@@ -1,6 +1,7 @@
 """An answer as a person reads it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.markup import escape
 from rich.table import Table
@@ -92,7 +93,8 @@ def _cited(citation: Citation, answer: Answer) -> str:
     passage = answer.passages[citation.passage]
     support = "" if citation.support >= 1 else f", support {_number(citation.support)}"
     steps = [escape(f"{passage.card} ({'retrieval' if passage.source else 'model'}{support})")]
-    if place := _place(passage.source or passage.evidence):
+    source = passage.source or passage.evidence
+    if place := _place(source and replace(source, line=citation.line or source.line)):
         steps.append(escape(place))
     if quotation := _quotation(said, passage, alone=said == answer.answer):
         steps.insert(0, quotation)

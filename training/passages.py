@@ -6,7 +6,7 @@ are passages of their own.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import PurePath
@@ -55,7 +55,8 @@ class _Entry:
         words = ""
         for before, block in pairwise([self.term, *self.blocks]):
             words += ("\n" if "code" in (before.kind, block.kind) else " ") + block.text
-        return Block("item", f"{self.term.text}:{words}" if words else self.term.text, self.term.line)
+        text = f"{self.term.text}:{words}" if words else self.term.text
+        return Block("item", text, self.term.line, lines=_lines([self.term, *self.blocks])[1:])
 
 
 class _Grouping:
@@ -93,7 +94,7 @@ class _Grouping:
         yield from self._flush()
         section = self._section() if block.section is None else block.section
         file = self._file if block.file is None else block.file
-        yield from (Source(text, file, block.line, section=section) for text in cut(block.text, PASSAGE))
+        yield from _cut([block], file, section)
 
     def _head(self, block: Block) -> Iterator[Source]:
         yield from self._leave(block.level)
@@ -153,9 +154,7 @@ class _Grouping:
     def _flush(self) -> Iterator[Source]:
         waiting, self._waiting = self._waiting, []
         if waiting:
-            text = "\n".join(block.text for block in waiting)
-            for part in cut(text, PASSAGE):
-                yield Source(part, self._file, waiting[0].line, section=self._waiting_for)
+            yield from _cut(waiting, self._file, self._waiting_for)
 
     def _section(self) -> str:
         """The outermost and the two innermost headings, such as "npm config > Settings > fetch-retries"."""
@@ -169,6 +168,29 @@ class _Grouping:
         """The name of the file, where it says something."""
         name = PurePath(self._file.removesuffix(".gz")).stem
         return "" if name.lower() in UNTELLING else re.sub(r"[-_]+", " ", name)
+
+
+def _cut(blocks: Sequence[Block], file: str, section: str) -> Iterator[Source]:
+    """The passages of blocks that stand together, each with the lines that its words stand on."""
+    lines, before = _lines(blocks), 0
+    for text in cut("\n".join(block.text for block in blocks), PASSAGE):
+        line = next(line for words, line in reversed(lines) if words <= before)
+        after = before + len(text.split())
+        inside = tuple((words - before, line) for words, line in lines if before < words < after)
+        yield Source(text, file, line, section=section, lines=inside)
+        before = after
+
+
+def _lines(blocks: Iterable[Block]) -> tuple[tuple[int, int], ...]:
+    """Where each line of the blocks begins in their joined text: (words before it, its number)."""
+    lines: list[tuple[int, int]] = []
+    before = 0
+    for block in blocks:
+        for words, line in ((0, block.line), *block.lines):
+            if not lines or lines[-1][1] != line:
+                lines.append((before + words, line))
+        before += len(block.text.split())
+    return tuple(lines)
 
 
 def _short(heading: str) -> str:

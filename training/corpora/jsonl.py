@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
+from kcard.cards.format.passages import lines_of
 from kcard.errors import CorpusError
 from kcard.json_values import parse
-from kcard.cards.format.passages import lines_of
 from kcard.training.corpora.columns import NAMES, Template, heading
 from kcard.training.corpora.document import Block, Document
 from kcard.training.corpora.lines import lines

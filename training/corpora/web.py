@@ -59,8 +59,8 @@ def blocks(page: bytes | str, path: Path, losses: Losses) -> Iterator[Block]:
 
 
 class _Places:
-    """Where the words of a page stand in its file, which the parser does not tell. Letters and digits are compared, from
-    block to block in their order."""
+    """Where the words of a page stand in its file, which the parser does not tell. Letters and digits are compared,
+    from block to block in their order."""
 
     def __init__(self, page: str) -> None:
         shown = HIDDEN.sub(lambda markup: "\n" * markup[0].count("\n"), page)

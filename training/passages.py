@@ -6,9 +6,9 @@ are passages of their own.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import PurePath
 
 from kcard.answer import Source
@@ -19,6 +19,12 @@ __all__ = ["PASSAGE", "passages"]
 
 PASSAGE = Size(words=150, characters=1200)
 ENTRY = 40  # words
+CONTENTS = 3  # lines of a table of contents at least
+NUMBER = re.compile(r"^[\W_]*(?:\d+(?:\.\d+)*[.)]?(?![^\W\d_])|[A-Z]\.(?=\s))?")  # "- 1.2. Title"
+PAGE = re.compile(
+    r"(?:\s+\|[^\s|]+\||(?:[.…·]\s?){3,}\s*\w+|\s{2,}\d+)\s*$"
+)  # "Title |tag|", "Title .... 12"
+SIGNS = re.compile(r"[\W_]+")
 HEADING = 12  # words
 TELLING = 4  # words that the heading of an empty section has at least to be kept as text
 UNTELLING = {"index", "readme", "text", "document", "passages", "main", "default"}
@@ -27,9 +33,34 @@ UNTELLING = {"index", "readme", "text", "document", "passages", "main", "default
 def passages(blocks: Iterable[Block], file: str) -> Iterator[Source]:
     """The passages of one document, in its order; `file`: how they name it."""
     grouping = _Grouping(file)
-    for block in blocks:
+    for block in _without_contents([*blocks]):
         yield from grouping.take(block)
     yield from grouping.end()
+
+
+def _without_contents(blocks: Sequence[Block]) -> Iterator[Block]:
+    """The blocks without tables of contents: lines in a row that are nothing but headings that come after them."""
+    last: dict[str, int] = {}  # of each heading the place of the last that reads so
+    for at, block in enumerate(blocks):
+        if block.kind == "heading":
+            last |= dict.fromkeys(_titles(block.text), at)
+    for is_contents, group in groupby(enumerate(blocks), lambda row: _is_contents(*row, last)):
+        run = [block for _, block in group]
+        if not is_contents or sum(block.text.count("\n") + 1 for block in run) < CONTENTS:
+            yield from run
+
+
+def _is_contents(at: int, block: Block, last: Mapping[str, int]) -> bool:
+    return block.kind in ("text", "item", "code") and all(
+        any(last.get(title, -1) > at for title in _titles(line)) for line in block.text.split("\n")
+    )
+
+
+def _titles(line: str) -> tuple[str, ...]:
+    """The letters and digits of a title with its number and without it; what leads to its page is no part of it."""
+    title = PAGE.sub("", line)
+    with_number, without = (SIGNS.sub("", text).casefold() for text in (title, NUMBER.sub("", title)))
+    return tuple(text for text in (with_number, without) if text)
 
 
 @dataclass

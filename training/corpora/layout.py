@@ -19,6 +19,7 @@ UNDERLINE = re.compile(r"([=*~^\"'`#.:+-])\1{2,}")
 RULE = re.compile(r"[-=_*~#+.|: ]{4,}")
 BULLET = re.compile(r"(?:[-*+•·o]|(?P<number>\(?(?:\d{1,3}|[a-z])[.)]))\s+(?=\S)")
 NUMBERED = re.compile(r"(?:chapter\s+|appendix\s+)?(\d+(?:\.\d+)*)\.?\s+\S", re.IGNORECASE)
+COUNT = re.compile(r"\d+\s")  # "3 CTRL-A", where "3. Editing" and "3.1 Undo" are titles
 TAGS = re.compile(r"(?:^|\s+)[*|][^\s*|]+[*|](?=\s|$)")  # of vim's help
 COLUMN = re.compile(r"(?<=\S)(?: {3,}|\t+)(?=\S)")  # between a term and what it means, side by side
 SENTENCE = re.compile(r"[.!:;,][\"'”’»)\]]*$")
@@ -89,7 +90,7 @@ class _Layout:
             return Block("heading", _title(first.text), first.number, level), rest
         alone = len(below) == 1
         numbered = NUMBERED.match(first.text)
-        left = first.indent == 0 or (alone and numbered)
+        left = first.indent == 0 or (alone and numbered and not COUNT.match(first.text))
         if left and (alone or below[1].indent) and _is_heading(first.text, ruled and alone, alone):
             depth = numbered[1].count(".") if numbered else 0
             return Block("heading", _title(first.text), first.number, UNMARKED + depth), below[1:]

@@ -44,8 +44,8 @@ ABSENT, MENTIONED = (
     0.6,
     0.1,
 )  # of the first score, for an option of the question: no word of it, or in passing
-RANKED = 24.0  # log-odds of the first stage's score, from 0 to 1, beside the ranker's
-FIRST, MORE, MOST = 3, 2, 7  # candidates that the reader reads: at first, at a time after that, in all
+RANKED = 32.0  # log-odds of the first stage's score, from 0 to 1, beside the ranker's
+FIRST, MORE, MOST = 3, 2, 8  # candidates that the reader reads: at first, at a time after that, in all
 PRIOR = 8.0  # log-odds of the first stage's score beside the reader's
 AHEAD = 3.0  # log-odds by which the best must lead the next candidate's prior, so that no more are read
 

@@ -25,7 +25,10 @@ PAGE = re.compile(
     r"(?:\s+\|[^\s|]+\||(?:[.…·]\s?){3,}\s*\w+|\s{2,}\d+)\s*$"
 )  # "Title |tag|", "Title .... 12"
 SIGNS = re.compile(r"[\W_]+")
-HEADING = 12  # words
+HEADING, INNERMOST = (
+    12,
+    30,
+)  # words of a heading over others, and of the innermost one, which may be a question
 TELLING = 4  # words that the heading of an empty section has at least to be kept as text
 UNTELLING = {"index", "readme", "text", "document", "passages", "main", "default"}
 
@@ -189,7 +192,11 @@ class _Grouping:
 
     def _section(self) -> str:
         """The outermost and the two innermost headings, such as "npm config > Settings > fetch-retries"."""
-        texts = [_short(heading.text) for heading in self._headings if heading.text]
+        texts = [heading.text for heading in self._headings if heading.text]
+        texts = [
+            *(_short(text, HEADING) for text in texts[:-1]),
+            *(_short(text, INNERMOST) for text in texts[-1:]),
+        ]
         if texts and self._headings[0].level > 1 and (title := self._title()):
             texts.insert(0, title)
         texts = [text for at, text in enumerate(texts) if at == 0 or text != texts[at - 1]]
@@ -224,6 +231,6 @@ def _lines(blocks: Iterable[Block]) -> tuple[tuple[int, int], ...]:
     return tuple(lines)
 
 
-def _short(heading: str) -> str:
+def _short(heading: str, most: int) -> str:
     words = heading.split()
-    return " ".join(words[:HEADING]) + ("…" if len(words) > HEADING else "")
+    return " ".join(words[:most]) + ("…" if len(words) > most else "")

@@ -126,8 +126,10 @@ def test_a_telling_heading_without_text_is_kept_as_text() -> None:
 
 
 def test_a_long_heading_is_shortened_where_it_stands_over_a_passage() -> None:
-    [(section, _)] = made(heading(" ".join(["very"] * 30)), text("Short."))
-    assert section == " ".join(["very"] * 12) + "…"
+    [(section, _)] = made(
+        heading(" ".join(["very"] * 40)), heading(" ".join(["long"] * 40), 2), text("Short.")
+    )
+    assert section == " ".join(["very"] * 12) + "… > " + " ".join(["long"] * 30) + "…"
 
 
 def test_a_passage_begins_where_its_first_block_does() -> None:
@@ -135,7 +137,12 @@ def test_a_passage_begins_where_its_first_block_does() -> None:
     assert [p.line for p in passages(blocks, "a.md")] == [7, 20]
 
 
-CONTENTS = ["1. Sorting letters ........ 4", "2. Lost letters |lost|", "- [Keys of the depot](#keys)", "The post"]
+CONTENTS = [
+    "1. Sorting letters ........ 4",
+    "2. Lost letters |lost|",
+    "- [Keys of the depot](#keys)",
+    "The post",
+]
 
 
 def test_a_table_of_contents_is_no_passage() -> None:

@@ -28,6 +28,8 @@ HEADING = re.compile(r"#{1,6}\s")
 CHECKBOX = re.compile(r"\[[ xX]\]\s+")
 SENTENCE = re.compile(r"[.!?;,]$")
 WORDS = 12  # of a title at most
+QUESTION = re.compile(r".*\?|\(?(?:Q|\d+)[.:)]\s.*[^.;,]", re.DOTALL)  # of a list of questions
+LONGEST = 30  # words of one
 BOLD = 6  # level of a title in bold
 TITLE = re.compile(r"^title:\s*[\"']?(.+?)[\"']?\s*$", re.MULTILINE)
 
@@ -192,15 +194,14 @@ def _emptied(markup: re.Match[str]) -> str:
 
 
 def is_title(bold: str, paragraph: str) -> bool:
-    """Whether a paragraph that is all in bold is the title of what follows: few words and no sentence."""
+    """Whether a paragraph that is all in bold is the title of what follows: few words and no sentence, or a question."""
     text = " ".join(bold.split()).rstrip(" :")
     whole = " ".join(paragraph.split()).rstrip(" :")
-    return (
-        text == whole
-        and any(map(str.isalpha, text))
-        and text.count(" ") < WORDS
-        and not SENTENCE.search(text)
-    )
+    if text != whole or not any(map(str.isalpha, text)):
+        return False
+    if QUESTION.fullmatch(text):
+        return text.count(" ") < LONGEST
+    return text.count(" ") < WORDS and not SENTENCE.search(text)
 
 
 def _bold(tokens: "Sequence[Token]") -> str:

@@ -194,7 +194,7 @@ def _emptied(markup: re.Match[str]) -> str:
 
 
 def is_title(bold: str, paragraph: str) -> bool:
-    """Whether a paragraph that is all in bold is the title of what follows: few words and no sentence, or a question."""
+    """Whether a paragraph that is all in bold is the title of what follows: a question, or a few words."""
     text = " ".join(bold.split()).rstrip(" :")
     whole = " ".join(paragraph.split()).rstrip(" :")
     if text != whole or not any(map(str.isalpha, text)):

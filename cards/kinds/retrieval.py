@@ -39,7 +39,8 @@ __all__ = ["RetrievalCard", "load"]
 
 LEXICAL = 0.5
 CANDIDATES = 16
-AGREEING = 4  # times as many whose numbers and options are compared with the question's
+SPARE = 2  # times as many, of which those are left out that repeat another
+AGREEING = 2  # times as many whose numbers and options are compared with the question's
 ABSENT, MENTIONED = (
     0.6,
     0.1,
@@ -78,7 +79,8 @@ class RetrievalCard:
         than English, how many of the question's words it has, weighted by their rarity.
         """
         del sampling
-        ranked = self._candidates(questions, max(CANDIDATES, documents))
+        most = max(CANDIDATES, documents)
+        ranked = [self._distinct(rows)[:most] for rows in self._candidates(questions, SPARE * most)]
         if self._english:
             ranked = self._reranked(questions, ranked, documents)
         sources = (
@@ -100,6 +102,13 @@ class RetrievalCard:
             self._agreeing(question, _best(row, every, AGREEING * most), most) if words(question) else []
             for question, row in zip(questions, scores, strict=True)
         ]
+
+    def _distinct(self, candidates: Ranked) -> Ranked:
+        """Leave out what another candidate says word for word: a page that is there under two names."""
+        first: dict[str, tuple[int, float]] = {}
+        for row, score in candidates:
+            first.setdefault(self._passages[row].text, (row, score))
+        return list(first.values())
 
     def _agreeing(self, question: str, candidates: Ranked, most: int) -> Ranked:
         """Keep the best by score, numbers and options, which embeddings, ranker and reader hardly tell apart."""

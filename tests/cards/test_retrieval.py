@@ -198,3 +198,12 @@ def test_of_two_options_the_one_that_was_asked_about_is_first(
 ) -> None:
     [written] = Pool([made(OPTIONS)]).write([question], ["rivers"], 3, SAMPLED)
     assert written[0].text == OPTIONS[row]
+
+
+def test_a_passage_that_stands_in_two_files_is_one_document(tmp_path: Path) -> None:
+    copies = [Source(RIVERS[0], f"{name}.md", 1, section=name) for name in ("rhine", "rivers", "alps")]
+    card = finish(tmp_path, RETRIEVAL, [*copies, *sources(RIVERS[1:])])
+    [written] = Pool([card]).write(["Where does the Rhine end?"], ["rivers"], 3, SAMPLED)
+    texts = [passage.text for passage in written]
+    assert texts[0] == RIVERS[0]
+    assert len(set(texts)) == 3

@@ -47,7 +47,7 @@ def test_a_line_in_capitals_or_with_a_number_is_a_heading(tmp_path: Path, headin
     assert told(found)[1] == ("heading", heading)
 
 
-@pytest.mark.parametrize("line", ["NOT A HEADING, BUT SHOUTED.", "12.5", "Just a line"])
+@pytest.mark.parametrize("line", ["NOT A HEADING, BUT SHOUTED.", "12.5", "Just a line", "\t3 CTRL-A"])
 def test_other_short_lines_are_no_headings(tmp_path: Path, line: str) -> None:
     assert told(blocks(tmp_path, "depot.txt", f"{PROSE}\n\n{line}\n\n{PROSE}\n"))[1][0] != "heading"
 

@@ -47,7 +47,7 @@ def _without_contents(blocks: Sequence[Block]) -> Iterator[Block]:
     for at, block in enumerate(blocks):
         if block.kind == "heading":
             last |= dict.fromkeys(_titles(block.text), at)
-    for is_contents, group in groupby(enumerate(blocks), lambda row: _is_contents(*row, last)):
+    for is_contents, group in groupby(enumerate(blocks), lambda row: _is_contents(row[0], row[1], last)):
         run = [block for _, block in group]
         if not is_contents or sum(block.text.count("\n") + 1 for block in run) < CONTENTS:
             yield from run

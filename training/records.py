@@ -1,6 +1,7 @@
 """Blocks and passages as bytes, for a Spool."""
 
 import json
+from dataclasses import replace
 
 from kcard.answer import Source
 from kcard.training.corpora.document import Block
@@ -16,7 +17,7 @@ def block_bytes(name: str, block: Block) -> bytes:
 
 def block_of(record: bytes) -> tuple[str, Block]:
     name, *values, lines = json.loads(record)
-    return name, Block(*values, lines=_pairs(lines))
+    return name, replace(Block(*values), lines=_pairs(lines))
 
 
 def source_bytes(source: Source) -> bytes:
@@ -26,7 +27,7 @@ def source_bytes(source: Source) -> bytes:
 
 def source_of(record: bytes) -> Source:
     *values, lines = json.loads(record)
-    return Source(*values, lines=_pairs(lines))
+    return replace(Source(*values), lines=_pairs(lines))
 
 
 def _pairs(lines: list[list[int]]) -> tuple[tuple[int, int], ...]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.markup import escape
 from rich.table import Table
@@ -122,7 +123,8 @@ def _cited(citation: Citation, answer: Answer) -> str:
     passage = answer.passages[citation.passage]
     support = "" if citation.support >= 1 else f", support {_number(citation.support)}"
     steps = [escape(f"{passage.card} ({'retrieval' if passage.source else 'model'}{support})")]
-    if place := _place(passage.source or passage.evidence):
+    source = passage.source or passage.evidence
+    if place := _place(source and replace(source, line=citation.line or source.line)):
         steps.append(escape(place))
     if quotation := _quotation(citation, passage, answer):
         steps.insert(0, quotation)

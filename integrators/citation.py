@@ -6,15 +6,16 @@ put together go to the checker.
 
 import re
 from collections.abc import Sequence, Set
+from dataclasses import replace
 
-from kcard.answer import Citation, Passage
+from kcard.answer import Citation, Passage, Source
 from kcard.protocols import Checker, Pair
 from kcard.request import Quote
 from kcard.selectors.verdicts import support
-from kcard.sentences import split
+from kcard.sentences import spans, split
 from kcard.words import words
 
-__all__ = ["cite", "cite_quote", "without_headings"]
+__all__ = ["cite", "cite_quote", "line_of", "without_headings"]
 
 # Fewer words are not a claim that a checker could judge.
 CLAIM = 4
@@ -36,9 +37,13 @@ def cite(answer: str, passages: Sequence[Passage], checker: Checker) -> tuple[Ci
         s for s, found in zip(sentences, spoken, strict=True) if found is None and len(words(s)) >= CLAIM
     ]
     judged = _judged(open_, kept, checker)
-    return tuple(
+    citations = [
         Citation(sentence, found, 1.0) if found is not None else judged.get(sentence, Citation(sentence))
         for sentence, found in zip(sentences, spoken, strict=True)
+    ]
+    return tuple(
+        citation if citation.passage is None else replace(citation, line=_line(citation, passages))
+        for citation in citations
     )
 
 
@@ -47,7 +52,29 @@ def cite_quote(answer: str, quote: Quote, passages: Sequence[Passage]) -> tuple[
     kept = [i for i, p in enumerate(passages) if p.kept]
     if quote.passage >= len(kept):
         return ()
-    return (Citation(answer, kept[quote.passage], 1.0, without_headings(quote.text, passages)),)
+    citation = Citation(answer, kept[quote.passage], 1.0, without_headings(quote.text, passages))
+    return (replace(citation, line=_line(citation, passages)),)
+
+
+def line_of(quote: str, source: Source) -> int:
+    """Return the line of the file on which the sentence of the source begins that has these words in a row, or else
+    most of them."""
+    wanted = words(quote)
+    row = r"[\W_]+".join(map(re.escape, wanted))
+    place = re.search(rf"(?<![^\W_]){row}(?![^\W_])", source.text, re.IGNORECASE) if wanted else None
+    sentences = spans(source.text)
+    if place:
+        begun = max((start for start, _ in sentences if start <= place.start()), default=place.start())
+    else:
+        shared = {start: len({*wanted} & {*words(source.text[start:end])}) for start, end in sentences}
+        begun = max(shared, key=lambda start: shared[start], default=0)
+    return source.line_at(begun)
+
+
+def _line(citation: Citation, passages: Sequence[Passage]) -> int:
+    passage = passages[citation.passage or 0]
+    source = passage.source or passage.evidence
+    return line_of(citation.quote or citation.sentence, source) if source else 0
 
 
 def without_headings(answer: str, passages: Sequence[Passage]) -> str:

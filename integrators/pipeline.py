@@ -26,7 +26,7 @@ from kcard.integrators.assembly import (
     selectors,
 )
 from kcard.integrators.batch import asked_together
-from kcard.integrators.citation import cite, cite_quote, without_headings
+from kcard.integrators.citation import cite, cite_quote, line_of, without_headings
 from kcard.integrators.disagreement import reconciled
 from kcard.integrators.gathered import Gathered
 from kcard.integrators.metered import Metered, TimedGenerator
@@ -388,7 +388,8 @@ def _nearest(reply: Reply, passages: Sequence[Passage]) -> Source | None:
     if reply.known or reply.quote is None or reply.quote.passage >= len(kept):
         return None
     place = kept[reply.quote.passage].source or kept[reply.quote.passage].evidence or Source("")
-    return replace(place, text=without_headings(reply.quote.text, passages))
+    quote = without_headings(reply.quote.text, passages)
+    return replace(place, text=quote, line=line_of(quote, place), lines=())
 
 
 def _shown(gathered: Gathered, count: int) -> tuple[Passage, ...]:

@@ -204,7 +204,7 @@ def statements(found: Iterable[Source]) -> Iterator[Source]:
         heading = passage.section.rpartition(" > ")[2] if " > " in passage.section else ""
         for text in sentences(passage.text, STATEMENT):
             named = f"{heading}: {text}" if heading and count_words(text) < FEW else text
-            yield replace(passage, text=named)
+            yield replace(passage, text=named, lines=())
 
 
 def goes_on(found: Iterable[Source]) -> list[bool]:

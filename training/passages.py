@@ -6,9 +6,9 @@ are passages of their own.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import PurePath
 
 from kcard.answer import Source
@@ -19,7 +19,16 @@ __all__ = ["PASSAGE", "passages"]
 
 PASSAGE = Size(words=150, characters=1200)
 ENTRY = 40  # words
-HEADING = 12  # words
+CONTENTS = 3  # lines of a table of contents at least
+NUMBER = re.compile(r"^[\W_]*(?:\d+(?:\.\d+)*[.)]?(?![^\W\d_])|[A-Z]\.(?=\s))?")  # "- 1.2. Title"
+PAGE = re.compile(
+    r"(?:\s+\|[^\s|]+\||(?:[.…·]\s?){3,}\s*\w+|\s{2,}\d+)\s*$"
+)  # "Title |tag|", "Title .... 12"
+SIGNS = re.compile(r"[\W_]+")
+HEADING, INNERMOST = (
+    12,
+    30,
+)  # words of a heading over others, and of the innermost one, which may be a question
 TELLING = 4  # words that the heading of an empty section has at least to be kept as text
 UNTELLING = {"index", "readme", "text", "document", "passages", "main", "default"}
 
@@ -27,9 +36,34 @@ UNTELLING = {"index", "readme", "text", "document", "passages", "main", "default
 def passages(blocks: Iterable[Block], file: str) -> Iterator[Source]:
     """The passages of one document, in its order; `file`: how they name it."""
     grouping = _Grouping(file)
-    for block in blocks:
+    for block in _without_contents([*blocks]):
         yield from grouping.take(block)
     yield from grouping.end()
+
+
+def _without_contents(blocks: Sequence[Block]) -> Iterator[Block]:
+    """The blocks without tables of contents: lines in a row that are nothing but headings that come after them."""
+    last: dict[str, int] = {}  # of each heading the place of the last that reads so
+    for at, block in enumerate(blocks):
+        if block.kind == "heading":
+            last |= dict.fromkeys(_titles(block.text), at)
+    for is_contents, group in groupby(enumerate(blocks), lambda row: _is_contents(row[0], row[1], last)):
+        run = [block for _, block in group]
+        if not is_contents or sum(block.text.count("\n") + 1 for block in run) < CONTENTS:
+            yield from run
+
+
+def _is_contents(at: int, block: Block, last: Mapping[str, int]) -> bool:
+    return block.kind in ("text", "item", "code") and all(
+        any(last.get(title, -1) > at for title in _titles(line)) for line in block.text.split("\n")
+    )
+
+
+def _titles(line: str) -> tuple[str, ...]:
+    """The letters and digits of a title with its number and without it; what leads to its page is no part of it."""
+    title = PAGE.sub("", line)
+    with_number, without = (SIGNS.sub("", text).casefold() for text in (title, NUMBER.sub("", title)))
+    return tuple(text for text in (with_number, without) if text)
 
 
 @dataclass
@@ -55,7 +89,8 @@ class _Entry:
         words = ""
         for before, block in pairwise([self.term, *self.blocks]):
             words += ("\n" if "code" in (before.kind, block.kind) else " ") + block.text
-        return Block("item", f"{self.term.text}:{words}" if words else self.term.text, self.term.line)
+        text = f"{self.term.text}:{words}" if words else self.term.text
+        return Block("item", text, self.term.line, lines=_lines([self.term, *self.blocks])[1:])
 
 
 class _Grouping:
@@ -93,7 +128,7 @@ class _Grouping:
         yield from self._flush()
         section = self._section() if block.section is None else block.section
         file = self._file if block.file is None else block.file
-        yield from (Source(text, file, block.line, section=section) for text in cut(block.text, PASSAGE))
+        yield from _cut([block], file, section)
 
     def _head(self, block: Block) -> Iterator[Source]:
         yield from self._leave(block.level)
@@ -153,13 +188,15 @@ class _Grouping:
     def _flush(self) -> Iterator[Source]:
         waiting, self._waiting = self._waiting, []
         if waiting:
-            text = "\n".join(block.text for block in waiting)
-            for part in cut(text, PASSAGE):
-                yield Source(part, self._file, waiting[0].line, section=self._waiting_for)
+            yield from _cut(waiting, self._file, self._waiting_for)
 
     def _section(self) -> str:
         """The outermost and the two innermost headings, such as "npm config > Settings > fetch-retries"."""
-        texts = [_short(heading.text) for heading in self._headings if heading.text]
+        texts = [heading.text for heading in self._headings if heading.text]
+        texts = [
+            *(_short(text, HEADING) for text in texts[:-1]),
+            *(_short(text, INNERMOST) for text in texts[-1:]),
+        ]
         if texts and self._headings[0].level > 1 and (title := self._title()):
             texts.insert(0, title)
         texts = [text for at, text in enumerate(texts) if at == 0 or text != texts[at - 1]]
@@ -171,6 +208,29 @@ class _Grouping:
         return "" if name.lower() in UNTELLING else re.sub(r"[-_]+", " ", name)
 
 
-def _short(heading: str) -> str:
+def _cut(blocks: Sequence[Block], file: str, section: str) -> Iterator[Source]:
+    """The passages of blocks that stand together, each with the lines that its words stand on."""
+    lines, before = _lines(blocks), 0
+    for text in cut("\n".join(block.text for block in blocks), PASSAGE):
+        line = next(line for words, line in reversed(lines) if words <= before)
+        after = before + len(text.split())
+        inside = tuple((words - before, line) for words, line in lines if before < words < after)
+        yield Source(text, file, line, section=section, lines=inside)
+        before = after
+
+
+def _lines(blocks: Iterable[Block]) -> tuple[tuple[int, int], ...]:
+    """Where each line of the blocks begins in their joined text: (words before it, its number)."""
+    lines: list[tuple[int, int]] = []
+    before = 0
+    for block in blocks:
+        for words, line in ((0, block.line), *block.lines):
+            if not lines or lines[-1][1] != line:
+                lines.append((before + words, line))
+        before += len(block.text.split())
+    return tuple(lines)
+
+
+def _short(heading: str, most: int) -> str:
     words = heading.split()
-    return " ".join(words[:HEADING]) + ("…" if len(words) > HEADING else "")
+    return " ".join(words[:most]) + ("…" if len(words) > most else "")

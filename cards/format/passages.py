@@ -1,7 +1,10 @@
 """passages.jsonl: the source passages of a card, or only their hashes where the text may not travel; their index.
 
-    {"text": "The Rhine rises in the Alps.", "file": "rivers.md", "line": 3, "section": "Rivers > Europe"}
+    {"text": "The Rhine rises in the Alps.", "file": "rivers.md", "line": 3, "section": "Rivers > Europe",
+     "lines": [[4, 4]]}
     {"sha256": "9b1c...", "file": "rivers.md", "line": 3}
+
+`lines`: the text goes on in line 4 after four words.
 
 Passages are read from disk one at a time, so that a corpus may be larger than memory.
 """
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from kcard.cards.format.folder import Card
     from kcard.index import Index
 
-__all__ = ["INDEX", "PASSAGES", "Indexing", "Passages", "hashes", "index", "passages", "write"]
+__all__ = ["INDEX", "PASSAGES", "Indexing", "Passages", "hashes", "index", "lines_of", "passages", "write"]
 
 PASSAGES = "passages.jsonl"
 INDEX = "index"
@@ -138,6 +141,8 @@ def write(
             row = {**key, "file": passage.file, "line": passage.line}
             if passage.section and evidence == "passages":
                 row["section"] = passage.section
+            if passage.lines and evidence == "passages":
+                row["lines"] = passage.lines
             stream.write(_line(row))
     if evidence == "passages" and any(words(passage.text) for passage in Passages(path)):
         written = Passages(path)
@@ -204,7 +209,22 @@ def _source(row: Mapping[str, Any], text: str, path: Path, number: int) -> Sourc
     file, at, section = row.get("file", ""), row.get("line", 0), row.get("section", "")
     if not isinstance(file, str) or type(at) is not int or not isinstance(section, str):
         raise _malformed(path, number, TypeError("file and section must be texts and line a whole number"))
-    return Source(text, file, at, section=section)
+    try:
+        return Source(text, file, at, section=section, lines=lines_of(row))
+    except ValueError as error:
+        raise _malformed(path, number, error) from error
+
+
+def lines_of(row: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
+    """Return where the text of a row goes on in other lines (Source.lines). Raises ValueError for anything else."""
+    pairs = row.get("lines", [])
+    if isinstance(pairs, list) and all(_is_pair(pair) for pair in pairs):
+        return tuple((words, line) for words, line in pairs)
+    raise ValueError("lines must be pairs of whole numbers")
+
+
+def _is_pair(pair: object) -> bool:
+    return isinstance(pair, list) and [type(number) for number in pair] == [int, int]
 
 
 def _malformed(path: Path, number: int, error: Exception) -> CardError:

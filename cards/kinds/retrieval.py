@@ -4,7 +4,8 @@ Candidates are found by words and by static embeddings, without a network:
 
     (1 - LEXICAL) * cosine + LEXICAL * words     words = BM25 / what a passage with all words of the question had
 
-times the agreement of their numbers with the question's (kcard.numbers).
+times the agreement of their numbers with the question's (kcard.numbers), less what they lack of its options: of "-R"
+and "-r" neither is the other.
 
 A small ranker puts the best of them in order by a window of each. The embedded reader then reads the first ones whole,
 a few at a time, until one is likelier to answer than what comes next, and ranks those by the probability that they
@@ -13,6 +14,7 @@ model of a card.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -28,7 +30,7 @@ from kcard.cards.kinds.generator import padded
 from kcard.numbers import agreement, numbers
 from kcard.protocols import Array
 from kcard.sampling import Sampling
-from kcard.words import is_english, words
+from kcard.words import command_options, is_english, words
 
 if TYPE_CHECKING:
     from kcard.cards.lm.loader import Loader
@@ -37,11 +39,19 @@ __all__ = ["RetrievalCard", "load"]
 
 LEXICAL = 0.5
 CANDIDATES = 16
-AGREEING = 4  # times as many whose numbers are compared with the question's
-RANKED = 8.0  # log-odds of the first stage's score, from 0 to 1, beside the ranker's
-FIRST, MORE, MOST = 3, 2, 7  # candidates that the reader reads: at first, at a time after that, in all
-PRIOR = 2.0  # log-odds of the first stage's score beside the reader's
+SPARE = 2  # times as many, of which those are left out that repeat another
+AGREEING = 2  # times as many whose numbers and options are compared with the question's
+ABSENT, MENTIONED = (
+    0.6,
+    0.1,
+)  # of the first score, for an option of the question: no word of it, or in passing
+RANKED = 32.0  # log-odds of the first stage's score, from 0 to 1, beside the ranker's
+FIRST, MORE, MOST = 3, 2, 8  # candidates that the reader reads: at first, at a time after that, in all
+PRIOR = 8.0  # log-odds of the first stage's score beside the reader's
 AHEAD = 3.0  # log-odds by which the best must lead the next candidate's prior, so that no more are read
+
+# What stands before an option that is explained: the beginning of a line or heading, with other options and marks.
+EXPLAINED = r"(?:^|: |> )(?:[-*]\s)?[‘'\"`]?(?=-)(?:[^.:;\n]{0,40}?(?<![\w-]))?"
 
 Ranked = list[tuple[int, float]]
 
@@ -69,7 +79,8 @@ class RetrievalCard:
         than English, how many of the question's words it has, weighted by their rarity.
         """
         del sampling
-        ranked = self._candidates(questions, max(CANDIDATES, documents))
+        most = max(CANDIDATES, documents)
+        ranked = [self._distinct(rows)[:most] for rows in self._candidates(questions, SPARE * most)]
         if self._english:
             ranked = self._reranked(questions, ranked, documents)
         sources = (
@@ -92,13 +103,22 @@ class RetrievalCard:
             for question, row in zip(questions, scores, strict=True)
         ]
 
+    def _distinct(self, candidates: Ranked) -> Ranked:
+        """Leave out what another candidate says word for word: a page that is there under two names."""
+        first: dict[str, tuple[int, float]] = {}
+        for row, score in candidates:
+            first.setdefault(self._passages[row].text, (row, score))
+        return list(first.values())
+
     def _agreeing(self, question: str, candidates: Ranked, most: int) -> Ranked:
-        """Keep the best by score and numbers, which embeddings, ranker and reader hardly tell apart."""
-        if not numbers(question):
+        """Keep the best by score, numbers and options, which embeddings, ranker and reader hardly tell apart."""
+        options = command_options(question)
+        if not numbers(question) and not options:
             return candidates[:most]
-        agreed = [
-            (row, score * agreement(question, self._passages[row].in_context)) for row, score in candidates
-        ]
+        agreed = []
+        for row, score in candidates:
+            text = self._passages[row].in_context
+            agreed.append((row, score * agreement(question, text) - _lacking(options, text)))
         return sorted(agreed, key=lambda candidate: -candidate[1])[:most]
 
     def _lexical(self, question: str) -> Array:
@@ -158,6 +178,17 @@ class RetrievalCard:
             else rows
             for rows in candidates
         ]
+
+
+def _lacking(options: Sequence[str], text: str) -> float:
+    """Weigh the options that a passage lacks, or only mentions: one that it explains begins a line or a heading."""
+    lost = 0.0
+    for option in dict.fromkeys(options):
+        if option not in command_options(text):
+            lost += ABSENT
+        elif not re.search(rf"{EXPLAINED}{re.escape(option)}(?![\w-])", text, re.MULTILINE):
+            lost += MENTIONED
+    return lost
 
 
 def _is_settled(candidates: Ranked, relevance: Sequence[float]) -> bool:

@@ -12,6 +12,7 @@ class Source:
 
     section  the headings over it, such as "npm config > fetch-retries"; empty where there are none
     score    the retriever's own (BM25: 0 and up), comparable only within one search
+    lines    where the text goes on in other lines of the file: (words of the text before that, number of the line)
     """
 
     text: str
@@ -19,6 +20,12 @@ class Source:
     line: int = 0
     score: float = 0.0
     section: str = ""
+    lines: tuple[tuple[int, int], ...] = ()
+
+    def line_at(self, start: int) -> int:
+        """Return the line of the file that holds the word which begins at `start` in the text."""
+        before = len(self.text[:start].split())
+        return next((line for words, line in reversed(self.lines) if words <= before), self.line)
 
     @property
     def in_context(self) -> str:
@@ -73,13 +80,15 @@ class Citation:
     """What a sentence of the answer rests on: `passage` is the number of a kept passage of the Answer, from 0.
 
     `support` is in [0, 1]. `passage` is None where no passage supports the sentence. `quote`: where the sentence is a
-    few words, the one of the passage that they were taken from, as far as the LLM tells.
+    few words, the one of the passage that they were taken from, as far as the LLM tells. `line`: where in the file the
+    sentence of the passage begins that it rests on; 0 where that is not known.
     """
 
     sentence: str
     passage: int | None = None
     support: float = 0.0
     quote: str = ""
+    line: int = 0
 
 
 @dataclass(frozen=True)
@@ -154,6 +163,11 @@ class Answer:
         if self.usage is not None and self.usage.tokens_in is not None:
             data["usage"] = {key: _rounded(value) for key, value in asdict(self.usage).items()}
         return data | {"notes": list(self.notes)} if self.notes else data
+
+
+def _citation_json(citation: Citation) -> dict[str, Any]:
+    data = asdict(citation)
+    return data if citation.line else {key: value for key, value in data.items() if key != "line"}
 
 
 def _rounded(value: float | None) -> float | None:

@@ -50,10 +50,13 @@ UNSPACED = re.compile(
 
 # An option of a command: "-R" and "-r" are two, and neither is the letter or "--durations".
 OPTION = re.compile(r"(?<![\w.-])(?:-[A-Za-z]\b|--?[A-Za-z][\w-]+\b)")
+EITHER, NEGATED = "--[no-]", re.compile(r"--no-[\w-]+")  # "--[no-]check" is two options
 
 
 def command_options(text: str) -> list[str]:
-    """Find the options of commands in a text, as they are written: ["-R", "--mkpath"]."""
+    """Find the options of commands in a text, as they are written: ["-R", "--mkpath"]; of "--[no-]check" both."""
+    if EITHER in text:
+        text = f"{text.replace(EITHER, '--')} {' '.join(NEGATED.findall(text.replace(EITHER, '--no-')))}"
     return OPTION.findall(text) if "-" in text else []
 
 

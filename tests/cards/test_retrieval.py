@@ -170,3 +170,40 @@ def test_only_hashes_of_the_passages_travel_where_that_is_asked_for(tmp_path: Pa
 
 def test_a_card_with_its_text_has_no_hashes(made: Callable[..., Card]) -> None:
     assert hashes(made().folder) == {}
+
+
+OPTIONS = [
+    "-r, --recursive: Copy folders with everything that is in them. See -R for what is kept of the path.",
+    "-R, --relative: Keep the whole path of what was named, not its last part. It goes with folders too.",
+    "-n, --dry-run: Show what would be copied, and copy nothing. It is good with -r for a look ahead.",
+    "--durations=N: Show the N slowest copies. Those of less than a second are hidden without -v.",
+    "--[no-]links: Copy links as links. Without -r the folders that they name are left out.",
+    "Options may be joined, so that rcopy -rn shows what a copy of the folder would be, and -v says more.",
+]
+
+
+@pytest.mark.parametrize(
+    ("question", "row"),
+    [
+        ("What does -r do?", 0),
+        ("What does -R do?", 1),
+        ("What does rcopy -n do?", 2),
+        ("What is --durations for?", 3),
+        ("What does --no-links do?", 4),
+        ("what happens with the folders if I use -R", 1),
+    ],
+)
+def test_of_two_options_the_one_that_was_asked_about_is_first(
+    made: Callable[..., Card], question: str, row: int
+) -> None:
+    [written] = Pool([made(OPTIONS)]).write([question], ["rivers"], 3, SAMPLED)
+    assert written[0].text == OPTIONS[row]
+
+
+def test_a_passage_that_stands_in_two_files_is_one_document(tmp_path: Path) -> None:
+    copies = [Source(RIVERS[0], f"{name}.md", 1, section=name) for name in ("rhine", "rivers", "alps")]
+    card = finish(tmp_path, RETRIEVAL, [*copies, *sources(RIVERS[1:])])
+    [written] = Pool([card]).write(["Where does the Rhine end?"], ["rivers"], 3, SAMPLED)
+    texts = [passage.text for passage in written]
+    assert texts[0] == RIVERS[0]
+    assert len(set(texts)) == 3

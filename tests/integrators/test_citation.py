@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kcard.answer import Answer, Citation, Decision, Passage, Source
-from kcard.integrators.citation import cite, cite_quote, without_headings
+from kcard.integrators.citation import cite, cite_quote, line_of, without_headings
 from kcard.protocols import Array, Pair
 from kcard.request import Quote
 from kcard.selectors.checker import MiniLMChecker
@@ -98,6 +98,18 @@ def test_citations_are_in_the_json_only_where_there_are_any() -> None:
     assert cited.to_json()["citations"] == [{"sentence": "Titania", "passage": 1, "support": 1.0}]
 
 
+def test_a_citation_names_the_line_on_which_its_sentence_begins() -> None:
+    text = "Titania was found in 1787. Miranda is small. It was found by Kuiper."
+    source = Source(text, "moons.md", 4, lines=((3, 5), (8, 6), (12, 8)))
+    passages = [Passage("moons", text, kept=True, source=source)]
+    for answer, line in (("1787", 4), ("Miranda is small.", 5), ("found by Kuiper", 6)):
+        [citation] = cite(answer, passages, NoChecker())
+        assert citation.line == line
+    assert line_of("Kuiper, who found it", source) == 6
+    answer = Answer("q", "1787", "top-down", Decision("always", 0.0, True), citations=(citation,))
+    assert answer.to_json()["citations"][0]["line"] == 6
+
+
 def test_the_view_leads_from_the_sentence_to_card_file_and_line(capsys: pytest.CaptureFixture[str]) -> None:
     from kcard.cli.answer_view import show
 
@@ -105,7 +117,7 @@ def test_the_view_leads_from_the_sentence_to_card_file_and_line(capsys: pytest.C
     recited = Passage("seas", "A sea [red].", kept=True, evidence=Source("y", "seas.md", 3))
     bare = Passage("notes", "No place.", kept=True)
     cited = (
-        Citation("Kuiper", 0, 1.0),
+        Citation("Kuiper", 0, 1.0, line=17),
         Citation("A [red] sea.", 1, 0.75),
         Citation("No place", 2, 1.0),
         Citation("Else."),
@@ -113,7 +125,7 @@ def test_the_view_leads_from_the_sentence_to_card_file_and_line(capsys: pytest.C
     gate = Decision("always", 0.0, True)
     show(Answer("q", "a", "bottom-up", gate, passages=(looked_up, recited, bare), citations=cited))
     out = capsys.readouterr().out
-    assert '"Kuiper found Miranda." <- moons (retrieval) <- uranus.md:14\n' in out
+    assert '"Kuiper found Miranda." <- moons (retrieval) <- uranus.md:17\n' in out
     assert '"A [red] sea." <- seas (model, support 0.75) <- seas.md:3\n' in out
     assert '"No place" <- notes (model)\n' in out
     assert '"Else." <- no kept passage\n' in out

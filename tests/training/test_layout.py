@@ -47,7 +47,7 @@ def test_a_line_in_capitals_or_with_a_number_is_a_heading(tmp_path: Path, headin
     assert told(found)[1] == ("heading", heading)
 
 
-@pytest.mark.parametrize("line", ["NOT A HEADING, BUT SHOUTED.", "12.5", "Just a line"])
+@pytest.mark.parametrize("line", ["NOT A HEADING, BUT SHOUTED.", "12.5", "Just a line", "\t3 CTRL-A"])
 def test_other_short_lines_are_no_headings(tmp_path: Path, line: str) -> None:
     assert told(blocks(tmp_path, "depot.txt", f"{PROSE}\n\n{line}\n\n{PROSE}\n"))[1][0] != "heading"
 
@@ -142,3 +142,55 @@ def test_an_option_is_not_parted_from_what_it_does(tmp_path: Path) -> None:
     texts = [text for _, text in sections(tmp_path, "usage.rst", text)]
     assert len(texts) > 2
     assert all(part.count("--option") == part.count("some words to say here.") for part in texts)
+
+
+HELP_PAGE = """*depot.txt*	For Depot version 9.
+
+1. Letters		|letters|
+2. Keys			|keys|
+3. Post			|post|
+
+==============================================================================
+1. Letters					*letters*
+
+							*:so* *:sort*
+:[range]so[rt]		Sort the letters.  For example: >
+				:sort n
+<			Numbers come first.
+							*oldest* *year-2000*
+Letters of the last century are kept in the
+cellar.
+
+Lost letters:					*lost*
+They go back.  Type this: >
+
+	3 CTRL-A
+
+The list looks like this:
+
+	first letter ~
+	second letter ~
+
+==============================================================================
+2. Keys						*keys*
+Ada keeps them.
+
+==============================================================================
+3. Post						*post*
+It goes at noon.
+"""
+
+
+def test_in_text_help_tags_are_headings_and_examples_are_code(tmp_path: Path) -> None:
+    found = blocks(tmp_path, "depot.txt", HELP_PAGE)
+    headings = [block.text for block in found if block.kind == "heading"]
+    assert headings == [
+        "1. Letters", ":so, :sort", "oldest, year-2000", "Lost letters:", "2. Keys", "3. Post",
+    ]  # fmt: skip
+    assert [block.text for block in found if block.kind == "code"][:2] == [":sort n", "3 CTRL-A"]
+    passages = sections(tmp_path, "depot.txt", HELP_PAGE)
+    assert passages[0] == (
+        "depot > 1. Letters > :so, :sort",
+        ":[range]so[rt] Sort the letters. For example:\n:sort n\nNumbers come first.",
+    )
+    assert not any("|" in text or " ~" in text for _, text in passages)

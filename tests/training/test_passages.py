@@ -126,10 +126,40 @@ def test_a_telling_heading_without_text_is_kept_as_text() -> None:
 
 
 def test_a_long_heading_is_shortened_where_it_stands_over_a_passage() -> None:
-    [(section, _)] = made(heading(" ".join(["very"] * 30)), text("Short."))
-    assert section == " ".join(["very"] * 12) + "…"
+    [(section, _)] = made(
+        heading(" ".join(["very"] * 40)), heading(" ".join(["long"] * 40), 2), text("Short.")
+    )
+    assert section == " ".join(["very"] * 12) + "… > " + " ".join(["long"] * 30) + "…"
 
 
 def test_a_passage_begins_where_its_first_block_does() -> None:
     blocks = [heading("A"), text(SENTENCE, 7), text(SENTENCE, 9), heading("B"), text("End.", 20)]
     assert [p.line for p in passages(blocks, "a.md")] == [7, 20]
+
+
+CONTENTS = [
+    "1. Sorting letters ........ 4",
+    "2. Lost letters |lost|",
+    "- [Keys of the depot](#keys)",
+    "The post",
+]
+
+
+def test_a_table_of_contents_is_no_passage() -> None:
+    plain = [line.replace("[", "").replace("](#keys)", "") for line in CONTENTS]
+    sections = [
+        part
+        for title in ("Sorting letters", "Lost letters", "3. Keys of the depot", "The post")
+        for part in (heading(title, 2), text(SENTENCE))
+    ]
+    for contents in ([Block("item", line, 1) for line in plain], [Block("code", "\n".join(plain), 1)]):
+        assert made(heading("Depot"), *contents, *sections) == made(heading("Depot"), *sections)
+    assert len(made(heading("Depot"), *[text(line) for line in plain[:2]], *sections)) == 5
+
+
+def test_what_repeats_earlier_headings_is_kept() -> None:
+    titles = ("Sorting letters", "Lost letters", "The post")
+    sections = [part for title in titles for part in (heading(title, 2), text(SENTENCE))]
+    summary = [Block("item", title, 1) for title in titles]
+    passages = made(heading("Depot"), *sections, heading("Summary", 2), *summary)
+    assert passages[-1] == ("Depot > Summary", "\n".join(titles))

@@ -124,6 +124,19 @@ def test_a_paragraph_in_bold_is_the_title_of_what_follows(tmp_path: Path, page: 
     assert sections(tmp_path, name, page) == [("Limits > Letters in a bag", "At most nine.")]
 
 
+@pytest.mark.parametrize(
+    "question",
+    [
+        "(2) Why don't the letters of the same sender that were posted on one day lie in one drawer of the depot?",
+        "(3) The depot keeps all letters!",
+        "Who keeps the keys?",
+    ],
+)
+def test_a_question_in_bold_is_the_title_of_its_answer(tmp_path: Path, question: str) -> None:
+    page = f"<h1>Depot</h1><p>At noon.</p><p><b>{question}</b></p><p>Ada does.</p>"
+    assert sections(tmp_path, "faq.html", page)[1] == (f"Depot > {question}", "Ada does.")
+
+
 def test_a_sentence_in_bold_is_none(tmp_path: Path) -> None:
     found = sections(tmp_path, "limits.md", "# Limits\n\n**Never throw a bag.**\n\nIt may burst.\n")
     assert found == [("Limits", "Never throw a bag.\nIt may burst.")]

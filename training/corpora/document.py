@@ -25,6 +25,7 @@ class Block:
     line     where it begins, counted from 1: a line, a row, a page or a paragraph, depending on the format
     file     where the text comes from, if that is not the document itself (a card's passages that are read again)
     section  its headings, likewise
+    lines    where the text goes on in other lines of the document: (words of the text before that, number of the line)
     """
 
     kind: Kind
@@ -33,6 +34,7 @@ class Block:
     level: int = 0
     file: str | None = None
     section: str | None = None
+    lines: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """The formats of corpora: what reads each. A new format is one row of FORMATS.
 
 A reader takes a Document and yields Blocks, each with the place where it begins: a line, a table's row, a PDF's page,
-the number of a block in a web page or a Word document. It raises CorpusError for a file that it can't read. Readers are
+the number of a block in a Word document. It raises CorpusError for a file that it can't read. Readers are
 named, not imported, so that nothing heavy is loaded for a format that is not there.
 """
 

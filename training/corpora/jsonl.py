@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from kcard.cards.format.passages import lines_of
 from kcard.errors import CorpusError
 from kcard.json_values import parse
 from kcard.training.corpora.columns import NAMES, Template, heading
@@ -24,7 +25,7 @@ def read(document: Document) -> Iterator[Block]:
             file, at = row.get("file"), row.get("line")
             section = heading(row)
             if isinstance(file, str) and type(at) is int:
-                yield Block("statement", text, at, file=file, section=section)
+                yield Block("statement", text, at, file=file, section=section, lines=lines_of(row))
             else:
                 yield from (Block("statement", part, number, section=section) for part in text.splitlines())
 

@@ -7,7 +7,8 @@ where lines look like code or a table they keep their breaks.
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from typing import Literal
 
 from kcard.training.corpora.document import Block
 
@@ -18,6 +19,7 @@ UNDERLINE = re.compile(r"([=*~^\"'`#.:+-])\1{2,}")
 RULE = re.compile(r"[-=_*~#+.|: ]{4,}")
 BULLET = re.compile(r"(?:[-*+•·o]|(?P<number>\(?(?:\d{1,3}|[a-z])[.)]))\s+(?=\S)")
 NUMBERED = re.compile(r"(?:chapter\s+|appendix\s+)?(\d+(?:\.\d+)*)\.?\s+\S", re.IGNORECASE)
+COUNT = re.compile(r"\d+\s")  # "3 CTRL-A", where "3. Editing" and "3.1 Undo" are titles
 TAGS = re.compile(r"(?:^|\s+)[*|][^\s*|]+[*|](?=\s|$)")  # of vim's help
 COLUMN = re.compile(r"(?<=\S)(?: {3,}|\t+)(?=\S)")  # between a term and what it means, side by side
 SENTENCE = re.compile(r"[.!:;,][\"'”’»)\]]*$")
@@ -54,7 +56,7 @@ class _Layout:
         for paragraph in _paragraphs(numbered):
             if paragraph[0].number in self._literal:
                 yield from self._leave(paragraph[0].indent, paragraph[0].number)
-                yield Block("code", _dedented(paragraph), paragraph[0].number)
+                yield _code(paragraph)
                 continue
             heading, rest = self._heading(paragraph)
             if heading is not None:
@@ -88,7 +90,7 @@ class _Layout:
             return Block("heading", _title(first.text), first.number, level), rest
         alone = len(below) == 1
         numbered = NUMBERED.match(first.text)
-        left = first.indent == 0 or (alone and numbered)
+        left = first.indent == 0 or (alone and numbered and not COUNT.match(first.text))
         if left and (alone or below[1].indent) and _is_heading(first.text, ruled and alone, alone):
             depth = numbered[1].count(".") if numbered else 0
             return Block("heading", _title(first.text), first.number, UNMARKED + depth), below[1:]
@@ -100,21 +102,21 @@ class _Layout:
             return
         if _is_list(lines):
             for item in _items(lines):
-                yield Block("item", _joined(item), item[0].number)
+                yield _prose("item", item)
         elif columns := _columns(lines):
-            for term, words, number in columns:
-                yield Block("term", term, number, len(self._terms) + 1)
-                yield Block("text", words, number)
-                yield Block("term", "", number, len(self._terms) + 1)
+            for term, meaning in columns:
+                yield Block("term", term, meaning[0].number, len(self._terms) + 1)
+                yield _prose("text", meaning)
+                yield Block("term", "", meaning[0].number, len(self._terms) + 1)
         elif terms := _terms(lines):
             named = ", ".join(" ".join(line.text.split()) for line in lines[:terms])
             yield Block("term", named, lines[0].number, len(self._terms) + 1)
             self._terms.append(lines[0].indent)
             yield from self._body(lines[terms:])
         elif _is_code(lines):
-            yield Block("code", _dedented(lines), lines[0].number)
+            yield _code(lines)
         else:
-            yield Block("text", _joined(lines), lines[0].number)
+            yield _prose("text", lines)
 
 
 def _paragraphs(numbered: Iterable[tuple[int, str]]) -> Iterator[list[Line]]:
@@ -176,18 +178,17 @@ def _terms(lines: Sequence[Line]) -> int:
     return count if short else 0
 
 
-def _columns(lines: Sequence[Line]) -> list[tuple[str, str, int]]:
-    """(term, what it means, number of the line) of terms on the left with their meaning on the right, wrapped in its
-    own column; empty where lines are something else."""
+def _columns(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
+    """(term, lines of what it means) of terms on the left with their meaning on the right, wrapped in its own column;
+    empty where lines are something else."""
     left = min(line.indent for line in lines)
-    entries: list[tuple[str, str, int]] = []
+    entries: list[tuple[str, list[Line]]] = []
     column = 0
     for line in lines:
         if line.indent > left:
             if not entries or line.indent < column - 2:
                 return []
-            term, words, number = entries.pop()
-            entries.append((term, f"{words} {line.text}", number))
+            entries[-1][1].append(line)
             continue
         term, *rest = COLUMN.split(line.text)
         if len(rest) != 1 or term.count(" ") >= TERM / 2:
@@ -196,7 +197,7 @@ def _columns(lines: Sequence[Line]) -> list[tuple[str, str, int]]:
         if entries and abs(begun - column) > 2:
             return []
         column = begun
-        entries.append((term, rest[0], line.number))
+        entries.append((term, [Line(line.number, begun, rest[0])]))
     wrapped = len(lines) > len(entries)
     return entries if wrapped and left < column else []
 
@@ -219,17 +220,24 @@ def _is_code(lines: Sequence[Line]) -> bool:
     )
 
 
-def _joined(lines: Sequence[Line]) -> str:
+def _prose(kind: Literal["text", "item"], lines: Sequence[Line]) -> Block:
     """The lines as one. A word that was divided at a line's end is whole again in justified text, which has runs of
     blanks; elsewhere its hyphen stays."""
     justified = any("  " in line.text for line in lines)
-    text = ""
+    text, begun = "", []
     for line in lines:
+        begun.append((len(text.split()), line.number))
         if text.endswith("-") and text[-2:-1].isalpha() and line.text[:1].islower():
             text = (text[:-1] if justified else text) + line.text
         else:
             text = f"{text} {line.text}"
-    return " ".join(text.split())
+    return Block(kind, " ".join(text.split()), lines[0].number, lines=tuple(begun[1:]))
+
+
+def _code(lines: Sequence[Line]) -> Block:
+    begun = accumulate((len(line.text.split()) for line in lines), initial=0)
+    places = tuple((words, line.number) for words, line in zip(begun, lines, strict=False))
+    return Block("code", _dedented(lines), lines[0].number, lines=places[1:])
 
 
 def _dedented(lines: Sequence[Line]) -> str:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from itertools import zip_longest
+from itertools import accumulate, pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, Literal
 
 from kcard.training.corpora.document import Block, Document
@@ -28,6 +28,8 @@ HEADING = re.compile(r"#{1,6}\s")
 CHECKBOX = re.compile(r"\[[ xX]\]\s+")
 SENTENCE = re.compile(r"[.!?;,]$")
 WORDS = 12  # of a title at most
+QUESTION = re.compile(r".*\?|\(?(?:Q|\d+)[.:)]\s.*[^.;,]", re.DOTALL)  # of a list of questions
+LONGEST = 30  # words of one
 BOLD = 6  # level of a title in bold
 TITLE = re.compile(r"^title:\s*[\"']?(.+?)[\"']?\s*$", re.MULTILINE)
 
@@ -93,12 +95,21 @@ class _Walk:
             elif token.type == "inline":
                 yield from self._inline(token.children or [], line)
             elif token.type in ("fence", "code_block"):
-                yield from self._of("code", token.content.rstrip(), line)
+                fenced = token.type == "fence"
+                yield from self._of(
+                    "code", token.content.rstrip(), line + fenced, _begun(token.content, line + fenced)
+                )
             elif token.type == "html_block":
-                for text in TAG.sub(" ", COMMENT.sub("", token.content)).split("\n\n"):
-                    yield from self._of("text", " ".join(text.split()), line)
+                yield from self._html(token.content, line)
             elif token.type == "front_matter" and (title := TITLE.search(token.content)):
                 yield Block("heading", title[1], line, 1)
+
+    def _html(self, content: str, line: int) -> Iterator[Block]:
+        """The paragraphs of a block of HTML; what is left out of it keeps its ends of lines, so that lines count."""
+        for text in TAG.sub(_emptied, COMMENT.sub(_emptied, content)).split("\n\n"):
+            begun = _begun(text, line)
+            yield from self._of("text", " ".join(text.split()), begun[0][1] if begun else line, begun)
+            line += text.count("\n") + 2
 
     def _begin(self, token: "Token") -> None:
         if token.type == "ordered_list_open":
@@ -141,28 +152,56 @@ class _Walk:
         elif is_title(_bold(tokens), text):
             yield Block("heading", text.rstrip(" :"), line, BOLD)
         else:
-            yield from self._of("item" if self._marks else "text", text, line)
+            yield from self._of("item" if self._marks else "text", text, line, _broken(tokens, line))
 
-    def _of(self, kind: Literal["text", "item", "code"], text: str, line: int) -> Iterator[Block]:
-        """The block, with the mark of the list item that it begins."""
+    def _of(
+        self,
+        kind: Literal["text", "item", "code"],
+        text: str,
+        line: int,
+        lines: Sequence[tuple[int, int]] = (),
+    ) -> Iterator[Block]:
+        """The block, with the mark of the list item that it begins. `lines`: see Block; the first may be among them."""
         if not text.strip():
             return
+        before = len(text.split())
         if self._marks and self._marks[-1]:
             text = self._marks[-1] + CHECKBOX.sub("", text)
             self._marks[-1] = ""
-        yield Block(kind, text, line)
+        more = len(text.split()) - before
+        yield Block(kind, text, line, lines=tuple((words + more, number) for words, number in lines if words))
+
+
+def _begun(text: str, line: int) -> list[tuple[int, int]]:
+    """Where the lines of a text that have words begin: (words before it, its number); `line`: the first one's."""
+    rows = [len(row.split()) for row in text.split("\n")]
+    before = accumulate(rows, initial=0)
+    return [
+        (words, number) for number, (words, row) in enumerate(zip(before, rows, strict=False), line) if row
+    ]
+
+
+def _broken(tokens: "Sequence[Token]", line: int) -> list[tuple[int, int]]:
+    """The same of inline tokens."""
+    ends = [at for at, token in enumerate(tokens) if token.type in ("softbreak", "hardbreak")]
+    rows = [tokens[start:end] for start, end in pairwise([0, *ends])]
+    begun = accumulate(len(plain(row).split()) for row in rows)
+    return [(words, number) for number, words in enumerate(begun, line + 1)]
+
+
+def _emptied(markup: re.Match[str]) -> str:
+    return " " + "\n" * markup[0].count("\n")
 
 
 def is_title(bold: str, paragraph: str) -> bool:
-    """Whether a paragraph that is all in bold is the title of what follows: few words and no sentence."""
+    """Whether a paragraph that is all in bold is the title of what follows: a question, or a few words."""
     text = " ".join(bold.split()).rstrip(" :")
     whole = " ".join(paragraph.split()).rstrip(" :")
-    return (
-        text == whole
-        and any(map(str.isalpha, text))
-        and text.count(" ") < WORDS
-        and not SENTENCE.search(text)
-    )
+    if text != whole or not any(map(str.isalpha, text)):
+        return False
+    if QUESTION.fullmatch(text):
+        return text.count(" ") < LONGEST
+    return text.count(" ") < WORDS and not SENTENCE.search(text)
 
 
 def _bold(tokens: "Sequence[Token]") -> str:

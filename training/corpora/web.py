@@ -1,8 +1,12 @@
 """Web pages: their text without navigation, turned into Markdown by markdownify and read as that."""
 
+import html
 import re
 import warnings
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +26,9 @@ AROUND_CLASSES = {"navheader", "navfooter", "sphinxsidebar", "related", "header-
 MARKUP = ["a", "b", "strong", "em", "i", "u", "del", "s", "sub", "sup", "span", "font", "cite", "var", "abbr"]
 LISTS = ["ul", "ol", "dl", "table", "p", "div"]
 LINKS, SHARE = 3, 0.8  # so many links that hold so much of the text are a list of links
+HIDDEN = re.compile(r"<!--.*?-->|<(script|style)\b.*?</\1\s*>|<[^<>]*>", re.DOTALL | re.IGNORECASE)
+SIGNS = re.compile(r"[\W_]+")
+ROW, TELLING, NEAR = 6, 20, 400  # words; letters; letters
 BETWEEN = re.compile(r"[\s|·•,>»«/.:-]+|\d+")
 
 
@@ -30,7 +37,7 @@ def read(document: Document) -> Iterator[Block]:
 
 
 def blocks(page: bytes | str, path: Path, losses: Losses) -> Iterator[Block]:
-    """Blocks numbered from 1. Words of menus, forms, footers and lists of links are counted, not taken."""
+    """Blocks by the lines of the page. Words of menus, forms, footers and lists of links are counted, not taken."""
     from bs4 import BeautifulSoup, XMLParsedAsHTMLWarning
 
     with warnings.catch_warnings():
@@ -43,10 +50,56 @@ def blocks(page: bytes | str, path: Path, losses: Losses) -> Iterator[Block]:
         text = _markdown(tree)
     except RecursionError:
         raise CorpusError(f"{path} can't be read: its elements are nested too deeply") from None
-    numbered = enumerate(text.splitlines(), 1)
+    places = _Places(
+        page if isinstance(page, str) else page.decode(tree.original_encoding or "utf-8", "replace")
+    )
     yield from ([] if tree.find("h1") else _title(tree))
-    for number, block in enumerate(markdown.blocks(numbered), 1):
-        yield Block(block.kind, block.text, number, block.level)
+    for block in markdown.blocks(enumerate(text.splitlines(), 1)):
+        yield places.placed(block)
+
+
+class _Places:
+    """Where the words of a page stand in its file, which the parser does not tell. Letters and digits are compared,
+    from block to block in their order."""
+
+    def __init__(self, page: str) -> None:
+        shown = HIDDEN.sub(lambda markup: "\n" * markup[0].count("\n"), page)
+        rows = [SIGNS.sub("", html.unescape(row)) for row in re.split(r"\r\n|\r|\n", shown)]
+        self._letters = "".join(rows)
+        self._starts = [*accumulate(map(len, rows), initial=0)]
+        self._at = 0
+
+    def placed(self, block: Block) -> Block:
+        """The block with the lines of the file; where none of its words is found, that of the words before it."""
+        words = [SIGNS.sub("", word) for word in block.text.split()]
+        places: list[tuple[int, int]] = []
+        sure = False
+        for at, word in enumerate(words):
+            if not word:
+                continue
+            if not (sure and self._letters.startswith(word, self._at)):
+                sure = self._seek(words[at:])
+            if sure:
+                line = self._line()
+                if not places or places[-1][1] != line:
+                    places.append((at, line))
+                self._at += len(word)
+        line = places[0][1] if places else self._line()
+        return replace(block, line=line, lines=tuple(places[1:]))
+
+    def _seek(self, words: Sequence[str]) -> bool:
+        """Go to where the next words stand in a row: near by, or where they are many anywhere."""
+        row, pair = "".join(words[:ROW]), "".join(words[:2])
+        at = self._letters.find(row, self._at)
+        if at < 0 and len(row) >= TELLING:
+            at = self._letters.find(row)
+        if at < 0:
+            at = self._letters.find(pair, self._at, self._at + NEAR)
+        self._at = at if at >= 0 else self._at
+        return at >= 0
+
+    def _line(self) -> int:
+        return bisect_right(self._starts, min(self._at, len(self._letters) - 1))
 
 
 def _title(tree: "BeautifulSoup") -> list[Block]:

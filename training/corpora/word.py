@@ -1,6 +1,7 @@
 """Word documents (.docx): turned into HTML by mammoth, by the styles of their paragraphs, and read as that."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from zipfile import BadZipFile
 
 from kcard.errors import CorpusError
@@ -39,4 +40,5 @@ def read(document: Document) -> Iterator[Block]:
     except (BadZipFile, SyntaxError, KeyError, ValueError, OSError, AttributeError, IndexError) as error:
         raise CorpusError(f"{document.path} is not a Word document (.docx), or a damaged one") from error
     if page.strip():
-        yield from web.blocks(f"<html><body>{page}</body></html>", document.path, document.losses)
+        found = web.blocks(f"<html><body>{page}</body></html>", document.path, document.losses)
+        yield from (replace(block, line=number, lines=()) for number, block in enumerate(found, 1))

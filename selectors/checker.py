@@ -22,7 +22,7 @@ from kcard.errors import ModelUnavailable
 from kcard.manifest import file_digest
 from kcard.networks import Network, read_weights, token_row
 from kcard.protocols import Array, Pair, Verdict
-from kcard.selectors.windows import covered, grounded, near, windows
+from kcard.selectors.windows import COVERED, covered, grounded, near, windows
 from kcard.sentences import whole
 
 __all__ = ["REFUTED", "SUPPORTED", "WEIGHTS", "EncodedPair", "MiniLMChecker", "encode_pairs"]
@@ -35,9 +35,6 @@ UNGROUNDED = 0.4
 # Score from which a claim is supported, and probability of refutation from which another one is refuted; what is
 # neither the evidence does not cover (docs/selectors.md).
 SUPPORTED, REFUTED = 0.5, 0.5
-COVERED = (
-    0.4  # share of a claim's words that a window which refutes it must have; others speak of something else
-)
 
 
 @dataclass(frozen=True)

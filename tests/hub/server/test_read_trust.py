@@ -50,7 +50,8 @@ def test_a_description_tells_version_factuality_and_quarantine(shared: Shared) -
         "unexamined": False,
         "quarantined": True,
         "quarantine": {
-            "reason": "factuality 0.20 (self-declared, by the card's own exam) is below the hub's threshold of 0.5",
+            "reason": "factuality 0.20 (self-declared, by the card's own exam, 100% of the documents covered) is below "
+            "the hub's threshold of 0.5",
             "by": "self-declared",
             "factuality": 0.2,
             "threshold": 0.5,

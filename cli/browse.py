@@ -90,8 +90,17 @@ def _audit(past: "PastAudit") -> dict[str, Any]:
         for key, scores in (("faithfulness", a.faithfulness), ("factuality", a.factuality))
     }
     means["coverage"] = None if a.coverage is None else asdict(a.coverage)
-    named = ("checker", "checker_sha256", "evidence", "evidence_sha256", "queries", "queries_sha256", "seed")
-    named += ("evidence_overlap", "independent")
+    named = (
+        "checker",
+        "checker_sha256",
+        "evidence",
+        "evidence_sha256",
+        "evidence_overlap",
+        "independent",
+        "queries",
+        "queries_sha256",
+        "seed",
+    )
     kept = {key: getattr(a, key) for key in named}
     return {"version": past.version, "taken": past.taken.isoformat()} | means | kept
 

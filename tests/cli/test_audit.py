@@ -30,7 +30,9 @@ def moons(home: Path, tmp_path: Path) -> Hub:
 @pytest.fixture
 def atlas(tmp_path: Path) -> str:
     path = tmp_path / "atlas.txt"
-    path.write_text("\n".join(f"{m} is a moon of {p}." for m, p in MOONS.items()), encoding="utf-8")
+    path.write_text(
+        "\n".join(f"The planet {p} has the moon {m}." for m, p in MOONS.items()), encoding="utf-8"
+    )
     return str(path)
 
 
@@ -73,7 +75,7 @@ def test_a_quarantined_card_is_marked_wherever_it_is_seen(kcard: Kcard, moons: H
     for command in (["cards", "list"], ["pool", "show", "sky"], ["browse"]):
         assert "moons@v1 (quarantined)" in kcard(*command).out, command
     for command in (["show", "moons"], ["browse", "moons"]):
-        assert "below the hub's threshold" in kcard(*command).out, command
+        assert "below the hub's threshold" in " ".join(kcard(*command).out.split()), command
     assert json.loads(kcard("cards", "list", "--json").out)[0]["quarantined"] is True
     assert json.loads(kcard("browse", "--json").out)[0]["quarantined"] is True
     done = kcard("ask", "Which planet does Io circle?", "--gate", "always")

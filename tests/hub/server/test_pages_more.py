@@ -220,14 +220,14 @@ def test_the_leaderboard_counts_what_was_verified_only(shared: Shared) -> None:
 
 
 def test_a_figure_by_evidence_with_the_cards_own_corpus_is_told_and_not_ranked(shared: Shared) -> None:
-    version, audits = shared.hub.registry.get("bob/midterms"), shared.hub.registry.audits
+    version, audits = shared.hub.registry.get("cleo/oncology"), shared.hub.registry.audits
     finding = AuditFinding("minilm", None, "atlas", "ab" * 32, "own", "cd" * 32, 0, 0.9, 0.99, "{}")
     audits.add(version, replace(finding, coverage=0.8, judged=40, overlap=0.3))
-    assert "bob/midterms" not in get(shared, "/leaderboard")
-    assert "not independent:" in get(shared, "/bob/midterms")
+    assert "cleo/oncology" not in get(shared, "/leaderboard")
+    assert "not independent:" in get(shared, "/cleo/oncology")
     audits.add(version, replace(finding, coverage=0.8, judged=40, overlap=0.0))
     page = get(shared, "/leaderboard")
-    assert page.index("bob/midterms") < page.index("lab/moons")
+    assert page.index("cleo/oncology") < page.index("lab/moons")
     assert '0.80 <span class="soft">(n = 40)</span>' in page
 
 

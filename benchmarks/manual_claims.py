@@ -1,48 +1,88 @@
-"""The fact checker on sentences of manuals: does it tell a claim that a sentence bears out from one that it does not?
+"""The fact checker on claims about manuals: does it tell those that the manual bears out from those that it does not?
 
-    python -m benchmarks.manual_claims --path DIR
+    python -m benchmarks.manual_claims --path DIR [--search]
 
-240 claims about manuals that Debian packages and an npm package bring (manual_claims.jsonl, written for kcard), each
-with the sentence to judge it by, a third parted by a name, a third by a negation, a third by another fact. DIR holds
-the packages of recipes/reader/questions, unpacked. Prints the AUC of the score for each kind and the worst claims.
+240 claims about manuals that Debian packages and an npm package bring (manual_claims.jsonl, written for kcard), a third
+parted by a name, a third by a negation, a third by another fact. Each is judged by its sentence, or, with `--search`,
+by the three passages that are found in its file of the manual, as `kcard check` does. DIR holds the packages of
+recipes/reader/questions, unpacked. Prints the AUC of the score and the share of right verdicts for each kind, and the
+worst claims.
 """
 
 import argparse
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from recipes.checker.manuals import Sentences
 
-from kcard.protocols import Pair
+from kcard.answer import Source
+from kcard.api.check import TEXTS, deciding, verdict_of
+from kcard.evaluation.record import Mean
+from kcard.protocols import Pair, Verdict
 from kcard.selectors.checker import MiniLMChecker
+from kcard.selectors.evidence.sources import CorpusEvidence
 
 CLAIMS = Path(__file__).parent / "manual_claims.jsonl"
 
 
 def main() -> None:
-    from sklearn.metrics import roc_auc_score
-
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--path", type=Path, required=True, help="folder of unpacked packages")
+    parser.add_argument("--search", action="store_true", help="judge by what is found in the claim's file")
     parser.add_argument("--weights", type=Path, help="of another checker")
     parser.add_argument("--worst", type=int, default=5)
     options = parser.parse_args()
     sentences = Sentences(options.path)
     rows = [json.loads(line) for line in CLAIMS.read_text(encoding="utf-8").splitlines()]
-    told = [(row, evidence) for row in rows if (evidence := sentences.of(row))]
+    read = _searched if options.search else _sentence
+    texts = [(row, read(sentences, row)) for row in rows]
+    texts = [(row, evidence) for row, evidence in texts if evidence]
     checker = MiniLMChecker(weights=options.weights) if options.weights else MiniLMChecker()
-    scores = checker.support([Pair(row["claim"], evidence) for row, evidence in told])
-    print(f"{len(told)} of {len(rows)} claims, the sentences of the others were not found\n")
-    print("| kind | claims | AUC |\n|---|---|---|")
-    for kind in ("name", "negation", "fact", ""):
-        chosen = [at for at, (row, _) in enumerate(told) if row["kind"].startswith(kind)]
-        truth = [told[at][0]["supported"] for at in chosen]
-        auc = roc_auc_score(truth, [scores[at] for at in chosen])
-        print(f"| {kind or 'all'} | {len(chosen)} | {auc:.3f} |")
-    wrong = sorted(range(len(told)), key=lambda at: -abs(scores[at] - told[at][0]["supported"]))
+    judged = [_judged(checker, row["claim"], evidence) for row, evidence in texts]
+    print(f"{len(texts)} of {len(rows)} claims, the texts of the others were not found\n")
+    _print([row for row, _ in texts], judged)
+    wrong = sorted(range(len(texts)), key=lambda at: -abs(judged[at].score - texts[at][0]["supported"]))
     for at in wrong[: options.worst]:
-        row, evidence = told[at]
-        print(f"- {scores[at]:.2f} {row['claim']} | {evidence}")
+        print(f"- {judged[at].score:.2f} {texts[at][0]['claim']} | {judged[at].window}")
+
+
+def _sentence(sentences: Sentences, row: Mapping[str, Any]) -> list[str]:
+    evidence = sentences.of(row)
+    return [evidence] if evidence else []
+
+
+def _searched(sentences: Sentences, row: Mapping[str, Any]) -> list[str]:
+    passages = [Source(text) for text in sentences.passages(row["manual"], row["file"]) if text.strip()]
+    found = CorpusEvidence(passages).find(row["claim"], TEXTS) if passages else []
+    return [source.in_context for source in found]
+
+
+def _judged(checker: MiniLMChecker, claim: str, evidence: Sequence[str]) -> Verdict:
+    judged = checker.judge([Pair(claim, text) for text in evidence])
+    return judged[deciding(claim, judged)]
+
+
+def _print(rows: Sequence[Mapping[str, Any]], judged: Sequence[Verdict]) -> None:
+    from sklearn.metrics import roc_auc_score
+
+    print("| kind | claims | AUC | right | true: supported | false: refuted | false: not covered |")
+    print("|---|---|---|---|---|---|---|")
+    verdicts = [verdict_of(verdict.score, verdict.refutation) for verdict in judged]
+    for kind in ("name", "negation", "fact", ""):
+        chosen = [at for at, row in enumerate(rows) if row["kind"].startswith(kind)]
+        truth = [bool(rows[at]["supported"]) for at in chosen]
+        right = [(verdicts[at] == "supported") == told for at, told in zip(chosen, truth, strict=True)]
+        auc = roc_auc_score(truth, [judged[at].score for at in chosen])
+
+        true = [verdicts[at] for at, told in zip(chosen, truth, strict=True) if told]
+        false = [verdicts[at] for at, told in zip(chosen, truth, strict=True) if not told]
+        counts = ((true, "supported"), (false, "refuted"), (false, "not covered"))
+        shares = " | ".join(f"{said.count(verdict) / len(said):.2f}" for said, verdict in counts)
+        print(
+            f"| {kind or 'all'} | {len(chosen)} | {auc:.3f} | {Mean.of([float(r) for r in right])} | {shares} |"
+        )
 
 
 if __name__ == "__main__":

@@ -106,9 +106,11 @@ def _audit_unverified(hub: str, given: dict[str, Any], memory: str, minutes: flo
             if as_json:
                 print_json(as_data(outcome))
                 continue
-            names = ("recall", "faithfulness", "factuality")
+            names = ("recall", "faithfulness", "factuality", "coverage")
             scores = [(name, getattr(outcome, name)) for name in names]
             shown = [f"{name} {score:.2f}" for name, score in scores if score is not None]
+            if not outcome.independent:
+                shown.append("(the evidence is not independent: it repeats the card's corpus)")
             echo("  ".join([outcome.reference, *(shown if outcome.error is None else [outcome.error])]))
     note(f"{done - failed} of {done} versions measured")
     if failed:
@@ -142,7 +144,7 @@ def _audit_several(
     kept = nullcontext() if given["output"] is None else resumable("audits", given["output"])
     with kept, late_counter("auditing") as report:
         found = audit_many(cards, resume=resume, cluster=cluster, progress=report, **given)
-    shown = table("card", "queries", "faithfulness", "factuality", right={"queries"})
+    shown = table("card", "queries", "faithfulness", "factuality", "covered", right={"queries"})
     for row in found:
         if as_json:
             print_json(row.get("audit") or {"card": row["card"], "error": row["error"]})
@@ -151,7 +153,9 @@ def _audit_several(
         else:
             taken = Audit.from_json(json.dumps(row["audit"]))
             means = (interval(_mean(scores)) for scores in (taken.faithfulness, taken.factuality))
-            shown.add_row(escape(taken.card), str(taken.asked), *means)
+            shown.add_row(escape(taken.card), str(taken.asked), *means, _covered(taken))
+            if not taken.independent:
+                note(f"{taken.card}: {_dependent(taken)}")
     if shown.rows:
         console().print(shown)
     failed = sum("error" in row for row in found)
@@ -177,7 +181,7 @@ def _print(taken: "Audit") -> None:
     from rich.markup import escape
 
     rows = table(escape(taken.card), overflow="fold")
-    for heading in ("queries", "faithfulness", "factuality", "no evidence"):
+    for heading in ("queries", "faithfulness", "factuality", "not covered"):
         rows.add_column(heading, justify="right", no_wrap=True)
     rows.add_row("all", str(taken.asked), *_row(_mean(taken.faithfulness), taken.factuality))
     rows.add_row("", "", *(_histogram(scores) for scores in (taken.faithfulness, taken.factuality)), "")
@@ -206,12 +210,31 @@ def _remark(taken: "Audit") -> str:
     evidence = "no independent evidence was given, so factuality was not measured"
     if taken.evidence is not None and taken.evidence_sha256 is not None:
         evidence = f"factuality against {taken.evidence}, sha256 {taken.evidence_sha256[:12]}"
+    if taken.factuality is not None and taken.coverage is not None:
+        n = len(taken.factuality.scores)
+        evidence += (
+            f", which covers {_covered(taken)} of what the card wrote: factuality is over these {n} documents"
+        )
+    if not taken.independent:
+        evidence += f"; {_dependent(taken)}"
     empty = f", {taken.empty} of them empty" if taken.empty else ""
     plural = "" if taken.documents == 1 else "s"
     return (
         f"{taken.documents} document{plural} per query{empty}; queries: {taken.queries}, sha256 "
         f"{taken.queries_sha256[:12]}; {evidence}; checked by {taken.checker}{digest}; seed {taken.seed}"
         + "".join(f". {note}" for note in taken.evidence_notes)
+    )
+
+
+def _covered(taken: "Audit") -> str:
+    return "-" if taken.coverage is None else f"{taken.coverage.mean:.0%}"
+
+
+def _dependent(taken: "Audit") -> str:
+    """That the evidence is not independent of the card, and what follows."""
+    return (
+        f"the evidence is not independent: {taken.evidence_overlap:.0%} of it and the card's corpus are the same, so "
+        "this factuality is not ranked and quarantines nothing"
     )
 
 

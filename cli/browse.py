@@ -58,6 +58,7 @@ def _row(report: "CardReport") -> dict[str, Any]:
         "given",
         "faithfulness",
         "factuality",
+        "coverage",
     )
     scores = {
         "faithfulness_scores": report.faithfulness_scores,
@@ -70,6 +71,8 @@ def _row(report: "CardReport") -> dict[str, Any]:
     }
     audits = [_audit(past) for past in report.audits]
     marks: dict[str, Any] = {"unexamined": report.unexamined}
+    if report.factual is not None:
+        marks |= {"judged": len(report.factuality_scores), "independent": report.factual.independent}
     if report.quarantine is not None:
         marks |= {"quarantined": True, "quarantine": as_data(report.quarantine)}
     trust = {
@@ -86,7 +89,18 @@ def _audit(past: "PastAudit") -> dict[str, Any]:
         key: None if scores is None or scores.mean is None else asdict(scores.mean)
         for key, scores in (("faithfulness", a.faithfulness), ("factuality", a.factuality))
     }
-    named = ("checker", "checker_sha256", "evidence", "evidence_sha256", "queries", "queries_sha256", "seed")
+    means["coverage"] = None if a.coverage is None else asdict(a.coverage)
+    named = (
+        "checker",
+        "checker_sha256",
+        "evidence",
+        "evidence_sha256",
+        "evidence_overlap",
+        "independent",
+        "queries",
+        "queries_sha256",
+        "seed",
+    )
     kept = {key: getattr(a, key) for key in named}
     return {"version": past.version, "taken": past.taken.isoformat()} | means | kept
 
@@ -113,13 +127,21 @@ def _print_table(reports: "list[CardReport]") -> None:
             f"{_number(r.lift, '+')} {r.recall_source if r.lift is not None else ''}".strip(),
             *([_number(r.given)] if given else []),
             f"{histogram(r.faithfulness_scores)} {_number(r.faithfulness)} {_source(r.faithful)}".strip(),
-            f"{histogram(r.factuality_scores)} {_number(r.factuality)} {_source(r.factual)}".strip(),
+            f"{histogram(r.factuality_scores)} {_number(r.factuality)} {_source(r.factual)}{_covered(r)}".strip(),
         )
     console().print(rows)
 
 
 def _marks(r: "CardReport") -> list[str]:
     return ["quarantined"] * r.quarantined + ["unexamined weights"] * r.unexamined
+
+
+def _covered(r: "CardReport") -> str:
+    """How much of what the card wrote the evidence covers, and whether it is independent of the card."""
+    if r.factual is None:
+        return ""
+    known = "" if r.coverage is None else f", {r.coverage:.0%} covered, n={len(r.factuality_scores)}"
+    return known + ("" if r.factual.independent else ", evidence not independent")
 
 
 def _source(measured: "Measured | None") -> str:
@@ -150,6 +172,7 @@ def _print_detail(r: "CardReport") -> None:
     ):
         against = "own corpus" if what == "faithfulness" else by.against if by else "independent evidence"
         origin = f", {by.origin}" if by else ""
+        origin += _covered(r) if what == "factuality" else ""
         out.print(f"\n{what} ({escape(against)}) {_number(mean)}{origin}")
         found = counts(scores) if scores else []
         for i, count in enumerate(found):
@@ -168,12 +191,23 @@ def _print_audits(r: "CardReport") -> None:
 
     if not r.audits:
         return
-    headings = ("audits", "version", "faithfulness", "factuality", "evidence", "queries", "checker")
+    headings = (
+        "audits",
+        "version",
+        "faithfulness",
+        "factuality",
+        "covered",
+        "evidence",
+        "queries",
+        "checker",
+    )
     rows = table(*headings, overflow="fold")
     for past in r.audits:
         a = past.audit
         means = (interval(scores.mean if scores else None) for scores in (a.faithfulness, a.factuality))
-        cells = (a.evidence or "-", a.queries, a.checker)
+        evidence = f"{a.evidence or '-'}{'' if a.independent else ' (not independent)'}"
+        covered = "-" if a.coverage is None else f"{a.coverage.mean:.0%}"
+        cells = (covered, evidence, a.queries, a.checker)
         rows.add_row(f"{past.taken:%Y-%m-%d %H:%M}", f"v{past.version}", *means, *map(escape, cells))
     out = console()
     out.print()

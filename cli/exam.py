@@ -100,6 +100,15 @@ def _rows(exam: "Exam", runs: "list[EvalRun]") -> "Iterator[tuple[str, list[str]
     yield f"lift over {exam.base}", [interval(run.lift, "+") for run in runs]
     yield "faithfulness", [_scores(run.faithfulness) for run in runs]
     yield "factuality", [_scores(run.factuality) for run in runs]
+    if any(run.factuality for run in runs):
+        yield "  covered by the evidence", [_covered(run.factuality) for run in runs]
+
+
+def _covered(scores: "Distribution | None") -> str:
+    """The share of the documents that have a score, and their number."""
+    if scores is None or scores.coverage is None:
+        return "-"
+    return f"{scores.coverage:.2f} (n={len(scores.scores)})"
 
 
 def _scores(scores: "Distribution | None") -> str:

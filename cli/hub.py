@@ -51,17 +51,29 @@ def threshold(
     value: Annotated[
         str | None, typer.Argument(help="From 0 to 1, or off. [default: show it]", show_default=False)
     ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            help="Quarantine no card of whose documents the evidence covers less than this. [default: 0.5]",
+            show_default=False,
+        ),
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Show or set the minimum factuality of cards that are used without being named."""
     hub = here()
+    if coverage is not None:
+        hub.quarantine.set_coverage(coverage)
     if value is not None:
         hub.quarantine.set(_threshold(value))
-    now, held = hub.quarantine.threshold, hub.quarantine.held(hub.list())
+    now, floor, held = hub.quarantine.threshold, hub.quarantine.coverage, hub.quarantine.held(hub.list())
     if json_:
-        print_json({"threshold": now, "quarantined": {key: as_data(reason) for key, reason in held.items()}})
+        reasons = {key: as_data(reason) for key, reason in held.items()}
+        print_json({"threshold": now, "coverage": floor, "quarantined": reasons})
         return
     echo("off" if now is None else f"{now:g}")
+    if now is not None:
+        note(f"where the evidence covers at least {floor:g} of what a card wrote")
     for reference, reason in held.items():
         note(f"quarantined: {reference}: {reason}")
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from kcard.answer import Source
 from kcard.evaluation.record import Distribution, Mean, read_record
+from kcard.hub.repositories.figures import is_independent
 from kcard.json_values import canonical
 
 __all__ = ["Audit", "AuditedDocument", "Domain"]
@@ -29,7 +30,7 @@ class AuditedDocument:
 
 @dataclass(frozen=True)
 class Domain:
-    """The scores of one domain; `unknown` of its documents found no independent evidence."""
+    """The scores of one domain; `unknown` of its documents are not covered by the evidence."""
 
     name: str
     queries: int
@@ -49,10 +50,12 @@ class Audit:
     seed, limit     which questions were drawn of its own corpus, and at most how many
     temperature, tokens  how the card sampled
     checker         who judged, and the sha256 of its weights, where it names one
-    evidence        the independent evidence by name and digest; `evidence_shared` of its texts are passages of the
-                    card's corpus too, and `evidence_notes` are what should be known of it
+    evidence        the independent evidence by name and digest; `evidence_shared` of its texts repeat the card's
+                    corpus, and `evidence_notes` are what should be known of it
+    evidence_overlap  how far evidence and corpus are the same, in [0, 1]; None where that was not measured
     faithfulness    scores of the documents against the card's own corpus; None where its text is not at hand
-    factuality      scores against the independent evidence; None without any
+    factuality      scores of the documents that the independent evidence covers; None without any evidence
+    coverage        the share of the documents that it covers; None where that was not measured
     domains         by the queries' domain, where they have several
     ranked_by       the score by which `worst` was chosen
     """
@@ -73,13 +76,20 @@ class Audit:
     evidence: str | None = None
     evidence_sha256: str | None = None
     evidence_shared: int = 0
+    evidence_overlap: float | None = None
     evidence_notes: tuple[str, ...] = ()
     faithfulness: Distribution | None = None
     factuality: Distribution | None = None
+    coverage: Mean | None = None
     domains: tuple[Domain, ...] = ()
     ranked_by: str = "faithfulness"
     worst: tuple[AuditedDocument, ...] = ()
     format: int = FORMAT
+
+    @property
+    def independent(self) -> bool:
+        """Whether the evidence is independent of the card's corpus, as far as is known."""
+        return is_independent(self.evidence_overlap)
 
     def to_json(self) -> str:
         return canonical(self)

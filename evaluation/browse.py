@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kcard.errors import CardError
 from kcard.evaluation.history import Measured, PastAudit, PastExam, latest_exam, measured, origin, read
 from kcard.evaluation.record import EXAM, Exam, Judged, mean_of
+from kcard.hub.repositories.figures import FLOOR
 
 if TYPE_CHECKING:
     from kcard.hub.registry import Hub
@@ -27,7 +28,8 @@ class CardReport:
     exam         the one that came with the card
     hub_exam     the latest one that this hub took
     note         why it has no exam, or an audit can't be read, where that is so
-    quarantine   why it is quarantined, where it is: its factuality is under the hub's `threshold`
+    quarantine   why it is quarantined, where it is: its factuality is under the hub's `threshold`, by evidence that
+                 covers at least `floor` of what it wrote
     declared, verified, unexamined  as of the hub's Version
     """
 
@@ -46,6 +48,7 @@ class CardReport:
     audits: tuple[PastAudit, ...] = ()
     quarantine: "Reason | None" = None
     threshold: float | None = None
+    floor: float = FLOOR
     declared: "Declared | None" = None
     verified: "Verified | None" = None
     unexamined: bool = False
@@ -107,7 +110,7 @@ class CardReport:
     @property
     def factual(self) -> Measured | None:
         """Scores against independent evidence, likewise; None where there was none."""
-        return measured("factuality", self.own_audits, self.hub_exam, self.exam)
+        return measured("factuality", self.own_audits, self.hub_exam, self.exam, self.floor)
 
     @property
     def faithfulness(self) -> float | None:
@@ -118,6 +121,16 @@ class CardReport:
     def factuality(self) -> float | None:
         """Mean of `factual`, in [0, 1]."""
         return mean_of(self.factual.scores) if self.factual else None
+
+    @property
+    def coverage(self) -> float | None:
+        """The share of the documents that the evidence of `factual` covers, in [0, 1]; None where it is not known."""
+        return self.factual.coverage if self.factual else None
+
+    @property
+    def ranked_factuality(self) -> float | None:
+        """The factuality by which cards are ranked: None where the evidence is the card's own corpus."""
+        return self.factuality if self.factual and self.factual.independent else None
 
     @property
     def faithfulness_scores(self) -> tuple[float, ...]:
@@ -146,7 +159,7 @@ SORTS: dict[str, Callable[[CardReport], Any]] = {
     "recall": lambda r: _descending(r.recall, r.recall_source),
     "lift": lambda r: _descending(r.lift, r.recall_source),
     "faithfulness": lambda r: _descending(r.faithfulness, r.faithful.source if r.faithful else ""),
-    "factuality": lambda r: _descending(r.factuality, r.factual.source if r.factual else ""),
+    "factuality": lambda r: _descending(r.ranked_factuality, r.factual.source if r.factual else ""),
 }
 
 
@@ -157,11 +170,13 @@ def reports(hub: "Hub", chosen: "Sequence[Version]") -> list[CardReport]:
     for row in hub.audits.list(names.pop() if len(names) == 1 else None):
         kept.setdefault(row.card, []).append(row)
     held, threshold = hub.quarantine.held(chosen), hub.quarantine.threshold
+    floor = hub.quarantine.coverage
     return [
         replace(
             _report(hub, version, kept.get(version.name, ())),
             quarantine=held.get(version.reference),
             threshold=threshold,
+            floor=floor,
         )
         for version in chosen
     ]

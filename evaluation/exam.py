@@ -20,7 +20,7 @@ from kcard.evaluation.progress import Report, silent
 from kcard.evaluation.question_file import QuestionFile
 from kcard.evaluation.questions import Question, about, digest
 from kcard.evaluation.recall import CHANCE, recalled
-from kcard.evaluation.record import Exam, Mean, read_exam
+from kcard.evaluation.record import DIGITS, Exam, Mean, read_exam
 from kcard.evaluation.scorer import Scorer
 from kcard.evaluation.target import Target, find
 from kcard.words import is_english
@@ -209,6 +209,7 @@ class Sitting:
             evidence=evidence.name if evidence else None,
             evidence_sha256=evidence.sha256 if evidence else None,
             evidence_shared=evidence.shared if evidence else 0,
+            evidence_overlap=round(evidence.overlap, DIGITS) if evidence else 0.0,
             seed=seed,
             limit=paper.limit,
             ranked_by="faithfulness" if evidence is None else "factuality",

@@ -1,13 +1,14 @@
 """The audits that a hub keeps of a card, read back, and which number of which source is shown."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from kcard.errors import CardError
 from kcard.evaluation.audit_record import Audit
 from kcard.evaluation.record import Distribution, Exam
+from kcard.hub.repositories.figures import FLOOR, covers, is_independent
 
 if TYPE_CHECKING:
     from kcard.hub.repositories.audits import StoredAudit
@@ -47,12 +48,15 @@ class PastExam:
 class Measured:
     """Scores and where they come from: `against` names the evidence; `taken`: when this hub measured them, in UTC.
 
-    `taken` is None for what the card's own exam says.
+    `taken` is None for what the card's own exam says. `coverage`: the share of the documents that have a score, in
+    [0, 1]; None where it was not measured. `independent`: whether the evidence is not the card's own corpus.
     """
 
     scores: Distribution
     against: str
     taken: datetime | None = None
+    coverage: float | None = None
+    independent: bool = True
 
     @property
     def source(self) -> Literal["verified", "self-declared"]:
@@ -105,20 +109,38 @@ def measured(
     audits: Sequence[PastAudit],
     taken: PastExam | None,
     declared: Exam | None,
+    floor: float = FLOOR,
 ) -> Measured | None:
     """The scores of one version: by its latest audit that has them, else by the hub's exam, else by its own.
 
+    For factuality the latest audit counts whose evidence is independent and covers at least `floor` of the documents;
+    without one the latest with independent evidence, else the latest.
+
     The hub decides by the same number whether the card is quarantined (kcard.hub.repositories.figures).
     """
-    for past in reversed(audits):
+    ordered = sorted(audits, key=lambda past: _weight(past.audit, floor)) if what == "factuality" else audits
+    for past in reversed(ordered):
         scores: Distribution | None = getattr(past.audit, what)
         if scores is not None and scores.mean is not None:
-            return Measured(scores, _against(what, past.audit.evidence), past.taken)
+            found = Measured(scores, _against(what, past.audit.evidence), past.taken)
+            if what == "faithfulness":
+                return found
+            covered = past.audit.coverage.mean if past.audit.coverage else None
+            return replace(found, coverage=covered, independent=past.audit.independent)
     for exam, at in ((taken.exam, taken.taken) if taken else (None, None), (declared, None)):
         scores = getattr(exam, what) if exam else None
         if exam is not None and scores is not None:
-            return Measured(scores, _against(what, exam.evidence), at)
+            found = Measured(scores, _against(what, exam.evidence), at)
+            if what == "faithfulness":
+                return found
+            independent = is_independent(exam.evidence_overlap)
+            return replace(found, coverage=scores.coverage, independent=independent)
     return None
+
+
+def _weight(audit: Audit, floor: float) -> tuple[bool, bool]:
+    """What makes an audit's factuality count before that of others."""
+    return audit.independent, covers(audit.coverage.mean if audit.coverage else None, floor)
 
 
 def _where(what: str, row: "StoredAudit") -> str:

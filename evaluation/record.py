@@ -40,7 +40,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Distribution:
-    """Checker scores in [0, 1], one a passage; `unknown` passages have none: no evidence was found."""
+    """Checker scores in [0, 1], one a passage; `unknown` passages have none: the evidence does not cover them."""
 
     scores: tuple[float, ...]
     mean: Mean | None
@@ -51,6 +51,12 @@ class Distribution:
         known = [score for score in scores if score is not None]
         shown = tuple(round(score, DIGITS) for score in known)
         return cls(shown, Mean.of(known, seed), len(scores) - len(known))
+
+    @property
+    def coverage(self) -> float | None:
+        """The share of the passages that have a score, in [0, 1]; None without passages."""
+        passages = len(self.scores) + self.unknown
+        return round(len(self.scores) / passages, DIGITS) if passages else None
 
 
 def mean_of(distribution: Distribution | None) -> float | None:
@@ -117,8 +123,9 @@ class Exam:
     base             what recall is compared with: a base model, or `chance`
     base_note        why the base could not be asked, where it could not
     checker          who judged, and the sha256 of its weights, where it names one
-    evidence         the independent evidence by name and digest; `evidence_shared` of its texts are passages of
-                     the card's corpus too
+    evidence         the independent evidence by name and digest; `evidence_shared` of its texts repeat the card's
+                     corpus, and `evidence_overlap` says how far the two are the same, in [0, 1]: from 0.1 on the
+                     evidence is not independent
     ranked_by        the score by which `best` and `worst` of `own` were chosen
     """
 
@@ -133,6 +140,7 @@ class Exam:
     evidence: str | None = None
     evidence_sha256: str | None = None
     evidence_shared: int = 0
+    evidence_overlap: float = 0.0
     seed: int = 0
     limit: int = 0
     ranked_by: str = "faithfulness"

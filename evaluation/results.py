@@ -6,6 +6,7 @@ from kcard.cards.format.model_index import Result
 from kcard.cards.format.model_index import with_results as write_results
 from kcard.evaluation.recall import CHANCE
 from kcard.evaluation.record import Distribution, EvalRun, Exam, Mean
+from kcard.hub.repositories.figures import is_independent
 
 __all__ = ["remarks", "with_results"]
 
@@ -39,6 +40,8 @@ def remarks(exam: Exam) -> list[str]:
         sentences.append(
             f"{exam.evidence_shared} texts of the evidence are passages of the card's own corpus too."
         )
+    if not is_independent(exam.evidence_overlap):
+        sentences.append("The evidence is not independent of the card: it repeats the card's corpus.")
     digest = f", sha256 {exam.checker_sha256[:12]}" if exam.checker_sha256 else ""
     sentences.append(f"Checked by {exam.checker}{digest}; seed {exam.seed}; kcard {exam.kcard}.")
     return sentences

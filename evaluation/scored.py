@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from kcard.answer import Passage, Source
 from kcard.evaluation.audit_record import AuditedDocument, Domain
+from kcard.evaluation.independent import Independent
 from kcard.evaluation.queries import AuditQuery
 from kcard.evaluation.record import DIGITS, Distribution, Mean
 from kcard.evaluation.scorer import Scorer
@@ -15,10 +16,12 @@ __all__ = [
     "FAITHFULNESS",
     "Scored",
     "by_domain",
+    "coverage",
     "factuality",
     "faithfulness",
     "grouped",
     "lowest",
+    "overlap",
     "score",
 ]
 
@@ -30,7 +33,7 @@ class Scored:
     """One document. `recited`: the card's model wrote it, or the card only looks up.
 
     What the index of a card of both wrote are the corpus' own words: faithful, which says nothing of its model. So
-    its faithfulness does not count; its factuality does. A score is None where no evidence was found.
+    its faithfulness does not count; its factuality does. A score is None where no evidence covers the document.
     """
 
     query: AuditQuery
@@ -100,6 +103,19 @@ def _distribution(rows: Sequence[Sequence[float | None]], seed: int) -> Distribu
     scores = tuple(round(value, DIGITS) for row in known for value in row)
     mean = Mean.of([sum(row) / len(row) for row in known if row], seed)
     return Distribution(scores, mean, sum(map(len, rows)) - len(scores))
+
+
+def coverage(by_query: Sequence[Sequence[Scored]], seed: int) -> Mean | None:
+    """The share of the documents that have a factuality; a mean over queries, as in `factuality`."""
+    shares = [sum(d.factuality is not None for d in row) / len(row) for row in by_query if row]
+    return Mean.of(shares, seed)
+
+
+def overlap(scored: Sequence[Scored], independent: Independent) -> float:
+    """How far the evidence repeats the card's corpus, in [0, 1]: as a whole, or in the texts that decided."""
+    decided = [item.evidence for item in scored if item.factuality is not None and item.evidence is not None]
+    same = sum(map(independent.own.repeats, decided))
+    return round(max(independent.overlap, same / len(decided) if decided else 0.0), DIGITS)
 
 
 def by_domain(scored: Sequence[Scored], scorer: Scorer, seed: int) -> tuple[Domain, ...]:

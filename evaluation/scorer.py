@@ -49,15 +49,26 @@ class Scorer:
         return self._judged(written, self.own, None, "checking against its own corpus")
 
     def factuality(self, written: Sequence[Passage]) -> list[Passage] | None:
-        """The passages with their factuality against the independent evidence."""
+        """The passages with their factuality against the independent evidence; None if it does not cover them."""
+        from kcard.selectors.windows import COVERED
+
         if self.independent is None:
             return None
         return self._judged(
-            written, None, self.independent.evidence, f"checking against {self.independent.name}"
+            written,
+            None,
+            self.independent.evidence,
+            f"checking against {self.independent.name}",
+            COVERED,
         )
 
     def _judged(
-        self, written: Sequence[Passage], own: "Evidence | None", independent: "Evidence | None", what: str
+        self,
+        written: Sequence[Passage],
+        own: "Evidence | None",
+        independent: "Evidence | None",
+        what: str,
+        floor: float = 0.0,
     ) -> list[Passage]:
         """Nothing is pruned in an exam, so s = s_fact (Knowledge Card, section 2.2)."""
         from kcard.selectors.factuality import judge
@@ -66,6 +77,8 @@ class Scorer:
         self.report(StepProgress(what, 0, len(written)))
         for block in batched(written, BLOCK):
             texts = {} if own is None else {passage.card: own for passage in block}
-            found += judge(block, texts, self.checker, k=TEXTS, with_summary=False, independent=independent)
+            found += judge(
+                block, texts, self.checker, k=TEXTS, with_summary=False, independent=independent, floor=floor
+            )
             self.report(StepProgress(what, len(found), len(written)))
         return found

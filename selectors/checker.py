@@ -1,7 +1,8 @@
 """The offline fact checker: does this text support that claim? MiniLM with a LoRA adapter trained by us.
 
 Of the evidence the four windows that share most words with the claim are read; the claim has the score of
-its best window: P(supports), times 0.4 where a number of the claim does not stand in it (windows.py). A claim of
+its best window: P(supports), times 0.4 where a number of the claim does not stand in it (windows.py), and where another
+window contradicts it (contradicted). A claim of
 several sentences has the mean of theirs; of more than 64, the mean of 64 that are evenly spread. A sentence that
 stands in the evidence word for word is supported: 1.
 It is Judging: it names the window that decided.
@@ -22,22 +23,22 @@ from kcard.errors import ModelUnavailable
 from kcard.manifest import file_digest
 from kcard.networks import Network, read_weights, token_row
 from kcard.protocols import Array, Pair, Verdict
-from kcard.selectors.windows import covered, grounded, near, windows
+from kcard.selectors.windows import COVERED, covered, grounded, near, windows
 from kcard.sentences import whole
 
-__all__ = ["REFUTED", "SUPPORTED", "WEIGHTS", "EncodedPair", "MiniLMChecker", "encode_pairs"]
+__all__ = ["REFUTED", "SUPPORTED", "WEIGHTS", "EncodedPair", "MiniLMChecker", "contradicted", "encode_pairs"]
 
 WEIGHTS = Path(__file__).parent / "weights" / "checker"
 MAX_TOKENS = 192
 CLAIM_TOKENS = 96
 MOST_SENTENCES = 64  # of a claim: a text of 50 kB would keep a core busy for half a minute
 UNGROUNDED = 0.4
+# By how much another window must refute a claim more surely than the best one supports it; and how surely, where it has
+# more of the claim's words (contradicted; docs/selectors.md).
+MARGIN, SURE = 0.2, 0.9
 # Score from which a claim is supported, and probability of refutation from which another one is refuted; what is
 # neither the evidence does not cover (docs/selectors.md).
 SUPPORTED, REFUTED = 0.5, 0.5
-COVERED = (
-    0.4  # share of a claim's words that a window which refutes it must have; others speak of something else
-)
 
 
 @dataclass(frozen=True)
@@ -72,25 +73,19 @@ class MiniLMChecker:
 
     def _sentences(self, pairs: Sequence[Pair]) -> list[Verdict]:
         """Of each single-sentence claim: the best of its windows, or the sentence that states it."""
-        found, read = dict[Pair, Verdict](), list[tuple[Pair, Pair]]()
+        found, read = dict[Pair, Verdict](), dict[Pair, list[Pair]]()
         for pair in dict.fromkeys(pairs):
             sentences = near(pair.evidence, pair.claim)
             stated = next((s for s in sentences if _plain(s) == _plain(pair.claim)), None)
-            found[pair] = Verdict(0.0, "", 0.0) if stated is None else Verdict(1.0, stated, 0.0)
-            if stated is None:
-                read += [(pair, Pair(pair.claim, w)) for w in windows(sentences, pair.claim, self.windows)]
-        todo = list(dict.fromkeys(window for _, window in read))
+            if stated is not None:
+                found[pair] = Verdict(1.0, stated, 0.0)
+            else:
+                read[pair] = [Pair(pair.claim, w) for w in windows(sentences, pair.claim, self.windows)]
+        todo = list(dict.fromkeys(window for chosen in read.values() for window in chosen))
         labels = dict(zip(todo, self.read(todo).tolist(), strict=True))
-        refuting = dict[Pair, Verdict]()
-        for pair, window in read:
-            supports, refutes, _ = labels[window]
-            score = supports * (1.0 if grounded(window.claim, window.evidence) else UNGROUNDED)
-            if score > found[pair].score:
-                found[pair] = Verdict(score, window.evidence)
-            refutes *= covered(window.claim, window.evidence) >= COVERED
-            if pair not in refuting or refutes > (refuting[pair].refutation or 0.0):
-                refuting[pair] = Verdict(score, window.evidence, refutes)
-        return [_decided(found[pair], refuting.get(pair)) for pair in pairs]
+        for pair, chosen in read.items():
+            found[pair] = _decided([_Reading.of(window, *labels[window][:2]) for window in chosen])
+        return [found[pair] for pair in pairs]
 
     def read(self, pairs: Sequence[Pair]) -> Array:
         """Return the probabilities of support, refutation and neither by the network alone, shape (n, 3).
@@ -130,14 +125,47 @@ def encode_pairs(
     return rows
 
 
-def _decided(supporting: Verdict, refuting: Verdict | None) -> Verdict:
-    """The score of the window that supports a claim most; where it does not, the window that refutes it most, if one
-    does."""
-    if refuting is None or refuting.refutation is None:
-        return supporting
-    decides = supporting.score < SUPPORTED and refuting.refutation >= REFUTED
-    window = refuting.window if decides else supporting.window
-    return Verdict(supporting.score, window, refuting.refutation)
+@dataclass(frozen=True)
+class _Reading:
+    """What a window says of a claim. `share`: that of the claim's words which it has; it refutes from COVERED on."""
+
+    window: str
+    support: float
+    refutation: float
+    share: float
+
+    @classmethod
+    def of(cls, pair: Pair, supports: float, refutes: float) -> "_Reading":
+        share = covered(pair.claim, pair.evidence)
+        support = supports * (1.0 if grounded(pair.claim, pair.evidence) else UNGROUNDED)
+        return cls(pair.evidence, support, refutes if share >= COVERED else 0.0, share)
+
+
+def contradicted(support: float, share: float, refutation: float, refuting_share: float) -> bool:
+    """Whether a text that supports a claim speaks of something else than another one that refutes it.
+
+    The other one has as many of the claim's words (shares in [0, 1]) and is surer, or has more of them and is sure.
+    """
+    if refuting_share > share and refutation >= SURE:
+        return True
+    return refuting_share >= share and refutation > support + MARGIN
+
+
+def _decided(readings: Sequence[_Reading]) -> Verdict:
+    """The score of the window that supports a claim most, lower if another one contradicts it.
+
+    Where it does not support the claim, the window is the one that refutes it most, if one does.
+    """
+    if not readings:
+        return Verdict(0.0, "", 0.0)
+    best = max(readings, key=lambda reading: reading.support)
+    worst = max(readings, key=lambda reading: reading.refutation)
+    others = [reading for reading in readings if reading is not best]
+    denied = any(contradicted(best.support, best.share, other.refutation, other.share) for other in others)
+    score = best.support * (UNGROUNDED if denied else 1.0)
+    decides = score < SUPPORTED and worst.refutation >= REFUTED
+    window = worst.window if decides else best.window if best.support else ""
+    return Verdict(score, window, worst.refutation)
 
 
 def _spread(sentences: list[str]) -> list[str]:

@@ -14,8 +14,10 @@ from dataclasses import replace
 from kcard.answer import Passage, Source
 from kcard.lookup import find_all
 from kcard.protocols import Checker, Evidence, Pair
+from kcard.selectors.checker import SUPPORTED
 from kcard.selectors.models.two_checkers import TwoCheckers
 from kcard.selectors.verdicts import support
+from kcard.selectors.windows import coverage
 
 __all__ = ["judge"]
 
@@ -27,11 +29,14 @@ def judge(
     k: int = 3,
     with_summary: bool = True,
     independent: Evidence | None = None,
+    floor: float = 0.0,
 ) -> list[Passage]:
     """The passages with their `faithfulness` and `factuality` in [0, 1] and the `evidence` that decided.
 
     `own`: the card's own corpus, looked up by the passage's card; it gives faithfulness. `independent`: other evidence,
-    which gives factuality. Where there is none, or nothing is found in it, the score is None: unknown.
+    which gives factuality. Where there is none, or nothing is found in it, the score is None: unknown. So is the
+    factuality of a document that is not supported, if the texts found have less than `floor` of its words in one place
+    (windows.py): they speak of something else.
     `with_summary=False` leaves s_sum out: s = s_fact. A document that was not pruned, or that pruning left as it was,
     is its own summary: s_sum = 1. A document that is one of the texts word for word is supported by it, 1, and no other
     is read; so is one that the card looked up in its corpus. Every pair of every passage goes to the checker in one
@@ -60,6 +65,10 @@ def judge(
         kept = summed[summary[0]] if summary else 1.0
         faithfulness, near = _best(passage, sources, scored)
         factuality, other = _best(passage, others, scored)
+        if factuality is not None and factuality < SUPPORTED and floor:
+            texts = [source.in_context for source in others]
+            if coverage(passage.text, texts) < floor:
+                factuality, other = None, None
         if with_summary:
             faithfulness, factuality = (
                 None if s is None else (s + kept) / 2 for s in (faithfulness, factuality)

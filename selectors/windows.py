@@ -2,12 +2,12 @@
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from kcard.sentences import pieces, split
+from kcard.sentences import pieces, split, whole
 from kcard.words import analyzer, small_words
 
-__all__ = ["covered", "grounded", "near", "windows"]
+__all__ = ["COVERED", "coverage", "covered", "grounded", "near", "windows"]
 
 WORDS = re.compile(r"\w+")
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
@@ -16,6 +16,9 @@ COMPARISON = re.compile(
 )
 LONGEST = 80
 MOST = 8000
+# Share of a claim's words that a text must have in one place to speak of what the claim says (docs/selectors.md).
+COVERED = 0.4
+READ = 4  # windows of a text
 NUMERALS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 SPELLED = {word: str(i) for words in (NUMERALS, ORDINALS) for i, word in enumerate(words, start=1)}
@@ -65,6 +68,20 @@ def covered(claim: str, window: str) -> float:
     stems = analyzer("english")
     telling = set(stems(" ".join(_words(claim) - small_words("en"))))
     return len(telling & set(stems(window))) / len(telling) if telling else 1.0
+
+
+def coverage(claim: str, evidence: Iterable[str]) -> float:
+    """How far the texts speak of what a claim says, in [0, 1], whether they bear it out or not.
+
+    For each sentence of the claim the largest share of its telling words that one window has; the mean of these.
+    """
+    sentences = whole(claim) or [claim]
+    texts = [near(text, claim) for text in dict.fromkeys(evidence)]
+    best = [
+        max((covered(part, w) for found in texts for w in windows(found, part, READ)), default=0.0)
+        for part in sentences
+    ]
+    return sum(best) / len(best)
 
 
 def _cut(sentence: str) -> list[str]:

@@ -1,8 +1,8 @@
 """Held-out questions: what the exam asks, and training never does.
 
 Of all questions in the world half is held out, by the sha256 of their words: a pseudo-query that falls into it is
-drawn again, and the exam asks only questions that do, whatever its seed and the card's; one that does not is asked with
-a few words before it.
+drawn again, a question of study material that does is learned with a few words before it, and the exam asks only
+questions that do, whatever its seed and the card's; one that does not is asked with a few words before it.
 
 Pseudo-queries (pseudo_queries.py) put a question word, the rest of the passage and noised words in order. The
 frames here stand around the gap instead, in words that no pseudo-query holds, so that an exam in them tells
@@ -17,7 +17,16 @@ from kcard.sampling import derive_seed
 from kcard.training.spans import Rarity, bare, entities
 from kcard.words import words
 
-__all__ = ["FRAMES", "GapQuestion", "around", "gaps", "held_out", "held_out_wording", "is_held_out"]
+__all__ = [
+    "FRAMES",
+    "GapQuestion",
+    "around",
+    "gaps",
+    "held_out",
+    "held_out_wording",
+    "is_held_out",
+    "trained_wording",
+]
 
 HELD_OUT = 2  # one in so many questions
 LEADS = (
@@ -60,6 +69,11 @@ def is_held_out(question: str) -> bool:
 def held_out_wording(question: str) -> str:
     """The question where it is held out, else with the first of LEADS with which it is; empty where it is with none."""
     return next((text for lead in LEADS if is_held_out(text := lead + question)), "")
+
+
+def trained_wording(question: str) -> str:
+    """The question where no exam asks it, else with the first of LEADS with which none does; empty where all do."""
+    return next((text for lead in LEADS if not is_held_out(text := lead + question)), "")
 
 
 def held_out(passage: str, seed: int, rarity: Rarity | None = None) -> GapQuestion | None:

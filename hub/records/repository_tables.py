@@ -170,6 +170,7 @@ versions = Table(
     Column("examined", Boolean, nullable=False),
     Column("recall", Float),
     Column("factuality", Float),
+    Column("coverage", Float),
     Column("fault", Text, nullable=False),
     UniqueConstraint("repository_id", "number"),
     UniqueConstraint("repository_id", "sha256"),
@@ -201,8 +202,10 @@ published_tags = Table(
 )
 
 # Verified figures of versions. `kind` is audit or exam (taken by an operator). `record` is the whole audit or exam as
-# JSON, which the hub does not read. `released` is when an administrator released the version from the quarantine of an
-# audit. `author` is the account that measured (null: on the hub's own command line), `kcard` the version that it used.
+# JSON, which the hub does not read. `coverage` is the share of the documents that the evidence covers, `judged` how
+# many these are, `overlap` how far evidence and corpus are the same; null in audits of earlier versions. `released` is
+# when an administrator released the version from the quarantine of an audit. `author` is the account that measured
+# (null: on the hub's own command line), `kcard` the version that it used.
 audits = Table(
     "audits",
     metadata,
@@ -220,6 +223,9 @@ audits = Table(
     Column("recall", Float),
     Column("faithfulness", Float),
     Column("factuality", Float),
+    Column("coverage", Float),
+    Column("overlap", Float),
+    Column("judged", Integer),
     Column("record", Text, nullable=False),
     Column("released", DateTime(timezone=True)),
     Column("author", String(96)),

@@ -7,7 +7,7 @@ from sqlalchemy import Column, ForeignKey, Integer, MetaData, String, Table, Tex
 
 __all__ = ["HEAD", "members", "metadata", "pools", "settings"]
 
-HEAD = "0101"
+HEAD = "0102"
 
 metadata = MetaData(
     naming_convention={

@@ -17,7 +17,8 @@ from kcard.hub.records.repository_tables import audits, repositories, versions
 from kcard.hub.records.utc import now, utc
 from kcard.hub.repositories import own_namespace, search_rows, version_rows
 from kcard.hub.repositories.figure_rows import AUDIT, AuditKind
-from kcard.hub.repositories.quarantine import threshold
+from kcard.hub.repositories.figures import covers, is_independent
+from kcard.hub.repositories.limits import coverage_floor, threshold
 from kcard.hub.repositories.versions import Version
 from kcard.manifest import Manifest
 
@@ -43,6 +44,9 @@ class AuditFinding:
     queries         the questions, by name and digest
     faithfulness    mean score against the card's own corpus, in [0, 1]; None if not measured
     factuality      mean score against the independent evidence, in [0, 1]; None if not measured
+    coverage        the share of the documents that the evidence covers, in [0, 1], and `judged`, how many these
+                    are; None if not known
+    overlap         how far evidence and corpus are the same, in [0, 1]; None if not known
     record          the whole audit or exam as JSON
     kind            audit, which decides about quarantine, or exam
     recall          of the exam, in [0, 1]; None if not measured
@@ -62,6 +66,9 @@ class AuditFinding:
     kind: AuditKind = AUDIT
     recall: float | None = None
     kcard: str | None = None
+    coverage: float | None = None
+    judged: int | None = None
+    overlap: float | None = None
 
 
 @dataclass(frozen=True)
@@ -142,10 +149,12 @@ def _store(
     number = int(connection.execute(insert(audits).values(values).returning(audits.c.id)).scalar_one())
     owner = select(versions.c.repository_id).where(versions.c.id == version_id)
     search_rows.put(connection, connection.execute(owner).scalar_one())
-    found = {key: getattr(finding, key) for key in ("recall", "faithfulness", "factuality", "evidence")}
+    named = ("recall", "faithfulness", "factuality", "evidence", "coverage", "overlap")
+    found = {key: getattr(finding, key) for key in named}
     write(connection, by, "card.measured", reference, audit=number, kind=finding.kind, **found)
-    limit, score = threshold(connection), finding.factuality
-    if finding.kind == AUDIT and limit is not None and score is not None and score < limit:
+    limit, score, floor = threshold(connection), finding.factuality, coverage_floor(connection)
+    counts = is_independent(finding.overlap) and covers(finding.coverage, floor)
+    if finding.kind == AUDIT and limit is not None and score is not None and score < limit and counts:
         why = {"factuality": score, "threshold": limit, "evidence": finding.evidence}
         write(connection, by, "card.quarantined", reference, audit=number, **why)
     return number

@@ -30,8 +30,17 @@ def declared(exam: bytes, manifest: Manifest) -> Declared:
     except ValueError as error:
         return Declared(fault=f"it is not JSON: {' '.join(str(error).split())[:100]}")
     own = _object(_object(found).get("own"))
-    recall, factuality = _object(own.get("recall")), _object(_object(own.get("factuality")).get("mean"))
-    return Declared(_share(recall.get("mean")), _share(factuality.get("mean")), _fault(found, manifest) or "")
+    recall, factuality = _object(own.get("recall")), _object(own.get("factuality"))
+    mean, fault = _object(factuality.get("mean")), _fault(found, manifest) or ""
+    return Declared(_share(recall.get("mean")), _share(mean.get("mean")), fault, _coverage(factuality))
+
+
+def _coverage(factuality: Mapping[str, Any]) -> float | None:
+    """The share of the documents that have a score; None if it is not told."""
+    scores, unknown = factuality.get("scores"), factuality.get("unknown", 0)
+    if not isinstance(scores, list) or type(unknown) is not int or unknown < 0 or not scores:
+        return None
+    return len(scores) / (len(scores) + unknown)
 
 
 def has_weights(manifest: Manifest) -> bool:
@@ -39,10 +48,10 @@ def has_weights(manifest: Manifest) -> bool:
     return manifest.has_model or any(path.lower().endswith(WEIGHTS) for path in manifest.files)
 
 
-def checked_share(value: float) -> float:
-    """The value. Raises UsageError unless it is in [0, 1]."""
+def checked_share(value: float, name: str = "threshold", other: str = ", or off") -> float:
+    """The value. Raises UsageError, with its name and what it may be besides, unless it is in [0, 1]."""
     if not 0 <= value <= 1:
-        raise UsageError(f"threshold {value:g}: it must be between 0 and 1, or off")
+        raise UsageError(f"{name} {value:g}: it must be between 0 and 1{other}")
     return value
 
 

@@ -8,9 +8,35 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-__all__ = ["DECLARED", "VERIFIED", "Declared", "Reason", "Verified", "quarantine_reason", "shown"]
+__all__ = [
+    "DECLARED",
+    "FLOOR",
+    "OVERLAP",
+    "VERIFIED",
+    "Declared",
+    "Reason",
+    "Verified",
+    "covers",
+    "is_independent",
+    "quarantine_reason",
+    "shown",
+]
 
 DECLARED, VERIFIED = "self-declared", "verified"
+# Overlap of evidence with a card's corpus from which it is not independent of the card.
+OVERLAP = 0.1
+# Share of a card's documents that evidence must cover to quarantine it, unless a hub says otherwise.
+FLOOR = 0.5
+
+
+def is_independent(overlap: float | None) -> bool:
+    """Whether evidence with this overlap with a card's corpus is independent of it; so is one of unknown overlap."""
+    return overlap is None or overlap < OVERLAP
+
+
+def covers(coverage: float | None, floor: float) -> bool:
+    """Whether evidence with this coverage covers enough to decide; so does one of unknown coverage."""
+    return coverage is None or coverage >= floor
 
 
 @dataclass(frozen=True)
@@ -18,12 +44,14 @@ class Declared:
     """The figures of the exam.json that came with a card.
 
     recall, factuality  means in [0, 1]; None if not given
+    coverage            the share of the documents that have a factuality, in [0, 1]; None if not given
     fault               why the exam is not plausible; empty if it is
     """
 
     recall: float | None = None
     factuality: float | None = None
     fault: str = ""
+    coverage: float | None = None
 
 
 @dataclass(frozen=True)
@@ -33,7 +61,11 @@ class Verified:
     at            when the latest of them was measured, in UTC
     recall        in [0, 1], by the hub's exam; None if not measured
     faithfulness  in [0, 1], by the latest audit that measured it, else by the hub's exam; None if not measured
-    factuality    in [0, 1], by the latest audit that measured it; None if not measured
+    factuality    in [0, 1], by the latest audit whose evidence is independent and covers enough for a quarantine, or
+                  without one by the latest; None if not measured
+    coverage      the share of the documents that its evidence covers, in [0, 1], and `judged`, how many these are; None
+                  in audits of earlier versions
+    overlap       how far its evidence and the card's corpus are the same, in [0, 1]; None likewise
     audit         the number of the audit that measured factuality; None without one
     taken         when that was, in UTC
     evidence      the evidence of that audit by name and digest, and `checker`, who judged
@@ -50,9 +82,17 @@ class Verified:
     evidence: str | None = None
     evidence_sha256: str | None = None
     checker: str | None = None
+    coverage: float | None = None
+    judged: int | None = None
+    overlap: float | None = None
     released: bool = False
     author: str | None = None
     kcard: str | None = None
+
+    @property
+    def independent(self) -> bool:
+        """Whether the evidence is independent of the card's corpus, as far as is known."""
+        return is_independent(self.overlap)
 
     @property
     def source(self) -> str:
@@ -60,14 +100,18 @@ class Verified:
         if self.taken is None:
             return f"by this hub on {self.at:%Y-%m-%d}, without independent evidence"
         digest = f" (sha256 {self.evidence_sha256[:12]})" if self.evidence_sha256 else ""
-        return f"by this hub on {self.taken:%Y-%m-%d} against {self.evidence or 'unnamed evidence'}{digest}"
+        covers = "" if self.coverage is None else f", which covers {self.coverage:.0%} of what it wrote"
+        shared = "" if self.independent else "; the evidence is not independent: it repeats the card's corpus"
+        against = self.evidence or "unnamed evidence"
+        return f"by this hub on {self.taken:%Y-%m-%d} against {against}{digest}{covers}{shared}"
 
 
 @dataclass(frozen=True)
 class Reason:
     """Why a version is quarantined: its `factuality` is below the `threshold` of the hub.
 
-    `audit`, `taken` and `evidence` are those of the audit; None if the card's own exam is the reason.
+    `audit`, `taken` and `evidence` are those of the audit; None if the card's own exam is the reason. `coverage` is the
+    share of the documents that the evidence covers; None if unknown.
     """
 
     factuality: float
@@ -75,6 +119,7 @@ class Reason:
     audit: int | None = None
     taken: datetime | None = None
     evidence: str | None = None
+    coverage: float | None = None
 
     @property
     def word(self) -> str:
@@ -86,6 +131,8 @@ class Reason:
         if self.taken is not None:
             against = f" against {self.evidence}" if self.evidence else ""
             source = f"by audit {self.audit} of {self.taken:%Y-%m-%d}{against}"
+        if self.coverage is not None:
+            source += f", {self.coverage:.0%} of the documents covered"
         return (
             f"factuality {self.factuality:.2f} ({self.word}, {source}) is below the hub's threshold of "
             f"{self.threshold:g}"
@@ -93,22 +140,33 @@ class Reason:
 
 
 def quarantine_reason(
-    declared: Declared | None, verified: Verified | None, threshold: float | None
+    declared: Declared | None, verified: Verified | None, threshold: float | None, floor: float = FLOOR
 ) -> Reason | None:
     """Why a version with these figures is quarantined; None if it is not.
 
     A verified factuality decides. Without one, the declared factuality can quarantine the version. An unmeasured
-    version is not quarantined.
+    version is not quarantined, and a factuality whose evidence covers less than `floor` of the documents, or is not
+    independent of the card, counts as unmeasured; one of unknown coverage counts.
     """
     if threshold is None:
         return None
-    if verified is not None and verified.factuality is not None:
+    measured = verified is not None and verified.independent and covers(verified.coverage, floor)
+    if verified is not None and measured and verified.factuality is not None:
         if verified.factuality >= threshold or verified.released:
             return None
-        return Reason(verified.factuality, threshold, verified.audit, verified.taken, verified.evidence)
+        return Reason(
+            verified.factuality,
+            threshold,
+            verified.audit,
+            verified.taken,
+            verified.evidence,
+            verified.coverage,
+        )
     if declared is None or declared.factuality is None or declared.factuality >= threshold:
         return None
-    return Reason(declared.factuality, threshold)
+    if not covers(declared.coverage, floor):
+        return None
+    return Reason(declared.factuality, threshold, coverage=declared.coverage)
 
 
 def shown(declared: Declared | None, verified: Verified | None) -> Iterator[str]:

@@ -62,6 +62,7 @@ def add(
         "examined": declared is not None,
         "recall": declared and declared.recall,
         "factuality": declared and declared.factuality,
+        "coverage": declared and declared.coverage,
         "fault": declared.fault if declared else "",
     }
     made = int(connection.execute(insert(versions).values(values).returning(versions.c.id)).scalar_one())

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Row, Select, func, select
+from sqlalchemy import Row, Select, func, or_, select
 
 from kcard.counts import check_counts
 from kcard.errors import CardError
@@ -86,24 +86,26 @@ class Publications:
         wanted = list(ids)
         if not wanted:
             return {}
-        threshold = self._quarantine.threshold
+        threshold, floor = self._quarantine.threshold, self._quarantine.coverage
         with self._database.read() as connection:
             rows = connection.execute(_newest().where(versions.c.repository_id.in_(wanted))).all()
             verified = figure_rows.verified(connection, {row.id for row in rows})
-        return {row.repository_id: _mark(row, verified.get(row.id), threshold) for row in rows}
+        return {row.repository_id: _mark(row, verified.get(row.id), threshold, floor) for row in rows}
 
     def quarantined(self, limit: int) -> list[Mark]:
         """The marks of quarantined cards, least factual first, at most `limit`."""
-        threshold = self._quarantine.threshold
+        threshold, floor = self._quarantine.threshold, self._quarantine.coverage
         if threshold is None:
             return []
-        factuality = func.coalesce(figure_rows.audited(), versions.c.factuality)
-        query = _newest().where(factuality < threshold).order_by(factuality, repositories.c.name)
+        audited, claimed = figure_rows.audited(), versions.c.factuality
+        query = _newest().where(or_(audited < threshold, claimed < threshold))
+        query = query.order_by(func.coalesce(audited, claimed), repositories.c.name)
         with self._database.read() as connection:
             rows = connection.execute(query).all()
             verified = figure_rows.verified(connection, {row.id for row in rows})
-        marks = (_mark(row, verified.get(row.id), threshold) for row in rows)
-        return [*islice((mark for mark in marks if mark.quarantined), limit)]  # some were released
+        marks = (_mark(row, verified.get(row.id), threshold, floor) for row in rows)
+        # Of others an audit says more than the exam, its evidence covers too little, or they were released.
+        return [*islice((mark for mark in marks if mark.quarantined), limit)]
 
     def _tree(self, repository: Repository, sha: str) -> Mapping[str, Entry]:
         with self._database.read() as connection:
@@ -190,7 +192,7 @@ def _newest() -> Select[Any]:
     )
 
 
-def _mark(row: Row[Any], verified: Verified | None, threshold: float | None) -> Mark:
+def _mark(row: Row[Any], verified: Verified | None, threshold: float | None, floor: float) -> Mark:
     figures = version_rows.declared(row)
     return Mark(
         reference=f"{row.name}@v{row.number}",
@@ -199,5 +201,5 @@ def _mark(row: Row[Any], verified: Verified | None, threshold: float | None) -> 
         declared=figures,
         verified=verified,
         unexamined=version_rows.unexamined(row),
-        quarantine=quarantine_reason(figures, verified, threshold),
+        quarantine=quarantine_reason(figures, verified, threshold, floor),
     )

@@ -1,15 +1,16 @@
 """Quarantine: cards below the hub's factuality threshold are visible, but used only if named.
 
-The latest audit of the version that measured factuality decides, unless an administrator released the version
-since. Without an audit, the card's own exam decides: it can quarantine the card but never release it. Unmeasured cards
-are not quarantined.
+The latest audit of the version that measured factuality, against independent evidence that covers enough of what the
+card wrote, decides, unless an administrator released the version since. Without one, the card's own exam decides: it
+can quarantine the card but never release it. Unmeasured cards are not quarantined, and neither are cards of whose
+documents the evidence covers less than the hub's floor: missing evidence is not falsehood.
 """
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import delete, insert, update
 
-from kcard.errors import HubError, UnknownCard
+from kcard.errors import UnknownCard
 from kcard.hub.accounts.events import write
 from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import audits, versions
@@ -19,22 +20,10 @@ from kcard.hub.refusals import Invalid
 from kcard.hub.repositories import version_rows
 from kcard.hub.repositories.exams import checked_share
 from kcard.hub.repositories.figures import Reason, quarantine_reason
+from kcard.hub.repositories.limits import COVERAGE, THRESHOLD, coverage_floor, threshold
 from kcard.hub.repositories.versions import Version
 
-__all__ = ["Quarantine", "threshold"]
-
-THRESHOLD = "threshold"
-
-
-def threshold(connection: Connection) -> float | None:
-    """The threshold of a hub; None if it has none. Raises HubError for an invalid one."""
-    found = connection.scalar(select(settings.c.value).where(settings.c.name == THRESHOLD))
-    try:
-        return None if found is None else checked_share(float(found))
-    except ValueError:
-        raise HubError(
-            f"invalid threshold {found!r} in the hub: set it again with `kcard hub threshold 0.5` (or off)"
-        ) from None
+__all__ = ["Quarantine"]
 
 
 class Quarantine:
@@ -48,6 +37,20 @@ class Quarantine:
         """The minimum factuality, in [0, 1], of cards that are used without being named; None (default): no minimum."""
         with self._database.read() as connection:
             return threshold(connection)
+
+    @property
+    def coverage(self) -> float:
+        """The share of a card's documents that evidence must cover to quarantine it, in [0, 1]; 0.5 by default."""
+        with self._database.read() as connection:
+            return coverage_floor(connection)
+
+    def set_coverage(self, floor: float, *, by: str | None = None) -> None:
+        """Set the floor of coverage. Raises UsageError for one outside [0, 1]."""
+        checked_share(floor, "coverage", "")
+        with self._database.write() as connection:
+            connection.execute(delete(settings).where(settings.c.name == COVERAGE))
+            connection.execute(insert(settings).values(name=COVERAGE, value=f"{floor:g}"))
+            write(connection, by, "quarantine.set", "hub", coverage=floor)
 
     def set(self, threshold: float | None, *, by: str | None = None) -> None:
         """Set the threshold of this hub. Raises UsageError for one outside [0, 1].
@@ -72,7 +75,8 @@ class Quarantine:
             if row is None:
                 raise UnknownCard(f"{version.reference} was removed by another process")
             [current] = version_rows.find(connection, versions.c.id == row.id)
-            reason = quarantine_reason(current.declared, current.verified, threshold(connection))
+            limit, floor = threshold(connection), coverage_floor(connection)
+            reason = quarantine_reason(current.declared, current.verified, limit, floor)
             if reason is None:
                 raise Invalid(f"{version.reference} is not quarantined")
             if reason.audit is None:
@@ -85,6 +89,8 @@ class Quarantine:
 
     def held(self, candidates: Sequence[Version]) -> dict[str, Reason]:
         """Why versions are quarantined, by reference; others are omitted. The figures are those of the values."""
-        limit = self.threshold if candidates else None
-        found = {v.reference: quarantine_reason(v.declared, v.verified, limit) for v in candidates}
+        if not candidates:
+            return {}
+        limit, floor = self.threshold, self.coverage
+        found = {v.reference: quarantine_reason(v.declared, v.verified, limit, floor) for v in candidates}
         return {reference: reason for reference, reason in found.items() if reason is not None}

@@ -163,13 +163,15 @@ class Mark:
 
     @property
     def audited(self) -> bool:
-        """Whether this hub measured its factuality."""
-        return self.verified is not None and self.verified.factuality is not None
+        """Whether this hub measured its factuality against independent evidence."""
+        return (
+            self.verified is not None and self.verified.factuality is not None and self.verified.independent
+        )
 
     @property
     def factuality(self) -> float | None:
         """The verified factuality; without one, the self-declared."""
-        if self.verified is not None and self.verified.factuality is not None:
+        if self.verified is not None and self.audited:
             return self.verified.factuality
         return None if self.declared is None else self.declared.factuality
 

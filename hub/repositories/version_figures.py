@@ -16,6 +16,7 @@ from kcard.hub.records.search_tables import search
 from kcard.hub.records.utc import utc
 from kcard.hub.repositories.exams import EXAM
 from kcard.hub.repositories.figure_rows import AUDIT
+from kcard.hub.repositories.figures import is_independent
 from kcard.hub.repositories.readable import readable
 from kcard.hub.repositories.values import Repository
 from kcard.manifest import Manifest
@@ -36,7 +37,7 @@ MOST = 30
 
 @dataclass(frozen=True)
 class Measured:
-    """An audit of this hub that measured factuality, in [0, 1]."""
+    """An audit of this hub that measured factuality, in [0, 1]; see Verified for coverage, judged and independent."""
 
     factuality: float
     faithfulness: float | None
@@ -45,6 +46,9 @@ class Measured:
     evidence: str | None
     queries: str
     asked: int | None
+    coverage: float | None = None
+    judged: int | None = None
+    independent: bool = True
 
 
 @dataclass(frozen=True)
@@ -125,10 +129,12 @@ def verified(database: Database, wanted: Sequence[Repository]) -> list[VersionLi
 
 
 def _measured(connection: Connection, ids: Sequence[int]) -> dict[int, Measured]:
-    """The latest audit that measured factuality, by version."""
+    """The latest audit that measured factuality, by version; one with independent evidence, if there is any."""
     measured = (audits.c.kind == AUDIT, audits.c.factuality.is_not(None))
     query = select(audits).where(audits.c.version_id.in_(ids), *measured)
-    rows = connection.execute(query.order_by(audits.c.id))
+    rows = sorted(
+        connection.execute(query.order_by(audits.c.id)), key=lambda row: is_independent(row.overlap)
+    )
     return {
         row.version_id: Measured(
             row.factuality,
@@ -138,6 +144,9 @@ def _measured(connection: Connection, ids: Sequence[int]) -> dict[int, Measured]
             row.evidence,
             row.queries,
             _asked(row.record),
+            row.coverage,
+            row.judged,
+            is_independent(row.overlap),
         )
         for row in rows
     }

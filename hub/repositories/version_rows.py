@@ -61,7 +61,7 @@ def key(connection: Connection, version: Version) -> Key | None:
 
 def declared(row: Row[Any]) -> Declared | None:
     """The self-declared figures of a row of `versions`."""
-    return Declared(row.recall, row.factuality, row.fault) if row.examined else None
+    return Declared(row.recall, row.factuality, row.fault, row.coverage) if row.examined else None
 
 
 def unexamined(row: Row[Any]) -> bool:

@@ -27,7 +27,7 @@ class Sentences:
     def __init__(self, packages: Path) -> None:
         self._packages = packages
         self._manuals = listed()
-        self._texts = cache(self._read)
+        self.passages = cache(self._read)
 
     def held(self, manual: str) -> bool:
         return self._manuals[manual][0].held
@@ -35,7 +35,7 @@ class Sentences:
     def of(self, row: Mapping[str, Any]) -> str | None:
         """None where it is not found."""
         words = Words(*row["evidence"])
-        for text in self._texts(row["manual"], row["file"]):
+        for text in self.passages(row["manual"], row["file"]):
             if place := words.place(text):
                 end = place[1] + (text[place[1] : place[1] + 1] in (".", "!"))
                 return " ".join(text[place[0] : end].split())

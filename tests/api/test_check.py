@@ -50,6 +50,15 @@ def test_without_evidence_that_says_anything_a_claim_is_not_covered(facts: Path)
         assert (found.score, found.verdict, found.window, found.source) == (None, "not covered", "", None)
 
 
+def test_a_text_on_something_else_does_not_outweigh_one_that_denies_the_claim() -> None:
+    kept, lost = "Old versions of a folder are kept.", "Old versions of a file are not kept."
+    claim = "Old versions of a file are kept."
+    assert kcard.check(claim, texts=[kept]).verdict == "supported"
+    checked = kcard.check(claim, texts=[kept, lost])
+    assert checked.verdict == "refuted"
+    assert checked.window == lost
+
+
 def test_a_checker_of_ones_own_may_lack_windows() -> None:
     found = kcard.check("x", texts=["a" * 20, "b" * 60], checker=ByLength())
     assert (found.score, found.window) == (pytest.approx(0.6), "b" * 60)

@@ -30,7 +30,9 @@ def moons(home: Path, tmp_path: Path) -> Hub:
 @pytest.fixture
 def atlas(tmp_path: Path) -> str:
     path = tmp_path / "atlas.txt"
-    path.write_text("\n".join(f"{m} is a moon of {p}." for m, p in MOONS.items()), encoding="utf-8")
+    path.write_text(
+        "\n".join(f"The planet {p} has the moon {m}." for m, p in MOONS.items()), encoding="utf-8"
+    )
     return str(path)
 
 
@@ -66,11 +68,14 @@ def test_a_quarantined_card_is_marked_wherever_it_is_seen(kcard: Kcard, moons: H
     moons.pools.create("sky", ["moons"])
     done = kcard("hub", "threshold", "0.99")
     assert (done.out, done.code) == ("0.99\n", 0)
+    assert "covers at least 0.5 of what a card wrote" in done.err
+    held = json.loads(kcard("hub", "threshold", "--coverage", "0.6", "--json").out)
+    assert (held["threshold"], held["coverage"], list(held["quarantined"])) == (0.99, 0.6, ["moons@v1"])
     assert "quarantined: moons@v1" in done.err
     for command in (["cards", "list"], ["pool", "show", "sky"], ["browse"]):
         assert "moons@v1 (quarantined)" in kcard(*command).out, command
     for command in (["show", "moons"], ["browse", "moons"]):
-        assert "below the hub's threshold" in kcard(*command).out, command
+        assert "below the hub's threshold" in " ".join(kcard(*command).out.split()), command
     assert json.loads(kcard("cards", "list", "--json").out)[0]["quarantined"] is True
     assert json.loads(kcard("browse", "--json").out)[0]["quarantined"] is True
     done = kcard("ask", "Which planet does Io circle?", "--gate", "always")
@@ -91,6 +96,7 @@ def test_a_quarantined_card_is_marked_wherever_it_is_seen(kcard: Kcard, moons: H
         (["audit", "moons", "--documents", "0"], 2, "documents is 0: it must be at least 1"),
         (["hub", "threshold", "high"], 2, "threshold 'high': give a number between 0 and 1, or off"),
         (["hub", "release", "moons"], 1, "moons@v1 is not quarantined"),
+        (["hub", "threshold", "--coverage", "2"], 2, "coverage 2: it must be between 0 and 1"),
         (["hub", "threshold", "2"], 2, "threshold 2: it must be between 0 and 1, or off"),
     ],
 )

@@ -49,6 +49,14 @@ class WordOverlap:
         return Verdict(len(claim & words) / len(claim), sentence)
 
 
+@dataclass(frozen=True)
+class Doubtful(WordOverlap):
+    """The same, less sure: words that all of the statements have support none."""
+
+    def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        return [replace(verdict, score=0.7 * verdict.score) for verdict in super().judge(pairs)]
+
+
 def publish(hub: Hub, folder: Path, name: str, moons: dict[str, str]) -> None:
     folder.mkdir(parents=True)
     manifest = Manifest(name, "Moons", kind="retrieval", language="xx")
@@ -144,11 +152,52 @@ def test_documents_without_evidence_are_unknown_and_empty_ones_are_counted(hub: 
     queries.write_text("Charon?\n\nXylophone?\n", encoding="utf-8")
     taken = audit("honest", queries=queries, evidence=evidence, checker=WordOverlap(), documents=1, hub=hub)
     assert taken.factuality is not None
-    assert (taken.asked, taken.empty, len(taken.factuality.scores), taken.factuality.unknown) == (2, 1, 1, 0)
+    assert (taken.asked, taken.empty, len(taken.factuality.scores), taken.factuality.unknown) == (2, 1, 0, 1)
     queries.write_text("Phobos?", encoding="utf-8")
     taken = audit("honest", queries=queries, evidence=evidence, checker=WordOverlap(), documents=1, hub=hub)
     assert taken.factuality is not None
     assert (taken.factuality.mean, taken.factuality.scores, taken.factuality.unknown) == (None, (), 1)
+
+
+def test_factuality_is_that_of_what_the_evidence_covers(hub: Hub, evidence: Path, queries: Path) -> None:
+    part = evidence.with_name("part.jsonl")
+    part.write_text(
+        "".join(evidence.read_text(encoding="utf-8").splitlines(keepends=True)[:2]), encoding="utf-8"
+    )
+    taken = partial(audit, queries=queries, checker=Doubtful(), documents=1, hub=hub)
+    whole, half = taken("honest", evidence=evidence), taken("honest", evidence=part)
+    assert whole.coverage is not None
+    assert half.coverage is not None
+    assert (whole.coverage.mean, half.coverage.mean) == (1.0, 0.3333)
+    assert half.factuality is not None
+    assert (len(half.factuality.scores), half.factuality.unknown) == (2, 4)
+    assert mean(half.factuality) > 0.5
+    stored = hub.audits.list("honest")[-1].finding
+    assert (stored.coverage, stored.judged, stored.overlap) == (0.3333, 2, 0.0)
+    assert browse(name="honest", hub=hub)[0].coverage == 1.0  # the latest audit that covers enough
+
+
+def test_evidence_with_the_cards_own_corpus_is_not_independent_nor_ranked(
+    hub: Hub, evidence: Path, queries: Path
+) -> None:
+    with evidence.open("a", encoding="utf-8") as stream:
+        stream.writelines(f"{json.dumps({'text': f'{m} is a moon of {p}.'})}\n" for m, p in LIES.items())
+    taken = partial(audit, queries=queries, evidence=evidence, checker=WordOverlap(), documents=1, hub=hub)
+    liar = taken("liar")
+    assert not liar.independent
+    assert liar.evidence_overlap == 1.0
+    shown = browse(name="liar", hub=hub)[0]
+    assert shown.factuality == mean(liar.factuality)
+    assert shown.ranked_factuality is None
+
+
+def test_an_audit_of_an_earlier_version_is_read_and_its_coverage_is_unknown(hub: Hub, evidence: Path) -> None:
+    taken = audit("honest", evidence=evidence, checker=WordOverlap(), hub=hub)
+    record = json.loads(taken.to_json())
+    for key in ("coverage", "evidence_overlap"):
+        del record[key]
+    earlier = Audit.from_json(json.dumps(record))
+    assert (earlier.coverage, earlier.independent) == (None, True)
 
 
 def test_the_interval_is_resampled_by_query_since_its_documents_are_alike() -> None:

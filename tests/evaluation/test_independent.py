@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import kcard
+from kcard.answer import Source
 from kcard.api.exam import exam
 from kcard.cli.defaults import option, value_of
 from kcard.errors import CorpusError, UsageError
@@ -59,6 +60,24 @@ def test_the_card_s_own_text_is_refused_and_a_part_of_it_is_counted(texts: Path)
     found = read_independent([texts], own(FACTS[0]))
     assert found is not None
     assert found.shared == 1
+
+
+LONG = "The harbour of Oslo was built in the year that the king gave the town its rights, and it grew with trade."
+
+
+def test_runs_of_words_tell_a_corpus_in_other_passages(texts: Path) -> None:
+    corpus = [
+        Source(LONG),
+        Source("Lima lies at the river Rimac, not far from the sea, and has a large port nearby."),
+    ]
+    texts.write_text(f"{FACTS[1]}\nAs is told: {LONG.lower()}\n", encoding="utf-8")
+    found = read_independent([texts], own(*(source.text for source in corpus)), corpus)
+    assert found is not None
+    assert (found.shared, found.overlap) == (1, 0.5)
+    texts.write_text("The harbour of Oslo is old.\nThe king gave the town its rights.\n", encoding="utf-8")
+    other = read_independent([texts], own(*(source.text for source in corpus)), corpus)
+    assert other is not None
+    assert (other.shared, other.overlap) == (0, 0.0)
 
 
 def test_several_are_one_and_texts_elsewhere_are_not_compared(texts: Path, wiki: Wiki) -> None:

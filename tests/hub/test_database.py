@@ -27,6 +27,8 @@ from kcard.hub.records.database import Database
 from kcard.hub.records.repository_tables import repositories
 from kcard.hub.records.tables import HEAD, members, metadata, pools
 from kcard.hub.registry import Hub
+from kcard.hub.repositories.audits import AuditFinding
+from kcard.manifest import Manifest, seal
 
 
 def ask(path: Path, query: str) -> list[tuple[object, ...]]:
@@ -94,6 +96,22 @@ def test_a_database_of_an_earlier_kcard_is_refused_and_left_alone(home: Path) ->
     with pytest.raises(HubError, match=r"schema 0013 of an earlier kcard.*publish the cards again"):
         Hub(home)
     assert ask(path, "SELECT version_num FROM alembic_version") == [("0013",)]
+
+
+def test_audits_of_an_earlier_schema_are_kept_with_unknown_coverage(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "card").mkdir()
+    seal(tmp_path / "card", Manifest(name="moons", description="Moons"))
+    hub = Hub(home)
+    hub.publish(tmp_path / "card")
+    finding = AuditFinding("minilm", None, "atlas", None, "asked", "ef" * 32, 7, 0.9, 0.4, "{}")
+    hub.audits.add(hub.get("moons"), finding)
+    path = home / "hub" / "hub.db"
+    for column in ("coverage", "overlap", "judged"):
+        ask(path, f"ALTER TABLE audits DROP COLUMN {column}")
+    ask(path, "ALTER TABLE versions DROP COLUMN coverage")
+    ask(path, "UPDATE alembic_version SET version_num = '0101'")
+    assert [stored.finding for stored in Hub(home).audits.list()] == [finding]
+    assert ask(path, "SELECT version_num FROM alembic_version") == [(HEAD,)]
 
 
 def test_a_file_that_is_no_database_is_one_clear_error(home: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -180,6 +181,55 @@ def test_the_latest_audit_that_measured_factuality_decides(hub: Hub) -> None:
     assert "liar" not in used(hub)
     hub.audits.add(hub.get("liar"), found(0.6))
     assert "liar" in used(hub)
+
+
+def test_missing_evidence_is_not_falsehood(hub: Hub) -> None:
+    hub.quarantine.set(0.5)
+    card = hub.get("unknown")
+    hub.audits.add(card, replace(found(0.24), coverage=0.33, judged=10, overlap=0.0))
+    assert "unknown" in used(hub)
+    assert Events(hub.database).list(1)[0].action == "card.measured"  # not card.quarantined
+    hub.quarantine.set_coverage(0.3)
+    assert "unknown" not in used(hub)
+    reason = hub.quarantine.held([hub.get("unknown")])["unknown@v1"]
+    assert reason.coverage == 0.33
+    assert "33% of the documents covered" in str(reason)
+
+
+def test_an_audit_whose_evidence_covers_little_frees_no_card(hub: Hub) -> None:
+    hub.quarantine.set(0.5)
+    hub.audits.add(hub.get("liar"), replace(found(0.9), coverage=0.1, judged=3))
+    assert "liar" not in used(hub)
+    hub.audits.add(hub.get("liar"), replace(found(0.9), coverage=0.6, judged=18))
+    assert "liar" in used(hub)
+
+
+def test_evidence_that_repeats_the_corpus_holds_and_frees_no_card(hub: Hub) -> None:
+    hub.quarantine.set(0.5)
+    hub.audits.add(hub.get("liar"), replace(found(0.9), coverage=1.0, overlap=0.4))
+    assert "liar" not in used(hub)
+    hub.audits.add(hub.get("unknown"), replace(found(0.1), coverage=1.0, overlap=0.4))
+    assert "unknown" in used(hub)
+    shown = hub.get("unknown").verified
+    assert shown is not None
+    assert not shown.independent
+    assert "not independent" in shown.source
+
+
+@pytest.mark.parametrize("floor", [-0.1, 1.01, float("nan")])
+def test_a_floor_of_coverage_outside_0_and_1_is_refused(hub: Hub, floor: float) -> None:
+    with pytest.raises(UsageError, match=r"coverage .*: it must be between 0 and 1$"):
+        hub.quarantine.set_coverage(floor)
+    assert hub.quarantine.coverage == 0.5
+
+
+def test_the_exam_of_a_card_needs_coverage_too(hub: Hub, tmp_path: Path) -> None:
+    hub.quarantine.set(0.5)
+    for name, unknown in (("covered", 1), ("hardly", 9)):
+        scores = {"mean": {"mean": 0.2}, "scores": [0.2, 0.2], "unknown": unknown}
+        card(hub, tmp_path / name, name, exam=json.dumps({"own": {"factuality": scores}}))
+    assert "covered" not in used(hub)
+    assert "hardly" in used(hub)
 
 
 def test_a_new_version_is_judged_by_itself_and_no_older_one_takes_its_place(hub: Hub, tmp_path: Path) -> None:

@@ -53,6 +53,35 @@ def test_the_one_sentence_that_matters_is_found_in_a_long_text(checker: MiniLMCh
     assert true > 0.5 > false
 
 
+@pytest.mark.parametrize(
+    ("claim", "text"),
+    [
+        (
+            "Old versions of a file are kept.",
+            "Old versions of a file are not kept. Old versions of a folder are kept.",
+        ),
+        (
+            "Passwords are stored in clear text.",
+            "Passwords are never stored in clear text. User names are stored in clear text.",
+        ),
+        (
+            "The mail server listens on port 25.",
+            "The web server listens on port 25 in tests. The mail server does not listen on port 25.",
+        ),
+    ],
+)
+def test_a_sentence_on_something_else_supports_nothing_that_another_denies(
+    checker: MiniLMChecker, claim: str, text: str
+) -> None:
+    denial = next(sentence for sentence in split(text) if " not " in sentence or " never " in sentence)
+    verdict = checker.judge([Pair(claim, text)])[0]
+    assert verdict.score < 0.5
+    assert verdict.refutation is not None
+    assert verdict.refutation >= 0.5
+    assert denial in verdict.window
+    assert checker.support([Pair(claim, text.replace(denial, ""))])[0] >= 0.5  # alone it would support
+
+
 def test_scores_are_the_same_in_any_batch(checker: MiniLMChecker) -> None:
     pairs = [Pair(claim, EVIDENCE) for claim in (*SUPPORTED, *UNSUPPORTED)]
     pairs += [

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kcard.answer import Source
+from kcard.training.question_forms import trained_wording
 from kcard.training.study.item import QUESTIONS, StudyItem
 from kcard.words import passage_digest
 
@@ -28,6 +29,8 @@ def passage_questions(
 ) -> Sequence[PassageQuestion]:
     """The items that are questions with an answer, about passages of the corpus; equal ones once.
 
+    One that an exam might ask has a few words before it (kcard.training.question_forms).
+
     known  the first so many passages are those of the last version
     """
     asked = [item for item in items if item.kind in QUESTIONS and item.answer]
@@ -39,7 +42,8 @@ def passage_questions(
     found = []
     for item in asked:
         told = [texts[digest] for digest in item.passages if digest in texts]
-        if told and len(told) == len(item.passages):
+        text = trained_wording(item.text)
+        if text and told and len(told) == len(item.passages):
             about = "\n\n".join(text for text, _ in told)
-            found.append(PassageQuestion(item.text, item.answer, about, all(old for _, old in told)))
+            found.append(PassageQuestion(text, item.answer, about, all(old for _, old in told)))
     return [*dict.fromkeys(found)]

@@ -43,7 +43,11 @@ BODY: dict[str, Any] = {
 
 
 class Finding(BaseModel):
-    """An exam or an audit; `record` is all of it, as JSON, `kcard` the version that measured."""
+    """An exam or an audit; `record` is all of it, as JSON, `kcard` the version that measured.
+
+    `coverage` is the share of the documents that the evidence covers, `judged` how many these are, `overlap` how far
+    evidence and corpus are the same.
+    """
 
     kind: Literal["exam", "audit"]
     checker: Text
@@ -57,6 +61,9 @@ class Finding(BaseModel):
     faithfulness: Score | None = None
     factuality: Score | None = None
     kcard: Text | None = None
+    coverage: Score | None = None
+    judged: int | None = Field(None, ge=0, le=LARGEST_NUMBER)
+    overlap: Score | None = None
     record: str = Field(pattern=NO_NUL)
 
 

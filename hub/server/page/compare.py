@@ -52,6 +52,7 @@ def leaderboard(hub: HubDep, domain: str = "") -> Response:
         below=below[:30],
         counts=counts,
         threshold=hub.registry.quarantine.threshold,
+        floor=hub.registry.quarantine.coverage,
         leaders=version_figures.verified(hub.database, found.repositories),
         here="leaderboard",
     )

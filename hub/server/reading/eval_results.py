@@ -87,9 +87,17 @@ def verified_results(mark: Mark | None) -> Iterator[Json]:
                 "dataset": _dataset(name, verified),
                 "value": value,
                 "date": time(verified.taken or verified.at if name == "factuality" else verified.at),
-                "notes": f"{mark.reference}, verified by this hub",
+                "notes": _notes(name, mark.reference, verified),
             }
             yield {"filename": None, "verified": True, "data": data}
+
+
+def _notes(name: str, reference: str, verified: Verified) -> str:
+    notes = f"{reference}, verified by this hub"
+    if name != "factuality" or verified.coverage is None:
+        return notes
+    shared = "" if verified.independent else "; the evidence is not independent of the card"
+    return f"{notes}, over the {verified.judged} documents ({verified.coverage:.0%}) that the evidence covers{shared}"
 
 
 def _dataset(name: str, verified: Verified) -> Json:

@@ -82,7 +82,12 @@ def _marked(mark: Mark) -> Json:
 
 
 def _declared(figures: Declared) -> Json:
-    return {"recall": figures.recall, "factuality": figures.factuality, "fault": figures.fault or None}
+    return {
+        "recall": figures.recall,
+        "factuality": figures.factuality,
+        "coverage": figures.coverage,
+        "fault": figures.fault or None,
+    }
 
 
 def _verified(figures: Verified) -> Json:
@@ -90,6 +95,10 @@ def _verified(figures: Verified) -> Json:
         "recall": figures.recall,
         "faithfulness": figures.faithfulness,
         "factuality": figures.factuality,
+        "coverage": figures.coverage,
+        "judged": figures.judged,
+        "overlap": figures.overlap,
+        "independent": figures.independent,
         "at": time(figures.at),
         "by": figures.author,
         "kcard": figures.kcard,
@@ -107,6 +116,7 @@ def _reason(reason: Reason) -> Json:
         "by": reason.word,
         "factuality": reason.factuality,
         "threshold": reason.threshold,
+        "coverage": reason.coverage,
         "audit": reason.audit,
         "at": None if reason.taken is None else time(reason.taken),
         "evidence": reason.evidence,

@@ -106,7 +106,7 @@ def audit(
     found = card if isinstance(card, Target) else find_published(card, hub)
     asked = queries_for(found, queries, limit, seed)
     specs = [evidence] if isinstance(evidence, Path | str) else [*evidence]
-    independent = read_independent(specs, found.digests)
+    independent = read_independent(specs, found.digests, found.corpus)
     judge, name = named_checker(
         checker, device, trust_remote_code, lambda text: tell(StepProgress(text, 0, 1))
     )

@@ -37,12 +37,18 @@ SEEDS = 2**31
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a version: its figures, in [0, 1], as they were stored, or the error."""
+    """What came of a version: its figures, in [0, 1], as they were stored, or the error.
+
+    `coverage` is the share of what the card wrote that the evidence covers, `independent` whether the evidence is not
+    the card's own corpus.
+    """
 
     reference: str
     recall: float | None = None
     faithfulness: float | None = None
     factuality: float | None = None
+    coverage: float | None = None
+    independent: bool = True
     error: str | None = None
 
 
@@ -88,6 +94,7 @@ def audit_unverified(
     from kcard.hub.client.pull import fetched
     from kcard.hub.client.repository import RemoteReference
     from kcard.hub.client.url import address
+    from kcard.hub.repositories.figures import is_independent
 
     specs = checked_evidence(evidence or settings().hub_evidence)
     limits = (questions, parse_size(memory), max(1, round(minutes * 60)))
@@ -110,12 +117,12 @@ def audit_unverified(
         except (KcardError, OSError) as error:
             yield Outcome(reference, error=one_line(error, LONGEST_ERROR))
         else:
-            figures = [(each.recall, each.faithfulness, each.factuality) for each in findings]
-            latest = [
-                next((v for v in reversed(values) if v is not None), None)
-                for values in zip(*figures, strict=True)
-            ]
-            yield Outcome(reference, *latest)
+            names = ("recall", "faithfulness", "factuality", "coverage", "overlap")
+            latest = {
+                name: next((v for each in reversed(findings) if (v := getattr(each, name)) is not None), None)
+                for name in names
+            }
+            yield Outcome(reference, independent=is_independent(latest.pop("overlap")), **latest)
     if report is not None and versions:
         report(len(versions), len(versions))
 

@@ -97,7 +97,7 @@ def check(
         return Checked(claim)
     judge = open_checker(checker, device, trust_remote_code, report)
     judged = verdicts(judge, [Pair(claim, source.text) for source in sources])
-    best = deciding(judged)
+    best = deciding(claim, judged)
     return Checked(claim, judged[best].score, judged[best].window, sources[best], judged[best].refutation)
 
 
@@ -112,14 +112,29 @@ def verdict_of(score: float | None, refutation: float | None) -> str:
     return "refuted" if refutation is not None and refutation >= REFUTED else "not covered"
 
 
-def deciding(judged: "Sequence[Verdict]") -> int:
-    """The place of the verdict that decides: the one with most support, or where none supports, that refutes most."""
-    from kcard.selectors.checker import SUPPORTED
+def deciding(claim: str, judged: "Sequence[Verdict]") -> int:
+    """The place of the verdict that decides about a claim: the one with most support, unless another text contradicts
+    it; where none supports, the one that refutes most.
+    """
+    from kcard.selectors.checker import SUPPORTED, contradicted
+    from kcard.selectors.windows import covered
 
     best = max(range(len(judged)), key=lambda at: judged[at].score)
-    if judged[best].score >= SUPPORTED or judged[best].refutation is None:
+    if judged[best].refutation is None:
         return best
-    return max(range(len(judged)), key=lambda at: (judged[at].refutation or 0.0, judged[at].score))
+    by_refutation = sorted(
+        range(len(judged)), key=lambda at: (judged[at].refutation or 0.0, judged[at].score), reverse=True
+    )
+    if judged[best].score < SUPPORTED:
+        return by_refutation[0]
+    share = covered(claim, judged[best].window)
+    for at in by_refutation:
+        other, refutation = judged[at], judged[at].refutation or 0.0
+        if other.score < SUPPORTED and contradicted(
+            judged[best].score, share, refutation, covered(claim, other.window)
+        ):
+            return at
+    return best
 
 
 def open_checker(

@@ -91,9 +91,9 @@ def _judged(rows: list[Row], texts: list[list[str]], checker: Checker) -> Iterat
     ]
     pairs = list(dict.fromkeys(pair for group in groups for pair in group))
     judged = dict(zip(pairs, verdicts(checker, pairs), strict=True))
-    for group in groups:
+    for row, group in zip(rows, groups, strict=True):
         found = [judged[pair] for pair in group]
-        yield found[deciding(found)] if found else None
+        yield found[deciding(row["claim"], found)] if found else None
 
 
 def _texts(row: Row, corpora: Sequence[Evidence]) -> list[str]:

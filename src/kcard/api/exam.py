@@ -79,7 +79,7 @@ def exam(
     check_device(device)
     found = card if isinstance(card, Target) else find(card, corpus, field)
     paths = [evidence] if isinstance(evidence, Path | str) else [*evidence]
-    independent = read_independent(paths, found.digests)
+    independent = read_independent(paths, found.digests, found.corpus)
     given = None if questions is None else read_questions(questions)
     if not found.corpus and given is None:
         raise CardError(nothing_to_ask(found))

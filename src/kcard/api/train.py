@@ -121,7 +121,7 @@ def _examined(
             Note(f"{fault}: the model is left out (kind retrieval); --kind both or more --minutes keep one")
         )
     target = sitting.target
-    independent = read_independent([] if evidence is None else [evidence], target.digests)
+    independent = read_independent([] if evidence is None else [evidence], target.digests, target.corpus)
     judge, name = named_checker("minilm", device)
     made, answered = sitting.exam(Scorer(judge, target.own_evidence, independent, report), name)
     target.keep(made, answered)

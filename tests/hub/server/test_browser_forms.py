@@ -279,8 +279,10 @@ def test_threshold_is_set_and_quarantined_cards_are_listed(
         answer = admin.send("/settings/hub/quarantine", {"threshold": wrong})
         assert answer.status_code == 400
         assert f'value="{wrong}"' in answer.text
-    admin.send("/settings/hub/quarantine", {"threshold": ""})
-    assert shared.hub.registry.quarantine.threshold is None
+    admin.send("/settings/hub/quarantine", {"threshold": "", "coverage": "0.25"})
+    assert (shared.hub.registry.quarantine.threshold, shared.hub.registry.quarantine.coverage) == (None, 0.25)
+    assert admin.send("/settings/hub/quarantine", {"coverage": "2"}).status_code == 400
+    assert 'value="0.25"' in admin.open("/settings/hub/quarantine")
 
 
 def test_quotas_show_who_holds_what(shared: Shared, admin: Browser) -> None:

@@ -72,7 +72,7 @@ def told(shared: Shared) -> Any:
 
 def test_what_the_publisher_says_and_what_the_hub_measured_are_told_apart(shared: Shared) -> None:
     mark = told(shared)["kcard"]
-    assert mark["declared"] == {"recall": 1.0, "factuality": 1.0, "fault": None}
+    assert mark["declared"] == {"recall": 1.0, "factuality": 1.0, "coverage": 1.0, "fault": None}
     assert mark["verified"]["factuality"] == 0.3
     assert (mark["verified"]["evidence"], mark["verified"]["evidenceSha256"]) == ("atlas", "ab" * 32)
     assert (mark["quarantined"], mark["quarantine"]["by"]) == (True, "verified")

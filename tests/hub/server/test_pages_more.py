@@ -3,10 +3,12 @@
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kcard.hub.repositories.audits import AuditFinding
 from kcard.hub.server.options import ServerOptions
 from kcard.hub.server.page.exam_views import exam as read_exam
 from kcard.hub.server.page.file_views import viewed
@@ -215,6 +217,18 @@ def test_the_leaderboard_counts_what_was_verified_only(shared: Shared) -> None:
     assert page.index("lab/moons") < page.index("lab/planets") < page.index("bob/nobel-prizes")
     assert "bob/midterms" not in page
     assert "cleo/oncology" not in get(shared, "/leaderboard")  # declared 0.88
+
+
+def test_a_figure_by_evidence_with_the_cards_own_corpus_is_told_and_not_ranked(shared: Shared) -> None:
+    version, audits = shared.hub.registry.get("cleo/oncology"), shared.hub.registry.audits
+    finding = AuditFinding("minilm", None, "atlas", "ab" * 32, "own", "cd" * 32, 0, 0.9, 0.99, "{}")
+    audits.add(version, replace(finding, coverage=0.8, judged=40, overlap=0.3))
+    assert "cleo/oncology" not in get(shared, "/leaderboard")
+    assert "not independent:" in get(shared, "/cleo/oncology")
+    audits.add(version, replace(finding, coverage=0.8, judged=40, overlap=0.0))
+    page = get(shared, "/leaderboard")
+    assert page.index("cleo/oncology") < page.index("lab/moons")
+    assert '0.80 <span class="soft">(n = 40)</span>' in page
 
 
 def test_the_feed_has_the_newest_versions_with_links_that_lead_there(shared: Shared) -> None:

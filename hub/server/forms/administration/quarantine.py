@@ -27,18 +27,21 @@ def quarantine_page(hub: HubDep, _: AdministratorDep, saved: str = "") -> Respon
 
 @router.post(PATH)
 def save(hub: HubDep, admin: AdministratorDep, form: FormDep) -> Response:
-    """Set the threshold; an empty one turns the quarantine off."""
-    with form.beside("threshold"):
-        hub.registry.quarantine.set(_threshold(form.text("threshold")), by=admin.name)
-        return RedirectResponse(f"{PATH}?saved=1", 303)
+    """Set threshold and floor of coverage; an empty threshold turns the quarantine off, an empty floor stays."""
+    with form.beside("coverage"):
+        if (floor := _share("coverage", form.text("coverage"))) is not None:
+            hub.registry.quarantine.set_coverage(floor, by=admin.name)
+        with form.beside("threshold"):
+            hub.registry.quarantine.set(_share("threshold", form.text("threshold")), by=admin.name)
+            return RedirectResponse(f"{PATH}?saved=1", 303)
     return _page(hub, form)
 
 
-def _threshold(text: str) -> float | None:
+def _share(name: str, text: str) -> float | None:
     try:
         return float(text) if text else None
     except ValueError:
-        raise Invalid(f"invalid threshold {text[:40]!r}: use a number from 0 to 1, such as 0.5") from None
+        raise Invalid(f"invalid {name} {text[:40]!r}: use a number from 0 to 1, such as 0.5") from None
 
 
 def _page(hub: SharedHub, form: Form, done: str = "") -> Response:
@@ -47,6 +50,7 @@ def _page(hub: SharedHub, form: Form, done: str = "") -> Response:
         form.status,
         form=form,
         threshold=hub.registry.quarantine.threshold,
+        coverage=hub.registry.quarantine.coverage,
         marks=hub.publications.quarantined(MOST),
         most=MOST,
         done=done,

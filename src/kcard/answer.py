@@ -165,18 +165,13 @@ class Answer:
         return data | {"notes": list(self.notes)} if self.notes else data
 
 
-def _citation_json(citation: Citation) -> dict[str, Any]:
-    data = asdict(citation)
-    return data if citation.line else {key: value for key, value in data.items() if key != "line"}
-
-
 def _rounded(value: float | None) -> float | None:
     return round(value, 4) if isinstance(value, float) else value
 
 
 def _citation_json(citation: Citation) -> dict[str, Any]:
     data = asdict(citation)
-    return data if citation.quote else {key: value for key, value in data.items() if key != "quote"}
+    return {key: value for key, value in data.items() if value or key not in ("quote", "line")}
 
 
 def _passage_json(p: Passage) -> dict[str, Any]:

@@ -116,15 +116,22 @@ def _draft(
     said = "" if words is None else _within_sentence(best, words, around)
     if words is not None and _certainty(words, found) >= SURE:
         first = joined(best, around)
-        return _Draft(question, form, best, said, first, first, best.passage, words=True)
+        return _Draft(question, form, best, said, _headed(best, first), first, best.passage, words=True)
     quote = quoted(found, supports, whole_list=form in ("how", "list"))
-    passage = found[quote.candidate].passage
+    passage, grounds = found[quote.candidate].passage, _headed(found[quote.candidate], quote.text)
     if words is not None and asks_for_words(question, form):
         # However unsure, a name, a place, a time or a number is named; the sentences tell how sure it is.
         first = joined(best, around)
-        return _Draft(question, form, best, said, quote.text, first, best.passage, words=True)
+        return _Draft(question, form, best, said, grounds, first, best.passage, words=True)
     text = _decided(question, quote) if form == "yes/no" else _unmarked(quote.text)
-    return _Draft(question, form, best, text, quote.text, quote.first, passage, words=False)
+    return _Draft(question, form, best, text, grounds, quote.first, passage, words=False)
+
+
+def _headed(candidate: AnswerCandidate, text: str) -> str:
+    """A quotation behind the heading of its passage, where it begins this: confidence was fitted to that."""
+    heading, body = candidate.text[: candidate.begin], " ".join(candidate.text[candidate.begin :].split())
+    opening = " ".join(text.partition(" … ")[0].partition("\n")[0].split())
+    return heading + text if body.startswith(opening) else text
 
 
 def _sentence(candidate: AnswerCandidate, words: AnswerSpan | None, support: Sequence[float]) -> int:

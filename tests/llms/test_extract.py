@@ -245,3 +245,13 @@ def test_sentences_elsewhere_that_end_in_a_colon_bring_what_they_lead_to() -> No
     found = extract("How does the ferry to Skarn work?", passages)
     assert found is not None
     assert "type:\npay --ferry" in found.text
+
+
+def test_a_heading_that_is_not_quoted_makes_an_answer_as_sure_as_one_that_is() -> None:
+    question, heading = "How do you open the depot of Tarn?", "Opening the depot"
+    passages = [f"{heading}: You turn the big key twice."]
+    known, unknown = (extract_all([(question, passages)], over)[0] for over in ([[heading]], None))
+    assert known is not None
+    assert unknown is not None
+    assert known.text != unknown.text
+    assert known.probability == pytest.approx(unknown.probability, abs=1e-6)
